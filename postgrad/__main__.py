@@ -1,0 +1,5 @@
+import sys
+
+from postgrad.cli import main
+
+sys.exit(main())

@@ -1,0 +1,285 @@
+"""Three assembly lines: conversations, pairs and rollouts become batches. An algorithm is one of these and an objective.
+
+A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and its random numbers
+are functions of (seed, name, step), so its state is a few numbers, and the rollouts it still holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from postgrad.maths import credit
+from postgrad.maths.noise import seed_of
+from postgrad.records import Batch, Conversation, Pair, Prompt, Rollout, Scored, Verdict, pad_rows
+
+
+class Deck:
+    """Items in an endless shuffled order, each once a round.
+
+    The order is a function of (seed, round): the state is a number.
+    """
+
+    def __init__(self, items: Sequence, seed: int):
+        if not items:
+            raise ValueError("there is nothing to train on: the task or file gave no rows.")
+        self.items, self.seed, self.at = items, seed, 0
+        self._round, self._order = -1, []
+
+    def take(self, count: int) -> list:
+        return [self._draw() for _ in range(count)]
+
+    def _draw(self):
+        turn, place = divmod(self.at, len(self.items))
+        if turn != self._round:
+            shuffler = torch.Generator().manual_seed(seed_of(self.seed, "deck", turn))
+            self._round, self._order = turn, torch.randperm(len(self.items), generator=shuffler).tolist()
+        self.at += 1
+        return self.items[self._order[place]]
+
+
+def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
+    """Rows of tokens and mask as the padded columns every batch has."""
+    return {"ids": tuple(ids), "tokens": pad_rows(tokens), "mask": pad_rows(masks, fill=False, dtype=torch.bool),
+            "lengths": torch.tensor([len(row) for row in tokens])}
+
+
+class ConversationBatches:
+    """Conversations -> Batch: the assistant's tokens are trained."""
+
+    def __init__(self, conversations: Sequence[Conversation], chat, method, *, rows_per_step: int, steps: int, seed: int,
+                 room: int, device="cpu"):
+        self.rows, self.steps, self.step, self.device, self.method = rows_per_step, steps, 0, device, method
+        coded = [(c.id, *chat.conversation(c.messages)) for c in conversations]
+        for name, tokens, mask in coded:
+            if len(tokens) > room:
+                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's {room}: "
+                                 "shorten it or leave it out.")
+            if not any(mask):
+                raise ValueError(f"conversation {name}: the template gives the assistant's turn no tokens, "
+                                 "so nothing would be learned.")
+        self.deck = Deck(coded, seed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            ids, tokens, masks = zip(*sorted(self.deck.take(self.rows), key=lambda row: len(row[1])), strict=True)
+            columns = assemble(ids, tokens, masks)
+            weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
+            facts = {"tokens": float(columns["lengths"].sum())}
+            yield Batch(**columns, weight=weight, facts=facts).to(self.device)
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.deck.at}
+
+    def restore(self, state: dict) -> None:
+        self.step, self.deck.at = state["step"], state["at"]
+
+
+def pair_batch(pairs: Sequence[Pair], chat) -> Batch:
+    """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
+    rows = [chat.answer(p.messages, text) for p in pairs for text in (p.chosen, p.rejected)]
+    ids = [f"{p.id}/{side}" for p in pairs for side in ("chosen", "rejected")]
+    weight = torch.tensor([p.weight for p in pairs])
+    return Batch(**assemble(ids, *zip(*rows, strict=True)), rows_per_unit=2, weight=weight / weight.sum(),
+                 margin=torch.tensor([p.margin for p in pairs]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollouts:
+    """How rollouts are made and used. Two numbers say how many: prompts_per_step and group_size; the rest is derived."""
+
+    prompts_per_step: int = 16
+    group_size: int = 8
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    epochs: int = 1             # passes over each set of rollouts
+    minibatches: int = 1        # optimizer steps per pass
+    resample_limit: int = 3     # DAPO: further draws, at most, for groups that all scored the same
+
+    def __post_init__(self):
+        for name in ("prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
+        if self.prompts_per_step % self.minibatches:
+            raise ValueError(f"{self.prompts_per_step} prompts cannot be split into {self.minibatches} minibatches: set "
+                             f"rollouts.minibatches to a divisor, e.g. {_divisor(self.prompts_per_step, self.minibatches)}.")
+        if not self.temperature > 0:
+            raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
+                             "so it must be above 0.")
+
+
+def _divisor(number: int, near: int) -> int:
+    return max(d for d in range(1, min(number, near) + 1) if number % d == 0)
+
+
+class RolloutBatches:
+    """Prompt -> rollout -> verdict -> credit -> weight. Epochs and minibatches live here, and so does DAPO's resampling."""
+
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, verify: Callable[[Prompt, str], Verdict], models, method,
+                 settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
+        if settings.group_size < 2 and not method.critic and method.name != "reinforce":
+            raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is {settings.group_size}, "
+                             "set it to 2 or more.")
+        for role, needed in (("reference", method.reference), ("critic", method.critic)):
+            if needed and getattr(models, role) is None:
+                raise ValueError(f"{method.name} needs a {role} model and there is none: give Models({role}=...).")
+        self.sample, self.verify, self.models, self.method, self.settings = sample, verify, models, method, settings
+        self.steps, self.step, self.seed, self.tokens_per_pass, self.device = steps, 0, seed, tokens_per_pass, device
+        self.deck = Deck(prompts, seed)
+        self.held: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            if not self.held:
+                self.held = self.minibatches(self.rollouts())
+            yield self.held.pop(0).to(self.device)
+
+    # Prompt -> Scored
+
+    def rollouts(self) -> tuple[list[list[Scored]], dict[str, float]]:
+        """The groups of one collection, and what was measured on the way."""
+        began = time.perf_counter()
+        wanted, groups, drawn, flat = self.settings.prompts_per_step, [], 0, 0
+        tries = 1 + (self.settings.resample_limit if self.method.resample_flat else 0)
+        for turn in range(tries):
+            fresh = self.draw(wanted - len(groups), turn)
+            drawn += len(fresh)
+            level = [is_flat(group) for group in fresh]
+            flat += sum(level)
+            last = turn == tries - 1
+            groups += [g for g, same in zip(fresh, level, strict=True) if last or not same]
+            if len(groups) == wanted:
+                break
+        rows = [s for group in groups for s in group]
+        facts = describe(rows, self.settings.group_size)
+        facts |= {"flat_groups": flat / drawn, "resampled": float(drawn - wanted), "time/sample": time.perf_counter() - began}
+        return groups, facts
+
+    def draw(self, count: int, turn: int) -> list[list[Scored]]:
+        prompts = self.deck.take(count)
+        groups = self.sample(prompts, self.settings.group_size, seed_of(self.seed, "rollout", self.step, turn), self.step)
+        return [[Scored(rollout=r, verdict=self.verify(r.prompt, r.text)) for r in group] for group in groups]
+
+    # Scored -> Batch
+
+    def minibatches(self, collected) -> list[Batch]:
+        """The rollouts as batches, one for each optimizer step: weights are re-derived for each."""
+        groups, facts = collected
+        began = time.perf_counter()
+        batch = self.columns([s for group in groups for s in group])
+        facts |= {"time/score": time.perf_counter() - began, "tokens": float(batch.lengths.sum())}
+        size = len(groups) // self.settings.minibatches
+        out = []
+        for epoch in range(self.settings.epochs):
+            order = range(len(groups))
+            if self.settings.minibatches > 1:
+                shuffler = torch.Generator().manual_seed(seed_of(self.seed, "minibatch", self.step, epoch))
+                order = torch.randperm(len(groups), generator=shuffler).tolist()
+            for i in range(self.settings.minibatches):
+                rows = [g * self.settings.group_size + k for g in order[i * size: (i + 1) * size]
+                        for k in range(self.settings.group_size)]
+                out.append(replace(self.weighed(batch, rows), facts=facts))
+        return out
+
+    def columns(self, rows: Sequence[Scored]) -> Batch:
+        """All rollouts of a collection with their advantages. Credit looks at whole groups, so it comes before any split."""
+        tokens = [[*s.rollout.prompt_tokens, *s.rollout.tokens] for s in rows]
+        masks = [[False] * len(s.rollout.prompt_tokens) + [s.verdict.error is None] * len(s.rollout.tokens) for s in rows]
+        logp = [[0.0] * len(s.rollout.prompt_tokens) + list(s.rollout.logp) for s in rows]
+        ids = [f"{s.rollout.prompt.id}/{i % self.settings.group_size}" for i, s in enumerate(rows)]
+        base = assemble(ids, tokens, masks)
+        batch = Batch(**base, weight=base["mask"].float(), sampler_logp=pad_rows(logp, fill=0.0, dtype=torch.float32),
+                      scored=tuple(rows))
+        batch = batch.to(self.device)
+        several = self.settings.epochs * self.settings.minibatches > 1
+        old = self.seen(lambda b: self.models.policy.logp(b.tokens, b.mask, self.settings.temperature)[0], batch) \
+            if several or self.method.kl_in_reward > 0 else None
+        ref = self.seen(lambda b: self.models.reference.logp(b.tokens, b.mask, self.settings.temperature)[0], batch) \
+            if self.method.reference else None
+        value = self.seen(lambda b: self.models.critic.value(b.tokens), batch) if self.method.critic else None
+        reward = credit.place_reward(self.scores(rows).to(self.device), batch.mask)
+        if self.method.kl_in_reward > 0:
+            reward = credit.kl_penalty(reward, old, ref, batch.mask, self.method.kl_in_reward)
+        adv = self.method.credit(reward, batch.mask, self.settings.group_size, value)
+        returns = adv + value if self.method.critic else None
+        if self.method.whiten:
+            adv = credit.whiten(adv, batch.mask)
+        return replace(batch, adv=adv, old_logp=old if several else None, ref_logp=ref, value=value, returns=returns)
+
+    def scores(self, rows: Sequence[Scored]) -> Tensor:  # [B]
+        """One score a row. A verdict that failed for reasons of its own takes its group's mean, and its row is not trained."""
+        score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
+        sound = torch.tensor([s.verdict.error is None for s in rows])
+        if self.method.overlong:
+            lengths = torch.tensor([len(s.rollout.tokens) for s in rows])
+            score = score + credit.overlong(lengths, self.settings.max_new_tokens, max(1, self.settings.max_new_tokens // 5))
+        grouped, good = (x.view(-1, self.settings.group_size) for x in (score, sound))
+        mean = (grouped * good).sum(1, keepdim=True) / good.sum(1, keepdim=True).clamp_min(1)
+        return torch.where(good, grouped, mean).flatten()
+
+    @torch.no_grad()
+    def seen(self, look: Callable[[Batch], Tensor], batch: Batch) -> Tensor:  # [B, T]
+        """What a model says of every row, a few rows at a time."""
+        out = torch.zeros(batch.tokens.shape, device=self.device)
+        start = 0
+        for micro in batch.split(self.tokens_per_pass):
+            out[start: start + len(micro), : micro.tokens.shape[1]] = look(micro)
+            start += len(micro)
+        return out
+
+    def weighed(self, batch: Batch, rows: list[int]) -> Batch:
+        """These rows, shortest first (so that micro-batches hold little padding), with the weights of their own step."""
+        index = torch.tensor(sorted(rows, key=lambda i: int(batch.lengths[i])), device=batch.tokens.device)
+        cut = {f.name: getattr(batch, f.name)[index] for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
+        names = index.tolist()
+        part = replace(batch, ids=tuple(batch.ids[i] for i in names), scored=tuple(batch.scored[i] for i in names), **cut)
+        return replace(part, weight=self.method.weigh(part.mask, self.settings.max_new_tokens))
+
+    # What decides the future
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.deck.at, "held": [_plain(b) for b in self.held]}
+
+    def restore(self, state: dict) -> None:
+        self.step, self.deck.at, self.held = state["step"], state["at"], [_batch(b) for b in state["held"]]
+
+
+def is_flat(group: Sequence[Scored]) -> bool:
+    """All scores equal: the group says nothing about which sample was better. A failed verdict has no say."""
+    return len({s.verdict.score for s in group if s.verdict.error is None}) <= 1
+
+
+def describe(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
+    """The facts of a collection that a reader of the log looks at first."""
+    score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float64)
+    facts = {"reward": score.mean().item(), "reward_std": score.view(-1, group_size).std(1, unbiased=False).mean().item(),
+             "length": sum(len(s.rollout.tokens) for s in rows) / len(rows),
+             "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
+             "errors": float(sum(s.verdict.error is not None for s in rows))}
+    for name in sorted({name for s in rows for name in s.verdict.parts}):
+        facts[f"reward/{name}"] = sum(s.verdict.parts.get(name, 0.0) for s in rows) / len(rows)
+    return facts
+
+
+def _plain(batch: Batch) -> dict:
+    """A held batch as tensors and plain values. The gold answer is left out: the verdict has been given."""
+    held = {f.name: getattr(batch, f.name) for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
+    scored = [{"prompt": {"id": s.rollout.prompt.id, "messages": [dict(m) for m in s.rollout.prompt.messages]},
+               "rollout": {f.name: getattr(s.rollout, f.name) for f in fields(Rollout) if f.name != "prompt"},
+               "verdict": asdict(s.verdict)} for s in batch.scored]
+    return {"columns": held, "ids": list(batch.ids), "facts": dict(batch.facts), "scored": scored}
+
+
+def _batch(plain: dict) -> Batch:
+    scored = []
+    for s in plain["scored"]:
+        prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
+        sampled = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
+        scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**s["verdict"])))
+    return Batch(ids=tuple(plain["ids"]), facts=plain["facts"], scored=tuple(scored), **plain["columns"])

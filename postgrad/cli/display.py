@@ -1,0 +1,255 @@
+"""What a person sees while training runs: a live panel on a terminal, a few plain lines when piped.
+
+On a terminal `rich` draws; it is imported only there. Into a file or a pipe goes plain text without control characters, one
+line for each tenth of the way. Text from a model is shown with its control characters made visible: it can't steer a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+BARS = "▁▂▃▄▅▆▇█"
+SHOWN = {"reward": "reward", "pass@1": "pass@1", "length": "length", "kl": "KL", "entropy": "entropy", "loss": "loss"}
+NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(e[-+]?\d+)?\s?%?|nan|-?inf|")
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(text: object) -> str:
+    """Text that can't steer a terminal: tabs become spaces, other control characters and direction marks a sign."""
+    return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n").replace("\t", "    "))
+
+
+def figure(value: object) -> str:
+    """A number in few characters: 0.8123 -> 0.812, 34.5 -> 34.5, 1234567 -> 1.23e+06, 3 -> 3; other things as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "" if value is None else clean(value).replace("\n", " ")
+    if not math.isfinite(value) or isinstance(value, int):
+        return str(value)
+    size = abs(value)
+    if size and (size < 1e-3 or size >= 1e5):
+        return f"{value:.2e}"
+    return f"{value:.{3 if size < 10 else 1 if size < 1000 else 0}f}"
+
+
+def sparkline(values: Sequence[float], width: int = 24) -> str:
+    """The last stretch of a curve in `width` characters, each the mean of its part. [0, 1, 2] -> ▁▄█"""
+    values = [v for v in values if math.isfinite(v)]
+    if len(values) > width:
+        cuts = [i * len(values) // width for i in range(width + 1)]
+        values = [sum(values[a:b]) / (b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
+    if not values:
+        return ""
+    low, spread = min(values), max(values) - min(values)
+    return "".join(BARS[min(7, int(8 * (v - low) / spread))] if spread else BARS[0] for v in values)
+
+
+def duration(seconds: float) -> str:
+    """75 -> 1:15, 3700 -> 1:01:40"""
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def is_terminal(file) -> bool:
+    """A terminal that understands cursor movement; settings that force colour don't make a pipe one."""
+    return bool(getattr(file, "isatty", lambda: False)()) and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def plain(file, text: str) -> None:
+    """One plain line, whatever the encoding of the file; gone readers (a closed pipe) are no fault of the training."""
+    coding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        file.write(clean(text).encode(coding, "replace").decode(coding) + "\n")
+        file.flush()
+    except BrokenPipeError:
+        pass
+
+
+class Display:
+    """The face of one stage of training.
+
+    with Display(None, "grpo on words", steps=40) as display:
+        display.update(3, {"reward": 0.41, "kl": 0.01}, sample={"prompt": "2+3?", "text": "5", "score": 1.0, "reason": "right"})
+        display.eval({"step": 5, "pass@1": 0.52})
+    console: a rich Console, a file, or None for standard output. steps 0: of unknown length. A resumed run simply updates from
+    a later step: the time that is left is reckoned from the steps seen here.
+    """
+
+    def __init__(self, console=None, title: str = "", steps: int = 0, *, quiet: bool = False,
+                 clock: Callable[[], float] = time.monotonic):
+        self.file = getattr(console, "file", console) or sys.stdout
+        self.console = console if hasattr(console, "print") else None
+        self.title, self.steps, self.clock = clean(title).replace("\n", " "), steps, clock
+        self.quiet = quiet or bool(getattr(console, "quiet", False))
+        self.terminal = not self.quiet and is_terminal(self.file)
+        self.series: dict[str, list[float]] = {}
+        self.step, self.first, self.said, self.sample, self.live = 0, None, -1, None, None
+        self.began = self.last = clock()
+
+    def __enter__(self) -> Display:
+        self.began = self.last = self.clock()
+        if self.terminal:
+            from rich.console import Console
+            from rich.live import Live
+
+            self.console = self.console or Console(file=self.file)
+            self.live = Live(get_renderable=self.panel, console=self.console, refresh_per_second=4)
+            self.live.start()
+        return self
+
+    def __exit__(self, kind, *_) -> None:
+        if self.live:
+            self.live.stop()
+        elif not self.quiet and (self.said != self.step or not self.step):
+            plain(self.file, self.line("stopped" if kind else "done"))
+
+    def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
+        """A step has ended. sample: {"prompt", "text", "score", "reason"}, the last one given stays on show."""
+        if self.first is None:
+            self.first = step - 1
+        self.step, self.last, self.sample = step, self.clock(), sample or self.sample
+        self._note({k: v for k, v in metrics.items() if k != "pass@1"})
+        tenth = 10 * step // self.steps if self.steps else -1
+        if not self.terminal and not self.quiet and tenth > 10 * (step - 1) // max(self.steps, 1):
+            self.said = step
+            plain(self.file, self.line())
+
+    def eval(self, row: Mapping) -> None:
+        """An evaluation has ended: pass@1 joins the panel."""
+        self._note({"pass@1": row.get("pass@1")})
+
+    def _note(self, values: Mapping) -> None:
+        for name, value in values.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                self.series.setdefault(name, []).append(float(value))
+
+    def left(self) -> float | None:
+        """Seconds to go, from the mean of the steps seen here; None before the first."""
+        if not self.steps or self.first is None or self.step <= self.first:
+            return None
+        return (self.last - self.began) / (self.step - self.first) * (self.steps - self.step)
+
+    def shown(self) -> list[tuple[str, str, list[float]]]:
+        """(name, label, series) of what is worth a line; the loss only where there is no reward."""
+        found = [(n, label, self.series[n]) for n, label in SHOWN.items() if n in self.series]
+        return [row for row in found if row[0] != "loss" or len(found) == 1 or "reward" not in self.series]
+
+    def line(self, end: str = "") -> str:
+        """The plain line: grpo on words: step 20/40 (50 %), 1:15, reward 0.812, KL 0.010"""
+        where = f"step {self.step}/{self.steps} ({100 * self.step // self.steps} %)" if self.steps else ""
+        parts = [end, where, duration(self.clock() - self.began)]
+        parts += [f"{label} {figure(xs[-1])}" for _, label, xs in self.shown()]
+        return f"{self.title}: " * bool(self.title) + ", ".join(part for part in parts if part)
+
+    def panel(self):
+        """The live picture, drawn anew a few times a second."""
+        from rich.console import Group
+        from rich.panel import Panel
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        head = Table.grid(padding=(0, 1), expand=True)
+        head.add_column(ratio=1)
+        head.add_column(justify="right", no_wrap=True)
+        now, left = self.clock(), self.left()
+        words = f"{self.step}/{self.steps} " if self.steps else ""
+        ahead = "" if left is None or self.step >= self.steps else f", {duration(max(0.0, left - (now - self.last)))} left"
+        head.add_row(ProgressBar(total=self.steps or None, completed=self.step, pulse=not self.steps),
+                     Text(f"{words}{duration(now - self.began)}{ahead}"))
+        numbers = Table.grid(padding=(0, 2))
+        for _, label, xs in self.shown():
+            numbers.add_row(Text(label, style="dim"), Text(figure(xs[-1])), Text(sparkline(xs), style="cyan"))
+        rows = [head, *([numbers] if self.series else []), *self._sample()]
+        return Panel(Group(*rows), title=Text(self.title), title_align="left", border_style="dim", padding=(0, 1))
+
+    def _sample(self) -> list:
+        from rich.text import Text
+
+        if not self.sample:
+            return []
+        score, reason = self.sample.get("score"), clean(self.sample.get("reason") or "").replace("\n", " ")
+        verdict = Text(f"{figure(score)}  {reason}".strip(), overflow="ellipsis", no_wrap=True,
+                       style="green" if isinstance(score, int | float) and score > 0 else "red")
+        ask, reply = (" ".join(clean(self.sample.get(k) or "").split()) for k in ("prompt", "text"))
+        return [Text(""), Text(ask, style="dim", overflow="ellipsis", no_wrap=True), Text(_cut(reply, 400)), verdict]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def progress(items: Iterable, label: str, total: int | None = None, *, file=None, after: float = 2.0,
+             clock: Callable[[], float] = time.monotonic) -> Iterator:
+    """The items, with a bar on a terminal (plain lines when piped) once they have taken `after` seconds; before, nothing."""
+    file = file or sys.stderr
+    total = total if total is not None else len(items) if hasattr(items, "__len__") else None
+    began, bar, task, tenth = clock(), None, None, 0
+    try:
+        for done, item in enumerate(items):
+            if clock() - began >= after and is_terminal(file):
+                if bar is None:
+                    bar, task = _bar(file, label, total)
+                bar.update(task, completed=done)
+            elif clock() - began >= after and total and 10 * done // total > tenth:
+                tenth = 10 * done // total
+                plain(file, f"{label}: {done}/{total} ({10 * tenth} %), {duration(clock() - began)}")
+            yield item
+        if bar:
+            bar.update(task, completed=total)
+    finally:
+        if bar:
+            bar.stop()
+
+
+def _bar(file, label: str, total: int | None):
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+                   console=Console(file=file), transient=True)
+    bar.start()
+    return bar, bar.add_task(escape(clean(label)), total=total)
+
+
+def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *, title: str = "",
+          file=None) -> None:
+    """A table of rows: columns are keys, or (key, heading); without them, every key that occurs. Piped: plain aligned text."""
+    file = file or sys.stdout
+    columns = list(dict.fromkeys(key for row in rows for key in row)) if columns is None else columns
+    keys = [(c, c) if isinstance(c, str) else c for c in columns]
+    cells = [[figure(row.get(key)) for key, _ in keys] for row in rows]
+    right = [bool(cells) and all(NUMBER.fullmatch(line[i]) for line in cells) for i in range(len(keys))]
+    heads = [clean(head).replace("\n", " ") for _, head in keys]
+    if is_terminal(file):
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        grid = Table(title=Text(clean(title)) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for head, side in zip(heads, right, strict=True):
+            grid.add_column(Text(head), justify="right" if side else "left")
+        for row in cells:
+            grid.add_row(*map(Text, row))
+        Console(file=file).print(grid)
+        return
+    if title:
+        plain(file, title)
+    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(keys))]
+    for line in [heads, *cells]:
+        put = [text.rjust(w) if side else text.ljust(w) for text, w, side in zip(line, widths, right, strict=True)]
+        plain(file, "  ".join(put).rstrip())
+
+
+def say_json(obj, file=None) -> None:
+    """One strict JSON document on one line, for another program: not-finite numbers as "nan", "inf", "-inf"."""
+    from postgrad.run import plain as as_json
+
+    print(json.dumps(as_json(obj), allow_nan=False), file=file or sys.stdout, flush=True)

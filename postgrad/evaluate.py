@@ -1,0 +1,53 @@
+"""How good a model is at a task: pass@1 and pass@k with intervals, greedy accuracy, format rate, length."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from postgrad.maths.passk import mean_interval, pass_at_k
+from postgrad.records import Prompt, Scored
+from postgrad.sampler import Sampling
+
+BLOCK = 32  # prompts that are sampled together
+
+
+def passed(task, scored: Scored) -> bool:
+    """A sample passes when its answer is right and in form.
+
+    Where a verifier names no such parts, it passes when it got the best score.
+    """
+    parts = scored.verdict.parts
+    return parts.get("correct", scored.verdict.score / task.best) * parts.get("format", 1.0) >= 1.0
+
+
+def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+                  track: Callable[[Sequence], Iterable] = iter) -> list[list[Scored]]:
+    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is."""
+    blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
+    groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
+    return [[Scored(rollout=r, verdict=task.verify(r.prompt, r.text)) for r in group] for group in groups]
+
+
+def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int, greedy: bool = True,
+             track: Callable[[Sequence], Iterable] = iter) -> dict:
+    """One row of figures. pass@1's interval is taken over problems: samples of one problem are not independent."""
+    began = time.perf_counter()
+    groups = score_samples(task, sampler, prompts, samples, settings, seed, track)
+    right = [sum(passed(task, s) for s in group) for group in groups]
+    rows = [s for group in groups for s in group]
+    mean, low, high = mean_interval([c / samples for c in right], (0.0, 1.0))
+    out = {"pass@1": mean, "pass@1_interval": [low, high],
+           f"pass@{samples}": sum(pass_at_k(samples, c, samples) for c in right) / len(right),
+           "reward": sum(s.verdict.score for s in rows) / len(rows),
+           "mean_length": sum(len(s.rollout.tokens) for s in rows) / len(rows),
+           "finished": sum(s.rollout.finished for s in rows) / len(rows),
+           "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts), "samples": samples}
+    if any("format" in s.verdict.parts for s in rows):
+        out["format"] = sum(s.verdict.parts.get("format", 0.0) for s in rows) / len(rows)
+    if greedy:
+        plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
+        best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed)]
+        out["greedy"] = sum(passed(task, s) for s in best) / len(best)
+    out["seconds"] = time.perf_counter() - began
+    return out

@@ -1,0 +1,165 @@
+"""The only training loop, its optimizer, and the one place that knows what decides a run's future."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from postgrad.maths import schedule
+from postgrad.models import Models
+from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.records import Batch, Stats
+
+SKIPS_IN_A_ROW = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimSettings:
+    """AdamW, its schedule, and how many tokens go through the network at once."""
+
+    lr: float
+    schedule: str = "constant"
+    warmup: int = 0
+    clip: float = 1.0               # largest norm of the gradient
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tokens_per_pass: int = 8192
+
+    def __post_init__(self):
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise ValueError(f"optim.lr is {self.lr}: it must be a positive number, e.g. 3e-4.")
+        if self.schedule not in schedule.SCHEDULES:
+            raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
+        if self.tokens_per_pass < 1 or self.clip <= 0:
+            raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
+
+
+class Optim:
+    """AdamW over the trained models. A step whose loss or gradient is not finite leaves the weights as they were."""
+
+    def __init__(self, models: Models, settings: OptimSettings, steps: int):
+        self.settings, self.steps = settings, steps
+        self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
+        self.adam = torch.optim.AdamW(self.params, lr=settings.lr, betas=(settings.beta1, settings.beta2),
+                                      weight_decay=settings.weight_decay, fused=True)
+        self.skips_in_a_row = 0
+
+    @property
+    def tokens_per_pass(self) -> int:
+        return self.settings.tokens_per_pass
+
+    def lr(self, step: int) -> float:
+        return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)
+
+    def step(self, step: int, loss: float) -> dict[str, float]:
+        """One update, or none if it would not be finite. Returns what to log."""
+        norm = float(torch.nn.utils.clip_grad_norm_(self.params, self.settings.clip))
+        fault = not (math.isfinite(loss) and math.isfinite(norm))
+        if not fault:
+            for group in self.adam.param_groups:
+                group["lr"] = self.lr(step)
+            self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        self.skips_in_a_row = self.skips_in_a_row + 1 if fault else 0
+        return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault)}
+
+    def state(self) -> dict:
+        return {"skips_in_a_row": self.skips_in_a_row, "adam": {str(i): s for i, s in self.adam.state_dict()["state"].items()}}
+
+    def restore(self, state: dict) -> None:
+        self.skips_in_a_row = state["skips_in_a_row"]
+        now = self.adam.state_dict()
+        self.adam.load_state_dict({"state": {int(i): s for i, s in state["adam"].items()}, "param_groups": now["param_groups"]})
+
+
+class Now(NamedTuple):
+    """What a hook may look at after a step."""
+
+    step: int
+    batch: Batch
+    stats: Stats
+    row: dict[str, float]
+    models: Models
+
+
+Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
+
+
+def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
+          hooks: Iterable[Callable[[Now], None]] = ()):
+    """One optimizer step per batch, whatever the algorithm."""
+    began = time.perf_counter()
+    for step, batch in enumerate(batches, start=run.next_step):
+        stats, total, sampled = Stats(), 0.0, time.perf_counter()
+        for micro in batch.split(optim.tokens_per_pass):
+            loss, seen = objective(models, micro)
+            part = (loss * micro.weight).sum()
+            part.backward()
+            total += float(part.detach())
+            stats.add(seen)
+        row = {**batch.facts, **stats.results(), **optim.step(step, total)}
+        now = time.perf_counter()
+        row |= {"time/train": now - sampled, "time/step": now - began}
+        began = now
+        run.log(step, row)
+        if row["skipped"]:
+            report_skip(run, step, batch, row, optim)
+        for hook in hooks:
+            hook(Now(step, batch, stats, row, models))
+
+
+def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
+    run.event("skipped", f"step {step}: loss {row['loss']}, gradient norm {row['grad_norm']}; "
+              "the weights were left as they were", step=step, ids=list(batch.ids))
+    if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
+        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss or gradient (last: step {step}, "
+                         f"rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at these rows; "
+                         "the last checkpoint is sound.")
+
+
+def state_of(models: Models, optim: Optim, batches) -> dict:
+    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model folder."""
+    others = {name: m.state_dict() for name, m in models.trained().items() if name != "policy"}
+    return {"models": others, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
+
+
+def restore(state: dict, models: Models, optim: Optim, batches) -> None:
+    for name, tensors in state["models"].items():
+        getattr(models, name).load_state_dict(tensors)
+    optim.restore(state["optim"])
+    batches.restore(state["batches"])
+    restore_random(state["random"])
+
+
+class Stopped(Exception):
+    """A signal asked the run to stop; its checkpoint has been written."""
+
+    def __init__(self, number: int):
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.exit_code = 128 + number
+
+
+@contextmanager
+def stop_on_signal():
+    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second one ends at once."""
+    caught: list[int] = []
+
+    def note(number, frame):
+        caught.append(number)
+        for s, old in before.items():
+            signal.signal(s, old)
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: caught[0] if caught else None
+    finally:
+        for s, old in before.items():
+            signal.signal(s, old)

@@ -1,0 +1,38 @@
+"""Random numbers without a state: a hash of (seed, counter). Sample i of a run is the same in any batch, order or device.
+
+splitmix64 (Steele, Lea & Flood 2014) in wrapping int64; torch has no unsigned shift, so the sign bits are masked away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # 2^64 / golden ratio, as a signed number, like the two multipliers
+MULTIPLIERS = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """x >> bits with zeros from the left."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix(x: Tensor) -> Tensor:  # int64 -> int64
+    """splitmix64's finaliser: a bijection in which every input bit moves about half of the output bits."""
+    x = (x ^ _shift(x, 30)) * MULTIPLIERS[0]
+    x = (x ^ _shift(x, 27)) * MULTIPLIERS[1]
+    return x ^ _shift(x, 31)
+
+
+def uniform(seed: Tensor, counter: Tensor) -> Tensor:  # int64 [B], int64 [B] -> float64 [B] in [0, 1)
+    """One uniform number for each (seed, counter): the top 53 bits of mix(mix(seed) + golden * (counter + 1))."""
+    bits = mix(mix(seed + GOLDEN) + GOLDEN * (counter + 1))
+    return _shift(bits, 11).to(torch.float64) * 2.0**-53
+
+
+def seed_of(*parts: int | str) -> int:
+    """A seed in [0, 2^63) from names and numbers, the same in every process: seed_of("rollout", 3, "arithmetic/7")."""
+    text = repr(tuple(part if isinstance(part, str) else int(part) for part in parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,46 @@
+import itertools
+import math
+
+import pytest
+
+from postgrad.maths.passk import mean_interval, pass_at_k, student
+
+
+def test_by_hand():
+    assert pass_at_k(10, 3, 1) == pytest.approx(0.3)
+    assert pass_at_k(4, 2, 2) == pytest.approx(5 / 6)  # 1 - C(2,2)/C(4,2)
+    assert pass_at_k(5, 0, 3) == 0.0 and pass_at_k(5, 3, 3) == 1.0 and pass_at_k(5, 5, 1) == 1.0
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(6, 2, 3), (7, 1, 2), (5, 4, 1), (8, 3, 5)])
+def test_it_counts_the_choices(n, c, k):
+    hits = [any(i < c for i in chosen) for chosen in itertools.combinations(range(n), k)]
+    assert pass_at_k(n, c, k) == pytest.approx(sum(hits) / len(hits))
+
+
+def test_unbiased_where_the_plug_in_estimate_is_not():
+    p, n, k = 0.2, 5, 3
+    chance = [math.comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+    truth = 1 - (1 - p) ** k
+    assert math.fsum(w * pass_at_k(n, c, k) for c, w in enumerate(chance)) == pytest.approx(truth)
+    assert abs(math.fsum(w * (1 - (1 - c / n) ** k) for c, w in enumerate(chance)) - truth) > 0.05
+
+
+def test_large_numbers_and_wrong_ones():
+    assert pass_at_k(100_000, 3, 1000) == pytest.approx(1 - (99 / 100) ** 3, abs=1e-4)
+    with pytest.raises(ValueError, match="draw more samples"):
+        pass_at_k(4, 2, 8)
+
+
+def test_interval_by_hand():
+    # mean 3, std sqrt(2.5), n 5: 2.7764 * 0.7071
+    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3, 3 - 1.96324, 3 + 1.96324), abs=1e-4)
+    assert mean_interval([0.0, 1.0], within=(0, 1)) == (0.5, 0, 1)
+    assert mean_interval([0.4], within=(0, 1)) == (0.4, 0, 1)
+    with pytest.raises(ValueError, match="at least one"):
+        mean_interval([])
+
+
+@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (10, 2.2281), (11, 2.2010), (30, 2.0423), (100, 1.9840)])
+def test_student(degrees, quantile):
+    assert student(degrees) == pytest.approx(quantile, abs=2e-4)

@@ -1,0 +1,93 @@
+"""Losses on pairs and on labelled singles. Rows become scores first, then a pair of scores becomes a loss:
+
+    score(logp [B, T], mask [B, T]) -> [B]        less the reference's score where the method has a reference: the log-ratio
+    pair(chosen [U], rejected [U], margin [U]) -> loss [U]
+margin is how much better the chosen answer is, in units of reward: a gap that the loss asks for on top; 0 if unknown.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from postgrad.maths.logprob import row_sum
+
+
+def sum_logp(logp: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B]
+    """log pi(y) = sum_t log pi(y_t)."""
+    return row_sum(torch.where(mask, logp, 0.0))
+
+
+def mean_logp(logp: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B]
+    """log pi(y) / |y|, so that a long answer is not worse for being long. An empty row scores 0."""
+    return sum_logp(logp, mask) / mask.sum(1).clamp(min=1)
+
+
+def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor) -> Tensor:
+    """-log sigmoid(r_w - r_l - margin): P(w > l) = e^{r_w} / (e^{r_w} + e^{r_l}). log 2 at gap 0; shift-invariant.
+
+    Bradley & Terry 1952; reward models: Ouyang et al. 2022 (2203.02155); the margin: Llama 2 (2307.09288).
+    """
+    return -logsigmoid(chosen - rejected - margin)
+
+
+def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:
+    """-log sigmoid(beta gap - margin) on log-ratios: bradley_terry with the implicit reward beta log(pi/ref).
+
+    Rafailov et al. 2023 (2305.18290); with a margin: ODPO (2402.10571). pi = ref gives log 2 for any beta.
+    """
+    return bradley_terry(beta * chosen, beta * rejected, margin)
+
+
+def ipo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:
+    """(gap - 1/(2 beta))^2 on log-ratios: a target for the gap instead of "as wide as can be" (Azar et al. 2023, 2310.12036).
+
+    A margin widens the target by margin / beta.
+    """
+    return (chosen - rejected - (0.5 + margin) / beta) ** 2
+
+
+def cdpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, eps: float) -> Tensor:
+    """(1 - eps) DPO + eps DPO of the swapped pair: a fraction eps of the labels is wrong (Mitchell 2023). eps = 0 is DPO."""
+    return (1 - eps) * dpo(chosen, rejected, margin, beta=beta) + eps * dpo(rejected, chosen, -margin, beta=beta)
+
+
+def simpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, gamma: float) -> Tensor:
+    """-log sigmoid(beta gap - gamma) on mean log-probs, no reference (Meng et al. 2024, 2405.14734).
+
+    gamma = 0 is DPO on mean scores with a uniform reference.
+    """
+    return bradley_terry(beta * chosen, beta * rejected, gamma + margin)
+
+
+def log_odds(logp: Tensor) -> Tensor:
+    """log(p / (1 - p)). A p that rounds to 1 counts as the largest float below it."""
+    logp = logp.clamp(max=-torch.finfo(logp.dtype).eps)
+    return logp - torch.log(-torch.expm1(logp))
+
+
+def orpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, lam: float) -> Tensor:
+    """NLL of the chosen answer + lam * -log sigmoid(log-odds gap), on mean log-probs (Hong et al. 2024, 2403.07691)."""
+    return -chosen + lam * bradley_terry(log_odds(chosen), log_odds(rejected), margin)
+
+
+def cpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, alpha: float) -> Tensor:
+    """DPO with a uniform reference + alpha * NLL of the chosen answer, on summed log-probs (Xu et al. 2024, 2401.08417)."""
+    return dpo(chosen, rejected, margin, beta=beta) - alpha * chosen
+
+
+def kto(
+    score: Tensor, label: Tensor, baseline: Tensor, *, beta: float, wanted: float, unwanted: float
+) -> Tensor:  # score, label (+1 wanted, -1 unwanted), baseline: all [U] -> [U]
+    """lambda - v: v = lambda sigmoid(label beta (log-ratio - baseline)), lambda = `wanted` or `unwanted` by label.
+
+    Ethayarajh et al. 2024 (2402.01306). At the baseline the loss is lambda / 2. The baseline is a constant of the step.
+    """
+    weight = torch.where(label > 0, wanted, unwanted)
+    return weight * torch.sigmoid(-label * beta * (score - baseline.detach()))  # 1 - sigmoid(x) = sigmoid(-x)
+
+
+def kto_baseline(score: Tensor) -> Tensor:  # [U] -> []
+    """KTO's estimate of KL(pi||ref): the mean log-ratio of answers to OTHER prompts, at least 0. No gradient."""
+    return score.detach().mean().clamp(min=0.0)

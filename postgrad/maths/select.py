@@ -1,0 +1,52 @@
+"""Which of a prompt's samples are kept: best-of-n, rejection sampling, and pairs for online preference learning."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from postgrad.maths.credit import flat_groups, groups
+
+
+def _first(hit: Tensor) -> Tensor:  # [P, G] bool -> [P, G] bool
+    """The first True of each row alone."""
+    return hit & (hit.cumsum(1) == 1)
+
+
+def best_of(score: Tensor, group_size: int) -> Tensor:  # [B] -> [B] bool
+    """The best sample of each prompt; of several equally good ones, the first."""
+    group = groups(score, group_size)
+    return _first(group == group.amax(1, keepdim=True)).view(-1)
+
+
+def passing(score: Tensor, group_size: int, *, threshold: float) -> Tensor:  # [B] -> [B] bool
+    """Every sample that scores at least the threshold: rejection sampling. A prompt may keep none, or all."""
+    return groups(score, group_size).view(-1) >= threshold
+
+
+def best_and_worst(score: Tensor, group_size: int) -> tuple[Tensor, Tensor]:  # [B] -> [K], [K] row indices
+    """The rows of the best and the worst sample of each prompt; prompts whose samples all score the same give no pair."""
+    group = groups(score, group_size)
+    best = _first(group == group.amax(1, keepdim=True)).view(-1).nonzero().squeeze(1)
+    worst = _first(group == group.amin(1, keepdim=True)).view(-1).nonzero().squeeze(1)
+    useful = ~flat_groups(score, group_size)
+    return best[useful], worst[useful]
+
+
+def best_of_n_kl(n: int) -> float:
+    """The most that KL(best-of-n || base) can be: log n - (n-1)/n (Beirami et al. 2024, 2401.01879). 0 at n = 1."""
+    return math.log(n) - (n - 1) / n
+
+
+def best_of_n_mean(score: Tensor, n: int) -> Tensor:  # [G] -> []
+    """The expected best of n of G scored samples, drawn without repetition, unbiased for the policy's best-of-n.
+
+    Sorted upwards, the k-th score is the best of n with probability C(k-1, n-1) / C(G, n).
+    """
+    size = len(score)
+    if not 1 <= n <= size:
+        raise ValueError(f"best of {n} cannot be estimated from {size} samples: draw at least {n}, or ask for a smaller n.")
+    chance = torch.tensor([math.comb(k, n - 1) / math.comb(size, n) for k in range(size)], dtype=score.dtype)
+    return (score.sort().values * chance.to(score.device)).sum()

@@ -1,0 +1,24 @@
+"""The models of a run, and where they come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postgrad.models.decoder import Cache, Config, Decoder
+from postgrad.models.heads import ScalarModel
+from postgrad.models.load import find_model, load_model, save_model
+
+__all__ = ["Cache", "Config", "Decoder", "Models", "ScalarModel", "find_model", "load_model", "save_model"]
+
+
+@dataclass
+class Models:
+    """Up to four: the policy is trained; the reference stands still; the critic is trained beside it; the reward is fixed."""
+
+    policy: object
+    reference: object | None = None
+    critic: object | None = None
+    reward: object | None = None
+
+    def trained(self) -> dict[str, object]:
+        return {name: m for name in ("policy", "critic") if (m := getattr(self, name)) is not None}

@@ -1,0 +1,74 @@
+"""What decides the future of a run, as safetensors and JSON: no pickle, no torch.load.
+
+Each part of a run that changes while it trains gives its state as a dictionary of tensors and plain values, nested as it
+likes; here it becomes files. The weights are written as a model folder, so a checkpoint is also a model.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from postgrad.models.load import read_tensors, save_model
+
+SLOT = "__tensor__"
+
+
+def write_state(folder: Path, state: dict, *, policy, chat) -> None:
+    """state.json and state.safetensors beside the model's own files."""
+    tensors: dict[str, Tensor] = {}
+    plain = _take_out(state, "", tensors)
+    save_model(policy, folder)
+    chat.save(folder)
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / "state.safetensors")
+    (folder / "state.json").write_text(json.dumps(plain))
+
+
+def read_state(folder: Path) -> dict:
+    return _put_back(json.loads((folder / "state.json").read_text()), read_tensors(folder / "state.safetensors"))
+
+
+def _take_out(x, path: str, tensors: dict[str, Tensor]):
+    if isinstance(x, Tensor):
+        tensors[path] = x.clone()
+        return {SLOT: path}
+    if isinstance(x, dict):
+        return {str(k): _take_out(v, f"{path}/{k}", tensors) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_take_out(v, f"{path}/{i}", tensors) for i, v in enumerate(x)]
+    plain = x is None or isinstance(x, (bool, int, float, str))
+    assert plain, f"{path} is a {type(x).__name__}, which a checkpoint cannot hold"
+    return x
+
+
+def _put_back(x, tensors: dict[str, Tensor]):
+    if isinstance(x, dict):
+        return tensors[x[SLOT]] if SLOT in x else {k: _put_back(v, tensors) for k, v in x.items()}
+    return [_put_back(v, tensors) for v in x] if isinstance(x, list) else x
+
+
+def seed_everything(seed: int) -> None:
+    """The global generators. postgrad itself draws from (seed, name, step) alone; a user's verifier may not."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def random_state() -> dict:
+    version, words, gauss = random.getstate()
+    kind, keys, *rest = np.random.get_state()
+    return {"torch": torch.get_rng_state(), "python": [version, list(words), gauss],
+            "numpy": [kind, keys.tolist(), *rest]}
+
+
+def restore_random(state: dict) -> None:
+    torch.set_rng_state(state["torch"])
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    np.random.set_state(tuple(state["numpy"]))

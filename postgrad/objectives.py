@@ -1,0 +1,148 @@
+"""Three builders: a row of the table becomes an objective, (models, batch) -> loss, stats.
+
+An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss * batch.weight).sum().
+It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
+models.policy.score(tokens, lengths) -> [B]; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of
+the state before token t. Advantages, old and reference log-probs come with the batch: they are constants of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from postgrad.maths import kl, surrogate
+from postgrad.records import Batch, Max, Mean, Stats
+
+Objective = Callable[[object, Batch], tuple[Tensor, Stats]]
+
+
+def build(method, temperature: float = 1.0) -> Objective:
+    """The objective of a row of the table. temperature: the one the rollouts were sampled at; only policy rows look at it."""
+    if method.kind == "policy":
+        return policy(method, temperature)
+    return {"supervised": supervised, "preference": preference}[method.kind](method)
+
+
+def supervised(method) -> Objective:
+    """-log pi of every trained token."""
+
+    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
+        logp, entropy = models.policy.logp(batch.tokens, batch.mask, 1.0)
+        seen = {"loss": _mean(-logp, batch.mask), "entropy": _mean(entropy, batch.mask)}
+        return -logp, Stats(seen, {"logp": logp, "entropy": entropy})
+
+    return objective
+
+
+def preference(method) -> Objective:
+    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...) or labelled singles."""
+    judge = _singles if method.source == "singles" else _pairs
+
+    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
+        return judge(method, _scores(method, models, batch), batch)
+
+    return objective
+
+
+def _scores(method, models, batch: Batch) -> Tensor:  # [B]
+    if method.score is None:
+        return models.policy.score(batch.tokens, batch.lengths)
+    logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0)
+    score = method.score(logp, batch.mask)
+    return score - method.score(_needed(batch, "ref_logp", method), batch.mask) if method.reference else score
+
+
+def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
+    assert batch.rows_per_unit == 2, f"{method.name} needs pairs, and the batch has {batch.rows_per_unit} row(s) a unit"
+    chosen, rejected = score.view(-1, 2).unbind(1)
+    margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin
+    loss = method.loss(chosen, rejected, margin)
+    right = (chosen > rejected) + 0.5 * (chosen == rejected)  # a tie is half right
+    seen = {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen, "rejected": rejected}
+    return loss, Stats({name: _mean(x) for name, x in seen.items()})
+
+
+def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
+    label, baseline = _needed(batch, "label", method), _needed(batch, "baseline", method)
+    loss = method.loss(score, label, baseline)
+    wanted, unwanted = label > 0, label <= 0
+    right = torch.where(wanted, score > baseline, score < baseline).to(loss)
+    stats = {
+        "loss": _mean(loss), "accuracy": _mean(right), "baseline": _mean(baseline),
+        "chosen": _mean(score, wanted), "rejected": _mean(score, unwanted),
+    }
+    return loss, Stats(stats)
+
+
+def policy(method, temperature: float = 1.0) -> Objective:
+    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the method's one weight."""
+
+    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
+        mask, adv = batch.mask, _needed(batch, "adv", method)
+        logp, entropy = models.policy.logp(batch.tokens, mask, temperature)
+        old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
+        loss, clipped = method.surrogate(logp, old_logp, adv, mask)
+        stats = _policy_stats(batch, logp, old_logp, entropy, clipped)
+        if method.kl_in_loss:
+            loss = loss + method.kl_in_loss * method.kl(logp, _needed(batch, "ref_logp", method)) * mask
+        if method.entropy:
+            loss = loss - method.entropy * entropy
+        if method.critic:
+            value_loss, seen = _critic(method, models, batch)
+            loss = loss + method.value_weight * value_loss
+            stats.update(seen)
+        stats["loss"] = _mean(loss, mask)
+        return loss, stats
+
+    return objective
+
+
+def _critic(method, models, batch: Batch) -> tuple[Tensor, dict[str, Mean]]:
+    """The value loss [B, T] and its statistics. return_sq and value_error_sq are the parts of explained_variance."""
+    returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens)
+    loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
+    loss = torch.where(batch.mask, loss, 0.0)
+    seen = {"value_loss": loss, "value": value, "return": returns, "value_error": value - returns}
+    seen |= {"return_sq": returns**2, "value_error_sq": (value - returns) ** 2}
+    return loss, {name: _mean(x, batch.mask) for name, x in seen.items()}
+
+
+def explained_variance(results: Mapping[str, float]) -> float:
+    """1 - Var(value - return) / Var(return) from a step's results: 1 is a perfect critic, 0 one that says a constant."""
+    variance = results["return_sq"] - results["return"] ** 2
+    return 1.0 - (results["value_error_sq"] - results["value_error"] ** 2) / variance if variance > 1e-12 else 0.0
+
+
+def _policy_stats(batch: Batch, logp: Tensor, old_logp: Tensor, entropy: Tensor, clipped: Tensor) -> Stats:
+    mask, logp = batch.mask, logp.detach()
+    ratio = torch.where(mask, (logp - old_logp).exp(), 0.0)
+    stats = {
+        "entropy": _mean(entropy, mask),
+        "clip_fraction": _mean(clipped, mask),
+        "ratio_max": Max(ratio.max()),
+        "approx_kl": _mean(kl.k3(old_logp, logp), mask),  # KL(old || new) on samples of the old policy: never negative
+    }
+    columns = {"logp": logp, "entropy": entropy, "ratio": ratio, "adv": batch.adv}
+    if batch.ref_logp is not None:
+        columns["kl"] = kl.k3(logp, batch.ref_logp) * mask
+        stats |= {"kl": _mean(columns["kl"], mask), "kl_k1": _mean(kl.k1(logp, batch.ref_logp), mask)}
+    if batch.sampler_logp is not None:
+        stats["mismatch"] = _mean((batch.sampler_logp - old_logp).abs(), mask)
+    return Stats(stats, columns)
+
+
+def _mean(x: Tensor, mask: Tensor | None = None) -> Mean:
+    """The mean of x over the mask, as sum and count, without a gradient."""
+    x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    mask = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
+    return Mean(torch.where(mask, x, 0.0).sum(), mask.sum())
+
+
+def _needed(batch: Batch, column: str, method) -> Tensor:
+    x = getattr(batch, column)
+    if x is None:
+        raise ValueError(f"{method.name} needs batch.{column}, and it is None: let the {method.source} assembly line fill it.")
+    return x

@@ -1,0 +1,179 @@
+"""What every recipe shares: opening models, starting and resuming runs, the hooks that evaluate, show and save."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from postgrad import __version__
+from postgrad.chat import Chat
+from postgrad.evaluate import evaluate
+from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
+from postgrad.maths.noise import seed_of
+from postgrad.models import Decoder, Models, find_model, load_model
+from postgrad.models.checkpoint import read_state, seed_everything, write_state
+from postgrad.recipes.config import plain
+from postgrad.rewards.base import check
+from postgrad.run import Run
+from postgrad.sampler import LocalSampler, Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How often a run is examined on held-out problems, and how thoroughly. every 0: never."""
+
+    every: int = 0
+    problems: int = 64
+    samples: int = 4
+    split: str = "validation"
+
+    def __post_init__(self):
+        if self.every < 0 or self.problems < 1 or self.samples < 1:
+            raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples {self.samples}: "
+                             "expected every >= 0 and at least one problem and sample.")
+
+
+@dataclass
+class Parts:
+    """A run, taken apart: what `train` needs, and how to examine the policy (None: this recipe has nothing to examine)."""
+
+    models: Models
+    chat: Chat
+    batches: object
+    objective: object
+    optim: Optim
+    examine: Callable[[int], dict] | None = None
+    every: int = 0
+
+
+def open_folder(name: str | Path) -> Path:
+    """The folder with a model's files: an embedded model's name, a model folder, or a run (its newest sound checkpoint)."""
+    if (Path(name) / "checkpoints").is_dir():
+        newest = Run.open(name).latest()
+        if newest is None:
+            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
+        return newest
+    return find_model(name)
+
+
+def open_model(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but no GPU is to be seen here: set device=cpu.")
+    folder = open_folder(name)
+    model, chat = load_model(folder, device=device), Chat.load(folder)
+    if chat.vocab_size > model.config.vocab_size:
+        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model {model.config.vocab_size}.")
+    return model, chat
+
+
+def fingerprint(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def prove(task, split: str = "train", count: int = 8) -> None:
+    """The verifier pays its own gold and not garbage; before any training."""
+    if task.gold is not None:
+        check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
+
+
+def examiner(model, chat, task, evaluation: Evaluation, max_new_tokens: int, seed: int) -> Callable[[int], dict]:
+    """The same held-out problems at every examination, with samples drawn anew."""
+    prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
+    sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=max_new_tokens)
+    sampler.check(prompts, settings)
+    return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
+                                 seed=seed_of(seed, "evaluation", step), greedy=False)
+
+
+def start(recipe: str, config, build: Callable, folder: Path | str, *, command: str = "", watch=None) -> Run:
+    """A new run. Everything is built, and so checked, before the folder is made."""
+    seed_everything(config.seed)
+    begins_with = open_folder(config.model) if getattr(config, "model", None) else None
+    parts = build(config, begins_with)
+    facts = {"command": command, "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
+             "seed": config.seed, "begins_with": fingerprint(begins_with) if begins_with else None}
+    names = {k: getattr(config, k) for k in ("method", "model", "task") if hasattr(config, k)}
+    run = Run.create(folder, recipe=recipe, config=plain(config), steps=config.steps, **names, **facts)
+    return carry_on(run, parts, config, watch)
+
+
+def resume(run: Run, config, build: Callable, *, watch=None) -> Run:
+    """Goes on from the newest sound checkpoint, or from the beginning where there is none, to the same bits."""
+    expected = run.info.get("begins_with")
+    folder = open_folder(config.model) if expected else None
+    if expected and fingerprint(folder) != expected:  # before anything in the run is touched
+        raise ValueError(f"the model this run began with has changed ({folder}), so it cannot go on to the same result: "
+                         "put the old weights back, or start a new run.")
+    seed_everything(config.seed)
+    checkpoint = run.resume()
+    parts = build(config, checkpoint or folder)
+    if checkpoint:
+        restore(read_state(checkpoint), parts.models, parts.optim, parts.batches)
+    return carry_on(run, parts, config, watch)
+
+
+def carry_on(run: Run, parts: Parts, config, watch) -> Run:
+    """Trains to the end, or to a signal; says in the run folder how it ended."""
+    try:
+        with run.locked(), stop_on_signal() as stop:
+            run.status("running")
+            train(parts.models, parts.batches, parts.objective, parts.optim, run, hooks(run, parts, config, stop, watch))
+    except Stopped as end:
+        run.status("stopped", error=str(end))
+        raise
+    except BaseException as error:
+        run.status("failed", error=f"{type(error).__name__}: {error}")
+        raise
+    run.status("done")
+    return run
+
+
+def hooks(run: Run, parts: Parts, config, stop: Callable, watch) -> list[Callable[[Now], None]]:
+    def samples(now: Now) -> None:
+        if now.batch.scored:
+            run.log_samples(now.step, list(sample_rows(now, parts.chat)))
+
+    def examine(now: Now) -> None:
+        if parts.examine and parts.every and (now.step % parts.every == 0 or now.step == config.steps):
+            row = parts.examine(now.step)
+            run.log_eval(now.step, row)
+            if watch:
+                watch.examined(now.step, row)
+
+    def show(now: Now) -> None:
+        if watch:
+            watch.stepped(now.step, now.row, now.batch.scored)
+
+    def save(now: Now) -> None:
+        asked = stop()
+        if asked or now.step % config.save_every == 0 or now.step == config.steps:
+            state = state_of(parts.models, parts.optim, parts.batches)
+            run.save(now.step, lambda folder: write_state(folder, state, policy=parts.models.policy, chat=parts.chat))
+        if asked:
+            raise Stopped(asked)
+
+    return [samples, show, examine, save]
+
+
+def sample_rows(now: Now, chat: Chat, groups: int = 2):
+    """The rollouts of a step's first groups, with what is known of each token."""
+    shown: list[str] = []
+    for i, s in enumerate(now.batch.scored):
+        name = s.rollout.prompt.id
+        if name not in shown:
+            if len(shown) == groups:
+                continue
+            shown.append(name)
+        at = len(s.rollout.prompt_tokens)
+        columns = {key: [round(float(x), 5) for x in rows[i][at: at + len(s.rollout.tokens)]]
+                   for key, rows in now.stats.columns.items()}
+        yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
+               "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens), "columns": columns,
+               "score": s.verdict.score, "reason": s.verdict.reason, "parts": dict(s.verdict.parts),
+               "finished": s.rollout.finished,
+               "adv": float(now.batch.adv[i][now.batch.mask[i]].mean()) if now.batch.mask[i].any() else 0.0}

@@ -1,0 +1,88 @@
+"""Configs are small frozen dataclasses; the command line overrides their values, and a run saves them as JSON."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """' Did you mean `rollouts`?' or, without a near match, the list of what there is."""
+    known = sorted(known)
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(known)}."
+
+
+def override(config, changes: Iterable[str]):
+    """override(config, ["optim.lr=1e-4", "steps=20"]): a new config with these values; all of them are checked as usual."""
+    wanted = []
+    for change in changes:
+        path, sign, text = change.partition("=")
+        if not sign or not path:
+            raise ValueError(f"{change!r} is not a setting: write KEY=VALUE, e.g. optim.lr=1e-4.")
+        wanted.append((path.split("."), text, path))
+    return _set(config, wanted)
+
+
+def _set(config, wanted: list[tuple[list[str], str, str]]):
+    """All changes at once: two that are only right together (task=none data=mine.jsonl) are checked together."""
+    known, hints = {f.name for f in fields(config)}, typing.get_type_hints(type(config))
+    values, groups = {}, {}
+    for (head, *rest), text, path in wanted:
+        if head not in known:
+            raise ValueError(f"there is no setting {path!r}.{suggest(head, known)}")
+        now = getattr(config, head)
+        if is_dataclass(now) != bool(rest):
+            inside = ", ".join(f"{head}.{f.name}" for f in fields(now)) if is_dataclass(now) else ""
+            kind = f"a group of settings: name one of {inside}" if inside else "one value"
+            raise ValueError(f"{path!r} cannot be set so: {head!r} is {kind}.")
+        if rest:
+            groups.setdefault(head, []).append((rest, text, path))
+        else:
+            values[head] = parse(text, hints[head], path)
+    return replace(config, **values, **{head: _set(getattr(config, head), inner) for head, inner in groups.items()})
+
+
+def parse(text: str, kind, path: str):
+    """Text as the type that the dataclass names."""
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if type(None) in options and text.lower() in ("none", "null", ""):
+        return None
+    for option in options:
+        try:
+            if option is bool:
+                return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+            if option is int:
+                return int(float(text)) if not text.lstrip("+-").isdecimal() and float(text).is_integer() else int(text)
+            if option in (float, str):
+                return option(text)
+        except (ValueError, KeyError):
+            continue
+    wanted = " or ".join(getattr(o, "__name__", str(o)) for o in options if o is not type(None))
+    raise ValueError(f"{path}={text!r}: expected {wanted}.")
+
+
+def plain(config) -> dict:
+    """A config as JSON-ready values."""
+    return {f.name: plain(v) if is_dataclass(v := getattr(config, f.name)) else v for f in fields(config)}
+
+
+def unplain(cls, values: dict):
+    """The config that `plain` wrote; a key that this version does not know is an error, not a guess."""
+    hints = typing.get_type_hints(cls)
+    unknown = values.keys() - hints.keys()
+    if unknown:
+        raise ValueError(f"the saved config has {sorted(unknown)[0]!r}, which this version of {cls.__name__} does not know.")
+    return cls(**{k: unplain(hints[k], v) if is_dataclass(hints[k]) else v for k, v in values.items()})
+
+
+def flat(config, prefix: str = "") -> dict[str, object]:
+    """Dotted keys and values: {"optim.lr": 0.0003, ...}"""
+    out: dict[str, object] = {}
+    for f in fields(config):
+        value = getattr(config, f.name)
+        out |= flat(value, f"{prefix}{f.name}.") if is_dataclass(value) else {prefix + f.name: value}
+    return out

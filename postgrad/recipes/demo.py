@@ -1,0 +1,112 @@
+"""The demo: a base model, supervised fine-tuning, then GRPO, on word problems; measured before and after each stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from postgrad.evaluate import evaluate, score_samples
+from postgrad.recipes import base, grpo, sft
+from postgrad.recipes.base import Evaluation
+from postgrad.report import write_report
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import load_task
+
+TASK = "words"
+NEXT = ("postgrad chat runs/demo/rl",
+        "postgrad train dapo:words model=runs/demo/sft",
+        "postgrad train grpo:arithmetic")
+CURVES = (("reward", "Reward", ""), ("length", "Reply length", "tokens"), ("kl", "KL to the SFT model", "nats per token"),
+          ("entropy", "Entropy", "nats per token"), ("flat_groups", "Groups without signal", ""),
+          ("grad_norm", "Gradient norm", ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig:
+    """How long each stage is, and how it is measured: problems of the test split, samples for each."""
+
+    seed: int = 0
+    sft_steps: int = 50
+    rl_steps: int = 40
+    problems: int = 200
+    samples: int = 8
+    evaluate_every: int = 5
+
+
+def full(seed: int) -> DemoConfig:
+    return DemoConfig(seed=seed)
+
+
+def quick(seed: int) -> DemoConfig:
+    return DemoConfig(seed=seed, sft_steps=16, rl_steps=10, problems=50)
+
+
+def stages(config: DemoConfig, folder: Path):
+    """The two training stages: (name, recipe, config)."""
+    first = replace(sft.words(), steps=config.sft_steps, seed=config.seed, save_every=config.sft_steps)
+    second = replace(grpo.words(), model=str(folder / "sft"), steps=config.rl_steps, seed=config.seed,
+                     evaluation=Evaluation(every=config.evaluate_every), save_every=config.rl_steps)
+    return [("sft", "sft", sft, first), ("rl", "grpo", grpo, second)]
+
+
+def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad demo") -> dict:
+    """Runs the demo in the folder and returns the summary. watch.stage(name, steps) gives a stage's watcher, watch.track(label)
+    a way to show how far a measurement is."""
+    began = time.perf_counter()
+    task = load_task(TASK)
+    prompts = task.prompts("test", config.problems, config.seed)
+    settings = Sampling(max_new_tokens=64)
+    rows, answers = [], []
+
+    def measure(name: str, model, seconds: float) -> None:
+        policy, chat = base.open_model(model)
+        sampler = LocalSampler(policy, chat)
+        figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings, seed=config.seed,
+                           track=watch.track(f"measuring {name}"))
+        figures["seconds_evaluating"] = figures.pop("seconds")
+        rows.append({"name": name, **figures, "seconds": seconds})
+        plain = score_samples(task, sampler, prompts[:3], 1, replace(settings, temperature=0.0), config.seed)
+        answers.append([{"name": name, "text": s.rollout.text, "correct": s.verdict.score >= task.best} for (s,) in plain])
+
+    measure("base", "tiny", 0.0)
+    for name, recipe, home, stage in stages(config, folder):
+        with watch.stage(name, stage.steps) as eyes:
+            at = time.perf_counter()
+            base.start(recipe, stage, home.build, folder / name, command=command, watch=eyes)
+            seconds = time.perf_counter() - at
+        measure(name, folder / name, seconds)
+    summary = {"stages": rows, "seconds_total": time.perf_counter() - began, "seed": config.seed, "task": TASK,
+               "problems": config.problems, "samples": config.samples, "command": command,
+               "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
+    shown = [{"question": p.question, "gold": str(p.answer), "stages": [stage[i] for stage in answers]}
+             for i, p in enumerate(prompts[:3])]
+    (folder / "summary.json").write_text(json.dumps(summary | {"answers": shown}, indent=1))
+    report(folder, summary, shown)
+    return summary | {"answers": shown}
+
+
+def report(folder: Path, summary: dict, shown: list[dict]) -> None:
+    trained = base.Run.open(folder / "rl")
+    evals, _ = trained.rows("evals")
+    curves = [{"name": name, "label": label, "unit": unit, "points": [list(p) for p in zip(*trained.curve(name), strict=True)]}
+              for name, label, unit in CURVES]
+    curves.insert(1, {"name": "pass@1", "label": "pass@1 on held-out problems", "unit": "",
+                      "points": [[e["step"], e["pass@1"]] for e in evals],
+                      "interval": [[e["step"], *e["pass@1_interval"]] for e in evals]})
+    write_report(folder / "report.html", title="A small model learns to reason", summary=summary, curves=curves, answers=shown,
+                 over_time=over_time(trained), commands=list(NEXT))
+
+
+def over_time(trained) -> list[dict]:
+    """One sample each from a few steps of the run, first to last."""
+    rows, _ = trained.rows("samples")
+    steps = sorted({r["step"] for r in rows})
+    picked = [steps[round(i * (len(steps) - 1) / 4)] for i in range(5)]
+    first = {step: next(r for r in rows if r["step"] == step) for step in dict.fromkeys(picked)}
+    return [{"step": step, "question": r["prompt"], "text": r["text"], "correct": r["score"] >= 1.0}
+            for step, r in first.items()]

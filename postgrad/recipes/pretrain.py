@@ -1,0 +1,175 @@
+"""The embedded base model from nothing: a tokenizer, a corpus made by `tasks/corpus.py`, and next-token prediction.
+
+    postgrad train pretrain:tiny --run runs/tiny device=cuda
+
+made the weights in `postgrad/embedded/tiny`. Documents stand one after another in rows of fixed length.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from postgrad import methods, objectives
+from postgrad.chat import Chat
+from postgrad.loop import Optim, OptimSettings
+from postgrad.maths.noise import seed_of
+from postgrad.models import Config, Decoder, Models, load_model
+from postgrad.recipes.base import Parts
+from postgrad.records import Batch
+from postgrad.tasks import corpus
+
+CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+            "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+CHUNK = 20_000  # documents a worker makes at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    steps: int
+    documents: int
+    vocab_size: int = 1024
+    width: int = 192
+    layers: int = 4
+    heads: int = 4
+    positions: int = 512
+    row_length: int = 256
+    rows_per_step: int = 512
+    optim: OptimSettings
+    seed: int = 0
+    device: str = "cpu"
+    workers: int = 2
+    save_every: int = 1000
+
+
+def tiny() -> PretrainConfig:
+    """The embedded model: about 2M parameters, some 330M tokens."""
+    return PretrainConfig(steps=2600, documents=3_600_000, workers=16, optim=OptimSettings(
+        lr=3e-3, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.98, tokens_per_pass=131_072))
+
+
+def smoke() -> PretrainConfig:
+    """A few steps of everything, to see that it works."""
+    return PretrainConfig(steps=3, documents=2_000, width=32, layers=1, heads=2, rows_per_step=8, optim=OptimSettings(lr=3e-3))
+
+
+SETTINGS = {"tiny": tiny, "smoke": smoke}
+
+
+def make_chat(text: str, vocab_size: int) -> Chat:
+    """A byte-level BPE with single digits, so that any text can be written and numbers are read digit by digit."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                       pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size - len(TAGS), special_tokens=list(CONTROL),
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
+    for tag in TAGS:  # single tokens already
+        text = text.replace(tag, "\n")
+    tokenizer.train_from_iterator(text.splitlines(keepends=True), trainer)
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    return Chat(tokenizer, TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
+
+
+def encode_documents(chat: Chat, seed: int, start: int, count: int) -> np.ndarray:
+    """Documents start .. start + count - 1 as one array of tokens, each from <|bos|> to <|end|>."""
+    texts = [f"<|bos|>{doc}<|end|>" if isinstance(doc, str) else chat.text_of(doc, reply=False)
+             for doc in corpus.documents(seed, start, count)]
+    return np.concatenate([np.asarray(e.ids, dtype=np.uint16)
+                           for e in chat.tokenizer.encode_batch(texts, add_special_tokens=False)])
+
+
+_worker_chat: Chat | None = None
+
+
+def _prepare(tokenizer_json: str) -> None:
+    global _worker_chat
+    _worker_chat = Chat(Tokenizer.from_str(tokenizer_json), TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
+
+
+def _work(job: tuple[int, int, int]) -> np.ndarray:
+    return encode_documents(_worker_chat, *job)
+
+
+def encode_corpus(chat: Chat, config: PretrainConfig) -> np.ndarray:
+    """The whole corpus as tokens, made by worker processes; the same whatever their number."""
+    jobs = [(config.seed, at, min(CHUNK, config.documents - at)) for at in range(0, config.documents, CHUNK)]
+    if config.workers < 2:
+        return np.concatenate([encode_documents(chat, *job) for job in jobs])
+    with ProcessPoolExecutor(config.workers, initializer=_prepare, initargs=(chat.tokenizer.to_str(),)) as pool:
+        return np.concatenate(list(pool.map(_work, jobs)))
+
+
+class BlockBatches:
+    """Rows of row_length tokens from one long array, in a shuffled order that is a function of the seed and the round."""
+
+    def __init__(self, tokens: np.ndarray, config: PretrainConfig):
+        self.config, self.step = config, 0
+        count = len(tokens) // config.row_length
+        if count < config.rows_per_step:
+            raise ValueError(f"the corpus gives {count} rows of {config.row_length}, "
+                             f"fewer than rows_per_step {config.rows_per_step}: set more documents.")
+        self.rows = torch.from_numpy(tokens[: count * config.row_length].astype(np.int16)).view(count, config.row_length)
+
+    def __iter__(self) -> Iterator[Batch]:
+        c = self.config
+        per_round = len(self.rows) // c.rows_per_step
+        order, turn_now = None, -1
+        mask = torch.ones(c.rows_per_step, c.row_length, dtype=torch.bool, device=c.device)
+        mask[:, 0] = False
+        fixed = {"mask": mask, "lengths": torch.full((c.rows_per_step,), c.row_length), "weight": mask / mask.sum()}
+        while self.step < c.steps:
+            turn, place = divmod(self.step, per_round)
+            if turn != turn_now:
+                order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed_of(c.seed, "rows", turn)))
+                turn_now = turn
+            picked = self.rows[order[place * c.rows_per_step: (place + 1) * c.rows_per_step]]
+            self.step += 1
+            yield Batch(ids=("row",) * c.rows_per_step, tokens=(picked.to(c.device).long() & 0xFFFF), **fixed,
+                        facts={"tokens": float(picked.numel())})
+
+    def state(self) -> dict:
+        return {"step": self.step}
+
+    def restore(self, state: dict) -> None:
+        self.step = state["step"]
+
+
+def build(config: PretrainConfig, begins_with: Path | None) -> Parts:
+    chat = Chat.load(begins_with) if begins_with else make_chat(corpus.sample_text(40_000, config.seed), config.vocab_size)
+    began = time.perf_counter()
+    tokens = encode_corpus(chat, config)
+    print(f"corpus: {config.documents:,} documents, {len(tokens):,} tokens, {time.perf_counter() - began:.0f} s", flush=True)
+    sizes = Config(vocab_size=config.vocab_size, hidden_size=config.width,
+                   intermediate_size=round(config.width * 8 / 3 / 64) * 64,
+                   num_hidden_layers=config.layers, num_attention_heads=config.heads, num_key_value_heads=config.heads,
+                   head_dim=config.width // config.heads, max_position_embeddings=config.positions, tie_word_embeddings=True)
+    if begins_with:
+        model = load_model(begins_with, device=config.device)
+    else:
+        model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(config.device)
+    objective = objectives.build(methods.get("sft"))
+    if config.device.startswith("cuda"):
+        objective = fast(objective, model)
+    return Parts(models=Models(policy=model), chat=chat, batches=BlockBatches(tokens, config), objective=objective,
+                 optim=Optim(Models(policy=model), config.optim, config.steps))
+
+
+def fast(objective, model: Decoder):
+    """On a GPU: the layers compiled, and products in bfloat16 with weights kept in float32."""
+    for layer in model.model.layers:
+        layer.compile(dynamic=False)
+
+    def wrapped(models, batch):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return objective(models, batch)
+    return wrapped

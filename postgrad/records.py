@@ -1,0 +1,230 @@
+"""The records that travel between the parts. Frozen; shapes and a worked example in each docstring.
+
+Legend of shapes, everywhere: B rows, T tokens, U units (a unit is what a loss is taken over: one row, or the two rows of a
+pair), P prompts, G samples per prompt, V vocabulary. Everything about token t sits in column t.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+from torch import Tensor
+
+Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """What the model is asked, and what a verifier needs in order to judge the answer.
+
+    Prompt(id="arithmetic/7", messages=({"role": "user", "content": "What is 2+3?"},), answer="5")
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    answer: object = None
+    meta: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def ask(cls, question: str, answer: object = None, *, id: str | None = None, system: str | None = None, **meta) -> Prompt:
+        """One question as a prompt; without an id, the id is a hash of the text."""
+        messages = ({"role": "system", "content": system},) if system else ()
+        messages += ({"role": "user", "content": question},)
+        name = id or hashlib.sha256(f"{system}\n{question}".encode()).hexdigest()[:12]
+        return cls(id=name, messages=messages, answer=answer, meta=meta)
+
+    @property
+    def question(self) -> str:
+        return self.messages[-1]["content"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """Messages to imitate: the assistant's turns are trained. `label` is for methods on labelled singles (KTO).
+
+    Conversation(id="1", messages=({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}))
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    label: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two answers to one prompt, the first preferred, optionally by a margin. weight 0.5 twice, swapped, is a tie.
+
+    Pair(id="1", messages=({"role": "user", "content": "Hi"},), chosen="Hello!", rejected="What?")
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    chosen: str
+    rejected: str
+    margin: float = 0.0
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollout:
+    """One sampled completion: the tokens as sampled (the stop token included), and text derived from them.
+
+    Rollout(prompt=p, prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="5", finished=True, seed=3, policy_step=0)
+    logp: log-probs of the distribution that was sampled from, one per token. finished: a stop token ended it, not the length.
+    """
+
+    prompt: Prompt
+    prompt_tokens: tuple[int, ...]
+    tokens: tuple[int, ...]
+    logp: tuple[float, ...]
+    text: str
+    finished: bool
+    seed: int
+    policy_step: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A verifier's judgement: a score, why, and the parts it was summed from.
+
+    Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "format": 1.0})
+    error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.
+    """
+
+    score: float
+    reason: str = ""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """A rollout with its verdict: the two travel together, so scores can't shift against samples."""
+
+    rollout: Rollout
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The rows of one optimizer step, right-padded. The loss of the step is (loss * weight).sum(), whatever the split.
+
+    tokens  [B, T] int64     mask [B, T] bool: tokens we train        lengths [B] int64: tokens that are not padding
+    weight  [B, T] or [U]    fixed once for the whole step
+    rows_per_unit            1, or 2 for pairs (chosen, rejected, chosen, rejected, ...); a split never parts a unit
+    Two prompts of two tokens, answers of two and one:
+    tokens [[1, 5, 7, 2], [1, 6, 2, 0]]  mask [[0, 0, 1, 1], [0, 0, 1, 0]]  lengths [4, 3]  token mean: weight = mask / 3
+    The optional columns are filled by the assembly line of the method: what a method does not need stays None.
+    """
+
+    ids: tuple[str, ...]
+    tokens: Tensor
+    mask: Tensor
+    lengths: Tensor
+    weight: Tensor
+    rows_per_unit: int = 1
+    adv: Tensor | None = None           # [B, T]
+    old_logp: Tensor | None = None      # [B, T] the policy that the ratio is taken against; None: the current one (ratio 1)
+    ref_logp: Tensor | None = None      # [B, T]
+    sampler_logp: Tensor | None = None  # [B, T]
+    value: Tensor | None = None         # [B, T] the critic's values when the rollouts were made
+    returns: Tensor | None = None       # [B, T]
+    margin: Tensor | None = None        # [U]
+    label: Tensor | None = None         # [U] +1 wanted, -1 unwanted
+    baseline: Tensor | None = None      # [U]
+    scored: tuple[Scored, ...] = ()     # the rows' origin, for the log
+    facts: Mapping[str, float] = field(default_factory=dict)  # measured while the batch was made, logged with the step
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def units(self) -> int:
+        return len(self) // self.rows_per_unit
+
+    def to(self, device) -> Batch:
+        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
+        return replace(self, **moved)
+
+    def take(self, start: int, stop: int) -> Batch:
+        """The units [start, stop), trimmed to their own longest row."""
+        rows, units = slice(start * self.rows_per_unit, stop * self.rows_per_unit), slice(start, stop)
+        width = int(self.lengths[rows].max())
+        cut = {}
+        for f in fields(self):
+            x = getattr(self, f.name)
+            if isinstance(x, Tensor):
+                by_row = x.dim() == 2 or f.name == "lengths"
+                cut[f.name] = (x[rows, :width] if x.dim() == 2 else x[rows]) if by_row else x[units]
+        return replace(self, ids=self.ids[rows], scored=self.scored[rows], **cut)
+
+    def split(self, tokens_per_pass: int) -> Iterator[Batch]:
+        """Micro-batches of whole units with at most tokens_per_pass tokens (padding counted; at least one unit each)."""
+        start = 0
+        unit_width = self.lengths.view(self.units, self.rows_per_unit).max(1).values.tolist()
+        while start < self.units:
+            stop, width = start + 1, unit_width[start]
+            while stop < self.units:
+                width = max(width, unit_width[stop])
+                if width * (stop + 1 - start) * self.rows_per_unit > tokens_per_pass:
+                    break
+                stop += 1
+            yield self.take(start, stop)
+            start = stop
+
+
+def pad_rows(rows: list[list], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
+    """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
+    width = width or max(len(row) for row in rows)
+    out = torch.full((len(rows), width), fill, dtype=dtype)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = torch.tensor(row, dtype=dtype)
+    return out
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean kept as sum and count, so that it is exact under any batching. Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4): 1.0"""
+
+    total: Tensor | float
+    count: Tensor | float
+
+    def __add__(self, other: Mean) -> Mean:
+        return Mean(self.total + other.total, self.count + other.count)
+
+    def result(self) -> float:
+        count = float(self.count)
+        return float(self.total) / count if count else 0.0
+
+
+@dataclass(frozen=True)
+class Max:
+    """The largest value seen, mergeable like Mean."""
+
+    value: Tensor | float
+
+    def __add__(self, other: Max) -> Max:
+        return Max(max(float(self.value), float(other.value)))
+
+    def result(self) -> float:
+        return float(self.value)
+
+
+class Stats(dict):
+    """What an objective saw: name -> Mean or Max, summed over micro-batches, and per-token columns for the sample log."""
+
+    def __init__(self, entries: Mapping[str, Mean | Max] = (), columns: Mapping[str, Tensor] = ()):
+        super().__init__(entries)
+        self.columns = {name: list(x.detach()) for name, x in dict(columns).items()}  # name -> a tensor [T] per row
+
+    def add(self, seen: Stats) -> None:
+        for name, entry in seen.items():
+            self[name] = self[name] + entry if name in self else entry
+        for name, rows in seen.columns.items():
+            self.columns.setdefault(name, []).extend(rows)
+
+    def results(self) -> dict[str, float]:
+        return {name: entry.result() for name, entry in self.items()}

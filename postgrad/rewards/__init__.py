@@ -1,0 +1,13 @@
+"""Verifiers: a family a file. A verifier is total (bad model text scores low, with a reason); broken gold raises.
+
+base        verdict arithmetic, and `check`: a verifier proves itself on gold before any training
+format      <think>...</think><answer>...</answer>
+number      exact numbers
+expression  + - * / ( ) over integers, parsed and evaluated here; nothing is ever handed to eval
+"""
+
+from postgrad.rewards.base import check, weighted
+from postgrad.rewards.format import extract_answer, find_answer, think_answer
+from postgrad.rewards.number import exact_number, last_number, parse_number
+
+__all__ = ["check", "exact_number", "extract_answer", "find_answer", "last_number", "parse_number", "think_answer", "weighted"]

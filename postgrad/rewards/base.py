@@ -1,0 +1,66 @@
+"""Verdict arithmetic, and the proof that a verifier must give before any training starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+from postgrad.records import Prompt, Verdict
+
+GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Model text as it may stand in a reason: one line, printable, at most `width` characters."""
+    shown = ascii(text[: width + 1])[1:-1] if not text[: width + 1].isprintable() else text
+    return shown if len(shown) <= width else shown[: width - 3] + "..."
+
+
+def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
+    """The weighted sum of named verdicts, each kept as a part: score = sum of weight * score.
+
+    weighted({"correct": (Verdict(score=1.0), 0.8), "language": (Verdict(score=0.5), 0.2)})
+      -> Verdict(score=0.9, parts={"correct": 1.0, "language": 0.5})
+    One part with an error makes the whole an error: half a judgement is not a low judgement.
+    With a single part of weight 1 it is that part.
+    """
+    if not parts:
+        raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it was given none.")
+    score = sum(weight * verdict.score for verdict, weight in parts.values())
+    reason = "; ".join(f"{name}: {verdict.reason}" for name, (verdict, _) in parts.items() if verdict.reason)
+    errors = [f"{name}: {verdict.error}" for name, (verdict, _) in parts.items() if verdict.error]
+    scores = {name: verdict.score for name, (verdict, _) in parts.items()}
+    return Verdict(score=score, reason=reason, parts=scores, error="; ".join(errors) or None)
+
+
+def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:
+    """Prove a verifier on gold: every gold completion scores `best`, and every kind of garbage scores less.
+
+    Returns how many prompts were checked; raises ValueError naming the prompt and what the verifier said.
+    """
+    checked = 0
+    for prompt, gold in golds:
+        said = _judge(verify, prompt, gold)
+        if said.error or not math.isclose(said.score, best, abs_tol=1e-6):
+            raise ValueError(
+                f"the verifier pays {said.score:g} instead of {best:g} for the gold completion of prompt {prompt.id!r} "
+                f"({shorten(gold)!r}): {said.error or said.reason or 'no reason given'}. Mend the gold answer or the verifier."
+            )
+        for text in GARBAGE:
+            said = _judge(verify, prompt, text)
+            if said.error is None and not said.score < best:
+                raise ValueError(
+                    f"the verifier pays the full {said.score:g} for the garbage {shorten(text)!r} on prompt {prompt.id!r}: "
+                    f"{said.reason or 'no reason given'}. A verifier that cannot tell gold from garbage gives no signal."
+                )
+        checked += 1
+    if not checked:
+        raise ValueError("the verifier was checked on no gold completion: give at least one (prompt, completion) pair.")
+    return checked
+
+
+def _judge(verify: Callable[[Prompt, str], Verdict], prompt: Prompt, text: str) -> Verdict:
+    said = verify(prompt, text)
+    if isinstance(said, Verdict):
+        return said
+    raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must return a Verdict.")

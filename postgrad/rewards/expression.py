@@ -1,0 +1,124 @@
+"""Integer expressions with + - * / ( ): a parser and an exact evaluator with caps, for text that a model wrote.
+
+A tree is an int, or (operator, left, right). Left out on purpose: signs, powers, decimals, names, implicit products.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+Tree = int | tuple  # 3 or ("+", 3, ("*", 5, 8))
+
+LONGEST, DIGITS, DEPTH, INTEGERS = 200, 9, 20, 32  # caps: characters, digits of an integer, nesting, integers in all
+_BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
+
+
+class BadExpression(ValueError):
+    """Text that is no expression, or one without a value; the message is the reason given to the model."""
+
+
+def parse(text: str) -> Tree:
+    """"3+5*8" -> ("+", 3, ("*", 5, 8)). * and / bind tighter, equals go left to right. Raises BadExpression only."""
+    if len(text) > LONGEST:
+        raise BadExpression(f"an expression of more than {LONGEST} characters")
+    tokens = _tokens(text)
+    if sum(isinstance(token, int) for token in tokens) > INTEGERS:
+        raise BadExpression(f"more than {INTEGERS} integers")
+    tree, place = _sum(tokens, 0, 0)
+    if place < len(tokens):
+        raise BadExpression(f"unexpected {tokens[place]!r}")
+    return tree
+
+
+def _tokens(text: str) -> list[int | str]:
+    tokens, place = [], 0
+    while place < len(text):
+        char = text[place]
+        if char in "0123456789":
+            stop = place
+            while stop < len(text) and text[stop] in "0123456789":
+                stop += 1
+            if stop - place > DIGITS:
+                raise BadExpression(f"an integer of more than {DIGITS} digits")
+            tokens.append(int(text[place:stop]))
+            place = stop
+            continue
+        if char in "+-*/()":
+            tokens.append(char)
+        elif char not in " \t\n":
+            raise BadExpression(f"the character {char!a} is not one of 0-9 + - * / ( )")
+        place += 1
+    return tokens
+
+
+def _sum(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
+    tree, place = _product(tokens, place, depth)
+    while place < len(tokens) and tokens[place] in ("+", "-"):
+        right, after = _product(tokens, place + 1, depth)
+        tree, place = (tokens[place], tree, right), after
+    return tree, place
+
+
+def _product(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
+    tree, place = _atom(tokens, place, depth)
+    while place < len(tokens) and tokens[place] in ("*", "/"):
+        right, after = _atom(tokens, place + 1, depth)
+        tree, place = (tokens[place], tree, right), after
+    return tree, place
+
+
+def _atom(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
+    if place == len(tokens):
+        raise BadExpression("it ends where a number should stand")
+    if isinstance(tokens[place], int):
+        return tokens[place], place + 1
+    if tokens[place] != "(":
+        raise BadExpression(f"{tokens[place]!r} where a number should stand")
+    if depth == DEPTH:
+        raise BadExpression(f"more than {DEPTH} parentheses inside each other")
+    tree, place = _sum(tokens, place + 1, depth + 1)
+    if place == len(tokens) or tokens[place] != ")":
+        raise BadExpression("an open parenthesis")
+    return tree, place + 1
+
+
+def value(tree: Tree) -> Fraction:
+    """The exact value: value(("/", 3, 2)) -> Fraction(3, 2). A division by zero raises BadExpression."""
+    if isinstance(tree, int):
+        return Fraction(tree)
+    op, left, right = tree[0], value(tree[1]), value(tree[2])
+    if op == "/" and right == 0:
+        raise BadExpression("a division by zero")
+    return left + right if op == "+" else left - right if op == "-" else left * right if op == "*" else left / right
+
+
+def integers(tree: Tree) -> list[int]:
+    """The integers used, left to right: integers(("+", 3, ("*", 5, 3))) -> [3, 5, 3]"""
+    return [tree] if isinstance(tree, int) else integers(tree[1]) + integers(tree[2])
+
+
+def render(tree: Tree) -> str:
+    """The text of a tree with only the parentheses its value needs: ("*", ("+", 3, 5), 8) -> "(3+5)*8"."""
+    if isinstance(tree, int):
+        return str(tree)
+    op, left, right = tree
+    binds = _BINDS[op]
+    left_text, right_text = render(left), render(right)
+    if not isinstance(left, int) and _BINDS[left[0]] < binds:
+        left_text = f"({left_text})"
+    if not isinstance(right, int) and _BINDS[right[0]] < binds + (op in "-/"):
+        right_text = f"({right_text})"
+    return f"{left_text}{op}{right_text}"
+
+
+def steps(tree: Tree) -> tuple[int, list[str]]:
+    """The value of an integer-valued tree and its chain, innermost first: ("*", ("+", 3, 5), 8) -> 64, ["3+5=8", "8*8=64"].
+
+    Every step's value must be an integer: for trees made here, not for text that a model wrote.
+    """
+    if isinstance(tree, int):
+        return tree, []
+    op, (left, before), (right, after) = tree[0], steps(tree[1]), steps(tree[2])
+    result = left + right if op == "+" else left - right if op == "-" else left * right if op == "*" else left // right
+    assert op != "/" or result * right == left, f"{left}/{right} is not an integer"
+    return result, [*before, *after, f"{left}{op}{right}={result}"]

@@ -1,0 +1,51 @@
+"""The form of a reasoned reply: exactly <think>...</think><answer>...</answer>, and how an answer is taken out of a text."""
+
+from __future__ import annotations
+
+from postgrad.records import Verdict
+
+THINK, END_THINK, ANSWER, END_ANSWER = TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+
+
+def split_reply(text: str) -> tuple[str, str] | str:
+    """(think, answer) of a reply in the strict form, or the reason why it is not in it.
+
+    "<think>2+3=5</think><answer>5</answer>" -> ("2+3=5", "5")
+    One of each tag, in this order, nothing outside but whitespace (between </think> and <answer> too).
+    """
+    for tag in TAGS:
+        count = text.count(tag)
+        if count != 1:
+            return f"no {tag}" if count == 0 else f"{count} times {tag} instead of once"
+    places = [text.index(tag) for tag in TAGS]
+    if places != sorted(places):
+        return "the tags are not in the order <think></think><answer></answer>"
+    start, end, answer, stop = places
+    if text[:start].strip():
+        return "text before <think>"
+    if text[end + len(END_THINK) : answer].strip():
+        return "text between </think> and <answer>"
+    if text[stop + len(END_ANSWER) :].strip():
+        return "text after </answer>"
+    return text[start + len(THINK) : end], text[answer + len(ANSWER) : stop].strip()
+
+
+def think_answer(text: str) -> Verdict:
+    """1 for a reply in the strict form, 0 with the reason otherwise. An empty <think> is allowed, an empty <answer> is not."""
+    parts = split_reply(text)
+    if isinstance(parts, str):
+        return Verdict(score=0.0, reason=parts)
+    return Verdict(score=1.0, reason="in form") if parts[1] else Verdict(score=0.0, reason="an empty <answer>")
+
+
+def extract_answer(text: str) -> str | None:
+    """The answer of a reply in the strict form, else None."""
+    parts = split_reply(text)
+    return None if isinstance(parts, str) else parts[1]
+
+
+def find_answer(text: str) -> str | None:
+    """The lenient variant: what stands in the last closed <answer>...</answer>, whatever is around it; else None."""
+    stop = text.rfind(END_ANSWER)
+    start = text.rfind(ANSWER, 0, stop) if stop >= 0 else -1
+    return text[start + len(ANSWER) : stop].strip() if start >= 0 else None

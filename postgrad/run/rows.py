@@ -1,0 +1,136 @@
+"""Strict JSON, and the lines of the logs: a row is one line, whole or absent.
+
+A float that is not finite is written as "nan", "inf" or "-inf", and `number` turns it back.
+Left out on purpose: which rows a log holds and in which order (`folder`).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+
+LOGS = ("metrics", "evals", "samples", "events")
+
+
+def plain(x):
+    """x as strict JSON can hold it: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a dataclass -> a dict."""
+    if x is None or isinstance(x, bool | int | str):
+        return x
+    if isinstance(x, float):
+        return float(x) if math.isfinite(x) else str(float(x))
+    if isinstance(x, Mapping):
+        return {str(k): plain(v) for k, v in x.items()}
+    if isinstance(x, list | tuple | set | frozenset):
+        return [plain(v) for v in x]
+    if is_dataclass(x) and not isinstance(x, type):
+        return plain(asdict(x))
+    if hasattr(x, "tolist"):  # arrays, tensors and their scalars
+        return plain(x.tolist())
+    if isinstance(x, os.PathLike):
+        return os.fspath(x)
+    raise ValueError(f"{x!r:.80} ({type(x).__name__}) cannot be written as JSON: log numbers, text, lists and dicts")
+
+
+def number(x) -> float:
+    """A logged value as a float: 3 -> 3.0, "nan" -> nan; what is no number -> nan."""
+    try:
+        return float(x)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def dumps(x, **options) -> str:
+    return json.dumps(plain(x), allow_nan=False, **options)
+
+
+def read_json(path: Path) -> dict:
+    try:
+        value = json.loads(path.read_bytes())
+        if isinstance(value, dict):
+            return value
+        fault = f"it holds a {type(value).__name__}"
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({error.strerror}): the run is broken or not yours to read") from error
+    except ValueError as error:
+        fault = str(error)
+    raise ValueError(f"{path} is not a JSON object ({fault}): the run is broken; restore the file from a copy")
+
+
+# lines
+
+def parse(line: bytes) -> dict | None:
+    """A row, or None for a line that is none (a damaged disk)."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int | None) and "step" in row else None
+
+
+def open_log(path: Path) -> int:
+    """A descriptor to append rows; a line that a kill tore is cut off first."""
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    size = end = os.fstat(fd).st_size
+    while end:
+        start = max(0, end - 65536)
+        whole = os.pread(fd, end - start, start).rfind(b"\n") + 1
+        end = start + whole
+        if whole:
+            break
+    if end < size:
+        os.ftruncate(fd, end)
+    return fd
+
+
+def append(fd: int, line: bytes) -> None:
+    """One write; when it fails, nothing of the line stays."""
+    size = os.fstat(fd).st_size
+    try:
+        if os.write(fd, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    except OSError:
+        os.ftruncate(fd, size)  # a row is whole or absent
+        raise
+
+
+def read_rows(path: Path, after: int) -> tuple[list[dict], int]:
+    """The whole rows behind byte `after`, and the byte behind them; from 0 where `after` is no line's start."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(after - 1, 0))
+            data = file.read()
+            if after and data[:1] != b"\n":
+                file.seek(0)
+                after, data = 0, file.read()
+    except FileNotFoundError:
+        return [], 0
+    start, end = (1 if after else 0), data.rfind(b"\n") + 1
+    rows = [parse(line) for line in data[start:end].split(b"\n") if line]
+    return [row for row in rows if row is not None], after - start + end
+
+
+def cut(path: Path, step: int) -> int:
+    """Keep the whole rows with step <= step (or none); -> how many lines were dropped."""
+    temp, lost = path.with_name(f".{path.name}.tmp"), 0
+    path.touch()
+    try:
+        with open(path, "rb") as old, open(temp, "wb") as new:
+            for line in old:
+                row = parse(line) if line.endswith(b"\n") else None
+                if row is not None and (row["step"] is None or row["step"] <= step):
+                    new.write(line)
+                else:
+                    lost += 1
+            if lost:
+                new.flush()
+                os.fsync(new.fileno())
+        if lost:
+            os.replace(temp, path)
+        return lost
+    finally:
+        temp.unlink(missing_ok=True)

@@ -1,0 +1,5 @@
+from postgrad.sampler.base import Sampler, Sampling
+from postgrad.sampler.local import LocalSampler
+from postgrad.sampler.scripted import ScriptedSampler
+
+__all__ = ["LocalSampler", "Sampler", "Sampling", "ScriptedSampler"]

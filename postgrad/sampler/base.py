@@ -1,0 +1,37 @@
+"""What a sampler is: prompts in, rollouts out, each row with a seed of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from postgrad.records import Prompt, Rollout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How to choose tokens. temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 leave the distribution whole."""
+
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self):
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a reply needs at least 1 token.")
+        if self.temperature < 0:
+            raise ValueError(f"temperature is {self.temperature}: use 0 for greedy, 1 for the model's own distribution.")
+        if not (self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p < 1):
+            raise ValueError(f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: "
+                             "expected top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1.")
+
+
+class Sampler(Protocol):
+    """G samples for each of P prompts. A row's tokens depend on the model, its prompt and its seed, not on its neighbours."""
+
+    def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling, seed: int) -> list[list[Rollout]]:
+        """[P][G] rollouts; the log-probs in them are those of the distribution that was sampled from."""
+        ...

@@ -1,0 +1,88 @@
+"""What a task is, and the split that every task shares."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.rewards.format import find_answer, split_reply
+from postgrad.rewards.number import exact_number
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Prompts, the verifier that judges replies to them, and examples that it pays in full.
+
+    prompts(split, count, seed)         up to count distinct prompts (a finite task gives what it has), fixed by the seed
+    verify(prompt, completion_text)     total: any text gets a Verdict
+    gold(prompt)                        a completion that scores `best`; None where the task has no gold
+    demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
+    meta                                what a reader should know, e.g. {"shared_splits": True}
+    """
+
+    name: str
+    about: str
+    prompts: Callable[[str, int, int], list[Prompt]]
+    verify: Callable[[Prompt, str], Verdict]
+    gold: Callable[[Prompt], str] | None = None
+    demonstrations: Callable[[str, int, int], list[Conversation]] | None = None
+    best: float = 1.0
+    meta: Mapping[str, object] = field(default_factory=dict)
+
+
+def split_of(key: str) -> str:
+    """The split that a problem belongs to, by a hash of what makes it that problem: 10 % test, 10 % validation, 80 % train."""
+    bucket = zlib.crc32(key.encode()) % 10
+    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
+
+
+def check_split(split: str) -> None:
+    if split not in SPLITS:
+        raise ValueError(f"there is no split {split!r}: choose one of {', '.join(SPLITS)}.")
+
+
+def generator(name: str, split: str, seed: int) -> random.Random:
+    """The randomness of one task, split and seed."""
+    check_split(split)
+    return random.Random(f"{name}/{split}/{seed}")
+
+
+def distinct(make: Callable[[], Prompt], count: int) -> list[Prompt]:
+    """Up to count prompts with different ids from a maker; gives up after 1,000 known ones in a row."""
+    found, vain = {}, 0
+    while len(found) < count and vain < 1000:
+        prompt = make()
+        if prompt.id in found:
+            vain += 1
+        else:
+            found[prompt.id], vain = prompt, 0
+    return list(found.values())
+
+
+def conversation(prompt: Prompt, reply: str, number: int) -> Conversation:
+    """A prompt with a reply to imitate."""
+    return Conversation(id=f"{prompt.id}#{number}", messages=(*prompt.messages, {"role": "assistant", "content": reply}))
+
+
+def think(steps: str, answer: object) -> str:
+    """A reply in the form the verifiers ask for: think("2+3=5", 5) -> "<think>2+3=5</think><answer>5</answer>"."""
+    return f"<think>{steps}</think><answer>{answer}</answer>"
+
+
+def number_in_form(prompt: Prompt, text: str) -> Verdict:
+    """1 for the right number in the strict form. Both are kept as parts: a right answer out of form is seen, and not paid."""
+    judge = exact_number(prompt.answer)
+    reply = split_reply(text)
+    answer = find_answer(text) if isinstance(reply, str) else reply[1]
+    said = judge(answer or "")
+    formed = 0.0 if isinstance(reply, str) else 1.0
+    return Verdict(
+        score=said.score * formed,
+        reason=said.reason if formed else reply,
+        parts={"correct": said.score, "format": formed},
+    )

@@ -1,0 +1,108 @@
+"""Tasks from a finite list of prompts: rows as prompts, and the list split into train, validation and test."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+from postgrad.records import Conversation, Prompt
+from postgrad.tasks.base import SPLITS, check_split, generator, split_of
+
+Parts = dict[str, list]  # split -> its prompts or conversations
+ROLES = ("system", "user", "assistant")
+
+
+def messages_of(rows: object, where: str) -> tuple[dict, ...]:
+    """Messages as they must be: a list of {"role", "content"} with known roles and texts."""
+    if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
+        raise ValueError(f"{where}: messages must be a list of {{'role', 'content'}}, this is {type(rows).__name__}.")
+    for row in rows:
+        if not isinstance(row, Mapping) or row.get("role") not in ROLES or not isinstance(row.get("content"), str):
+            raise ValueError(f"{where}: a message needs a role ({', '.join(ROLES)}) and a text content, this is {row!r:.80}.")
+    return tuple({"role": row["role"], "content": row["content"]} for row in rows)
+
+
+def prompt_of(row: object, where: str) -> Prompt:
+    """A Prompt, or a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?} as one; the rest becomes meta."""
+    if isinstance(row, Prompt):
+        return row
+    fields = dict(row) if isinstance(row, Mapping) else None
+    if fields is None:
+        raise ValueError(f"{where}: a prompt is a Prompt or a dict with a question, this is {type(row).__name__}.")
+    asked = [name for name in ("question", "prompt", "messages") if name in fields]
+    if len(asked) != 1:
+        raise ValueError(f"{where}: expected one of question, prompt or messages, found {' and '.join(asked) or 'none'} "
+                         f"among {', '.join(map(str, fields)) or 'no fields'}.")
+    messages = _turns(fields.pop(asked[0]), asked[0], where)
+    system, name, answer = fields.pop("system", None), fields.pop("id", None), fields.pop("answer", None)
+    if system is not None and not isinstance(system, str):
+        raise ValueError(f"{where}: system must be a text, this is {type(system).__name__}.")
+    messages = ({"role": "system", "content": system}, *messages) if system else messages
+    before = "\n".join(turn["content"] for turn in messages[:-1]) or None
+    id = Prompt.ask(messages[-1]["content"], system=before).id if name is None else str(name)
+    return Prompt(id=id, messages=messages, answer=answer, meta=fields)
+
+
+def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
+    """What is asked as messages, the user's last."""
+    if field == "messages" or (field == "prompt" and isinstance(asked, list)):
+        messages = messages_of(asked, where)
+        if messages[-1]["role"] != "user":
+            raise ValueError(f"{where}: the last message must be the user's, this is the {messages[-1]['role']}'s.")
+        return messages
+    if not isinstance(asked, str) or not asked.strip():
+        raise ValueError(f"{where}: the {field} must be a text that is not empty, this is {asked!r:.80}.")
+    return ({"role": "user", "content": asked},)
+
+
+def prompts_of(rows: object, where: Callable[[int], str]) -> list[Prompt]:
+    """Prompts from rows; where(i) names row i. Two rows with one id are refused: they would be counted as two problems."""
+    prompts, seen = [], {}
+    for i, row in enumerate(rows):
+        prompt = prompt_of(row, where(i))
+        if prompt.id in seen:
+            raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(seen[prompt.id])}: "
+                             "remove one of the two, or give each its own id (without one, the id is a hash of the text).")
+        seen[prompt.id] = i
+        prompts.append(prompt)
+    return prompts
+
+
+def split_list(prompts: list[Prompt]) -> tuple[Parts, dict]:
+    """A list in disjoint splits by a hash of the ids, 80/10/10, and the meta of the task.
+
+    Three prompts or more give each split at least one. Fewer cannot be parted: all splits share them, and the meta says so.
+    """
+    if len(prompts) < 3:
+        warning = f"{len(prompts)} prompts cannot be split: train, validation and test are the same prompts"
+        return {split: list(prompts) for split in SPLITS}, {"shared_splits": True, "warning": warning}
+    parts = {split: [prompt for prompt in prompts if split_of(prompt.id) == split] for split in SPLITS}
+    for split in SPLITS:
+        if not parts[split]:
+            largest = max(parts.values(), key=len)
+            moved = min(largest, key=lambda prompt: zlib.crc32(prompt.id.encode()))
+            largest.remove(moved)
+            parts[split].append(moved)
+    return parts, {"shared_splits": False}
+
+
+def sampled(name: str, parts: Parts) -> Callable[[str, int, int], list]:
+    """The function of (split, count, seed) over lists: shuffled by the seed, up to count."""
+
+    def draw(split: str, count: int, seed: int) -> list:
+        check_split(split)
+        rows = list(parts[split])
+        generator(name, split, seed).shuffle(rows)
+        return rows[:count]
+
+    return draw
+
+
+def place(conversations: list[Conversation], parts: Parts) -> Parts:
+    """Demonstrations, each in the split of the prompt that it answers; those of no known prompt are for training."""
+    home = {prompt.question: split for split in reversed(SPLITS) for prompt in parts[split]}
+    placed = {split: [] for split in SPLITS}
+    for made in conversations:
+        asked = next((turn["content"] for turn in reversed(made.messages) if turn["role"] == "user"), "")
+        placed[home.get(asked, "train")].append(made)
+    return placed

@@ -1,0 +1,218 @@
+"""Tasks from a user's own Python file. It needs two names:
+
+prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ..., "answer": ...}
+verify    verify(prompt, completion) -> Verdict, float or bool
+
+and may have: name, best (the full score, 1.0), gold(prompt) -> str, demonstrations (like prompts; of Conversation or
+{"question": ..., "reply": ...}). The file is the user's own program and runs as one, like any module they import.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.rewards.base import check, shorten
+from postgrad.tasks.base import SPLITS, Task
+from postgrad.tasks.listed import Parts, messages_of, place, prompts_of, sampled, split_list
+
+PROVED = 8  # gold completions judged when a file is loaded
+
+
+def fault(path: Path, error: BaseException) -> str:
+    """One line on an exception: "my_task.py, line 7: KeyError: 'x'"; the line is the last one inside the user's file."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        line = error.lineno
+    else:
+        inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = inside[-1] if inside else None
+    said = shorten(" ".join(str(error).split()), 200)
+    return f"{path.name}{f', line {line}' if line else ''}: {type(error).__name__}{f': {said}' if said else ''}"
+
+
+class _Fresh(SourceFileLoader):
+    """Compiles the file each time: a cache keyed by the second misses a file that was edited and loaded again at once."""
+
+    def path_stats(self, path: str) -> dict:
+        raise OSError("no cache")
+
+
+def _import(path: Path) -> ModuleType:
+    name = f"postgrad_task_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses and pickling look for the classes of the file
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{fault(path, error)}: mend the task file, which must run without error.") from error
+    return module
+
+
+def _line_of(path: Path, name: str) -> int | None:
+    """The line where a file defines a name at its top level; None where it does not."""
+    for node in ast.parse(path.read_bytes()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        if any(name in (getattr(target, "id", None), getattr(target, "name", None)) for target in targets):
+            return node.lineno
+    return None
+
+
+def _place_of(path: Path, name: str) -> str:
+    line = _line_of(path, name)
+    return f"{path.name}, line {line}" if line else path.name
+
+
+def _required(path: Path, module: ModuleType, name: str, example: str) -> object:
+    if not hasattr(module, name):
+        raise ValueError(f"{path.name}, line 1: the file defines no `{name}`; add {example}.")
+    return getattr(module, name)
+
+
+def _rows(path: Path, name: str, source: object, split: str | None) -> list:
+    """The rows of `prompts` or `demonstrations`: the list, or what the function returns."""
+    at = _place_of(path, name)
+    if callable(source):
+        try:
+            rows = source() if split is None else source(split)
+            rows = list(rows) if rows is not None and not isinstance(rows, (str, Mapping)) else rows
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"{fault(path, error)}: `{name}` must return a list.") from error
+    else:
+        rows = list(source) if isinstance(source, tuple) else source
+    if not isinstance(rows, list) or not rows:
+        of = f" for the split {split!r}" if split else ""
+        raise ValueError(f"{at}: `{name}` gave {'an empty list' if rows == [] else type(rows).__name__}{of}; "
+                         f"expected a list with at least one row.")
+    return rows
+
+
+def _by_split(path: Path, name: str, source: object) -> bool:
+    """Whether `prompts` or `demonstrations` is a function of the split (one argument needed), and not of nothing."""
+    if not callable(source):
+        return False
+    needed = [p for p in inspect.signature(source).parameters.values()
+              if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(needed) > 1:
+        raise ValueError(f"{_place_of(path, name)}: `{name}` takes {len(needed)} arguments; "
+                         "it is a list, or a function of nothing or of the split.")
+    return len(needed) == 1
+
+
+def _prompts(path: Path, source: object) -> tuple[Parts, dict]:
+    at = _place_of(path, "prompts")
+    if not _by_split(path, "prompts", source):
+        return split_list(prompts_of(_rows(path, "prompts", source, None), lambda i: f"{at}: prompts[{i}]"))
+    rows = {split: _rows(path, "prompts", source, split) for split in SPLITS}
+    labels = [f"{at}: prompts({split!r})[{i}]" for split in SPLITS for i in range(len(rows[split]))]
+    prompts = iter(prompts_of([row for split in SPLITS for row in rows[split]], labels.__getitem__))
+    return {split: [next(prompts) for _ in rows[split]] for split in SPLITS}, {"shared_splits": False}
+
+
+def _demonstration(row: object, number: int, where: str) -> Conversation:
+    if isinstance(row, Conversation):
+        return row
+    if isinstance(row, Mapping) and "messages" in row:
+        messages = messages_of(row["messages"], where)
+    elif isinstance(row, Mapping) and all(isinstance(row.get(name), str) for name in ("question", "reply")):
+        messages = ({"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["reply"]})
+    else:
+        raise ValueError(f"{where}: a demonstration is a Conversation, {{'question', 'reply'}} or {{'messages'}}.")
+    if messages[-1]["role"] != "assistant":
+        raise ValueError(f"{where}: the last message must be the assistant's, the one to imitate.")
+    return Conversation(id=str(row.get("id", f"demonstration/{number}")), messages=messages)
+
+
+def _demonstrations(path: Path, source: object, parts: Parts) -> Parts:
+    at = _place_of(path, "demonstrations")
+    if _by_split(path, "demonstrations", source):
+        return {split: [_demonstration(row, i, f"{at}: demonstrations({split!r})[{i}]")
+                        for i, row in enumerate(_rows(path, "demonstrations", source, split))] for split in SPLITS}
+    rows = _rows(path, "demonstrations", source, None)
+    return place([_demonstration(row, i, f"{at}: demonstrations[{i}]") for i, row in enumerate(rows)], parts)
+
+
+def guarded(path: Path, verify: Callable) -> Callable[[Prompt, str], Verdict]:
+    """The user's verify as a total function: bool and float become Verdicts.
+
+    An exception, a NaN or an answer of another type is a fault of the verifier, not of the model: it comes back as an error,
+    which is counted and kept out of the loss. It is never a reward of 0.
+    """
+
+    def judge(prompt: Prompt, text: str) -> Verdict:
+        try:
+            said = verify(prompt, text)
+            if not isinstance(said, Verdict):
+                said = Verdict(score=float(said)) if _is_number(said) else None
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a user's verifier is counted, not fatal
+            return Verdict(score=0.0, error=f"infrastructure: {fault(path, error)}")
+        if said is None or not (_is_number(said.score) and math.isfinite(said.score)):
+            wrong = "no Verdict, float or bool" if said is None else f"the score {said.score!r:.40}"
+            return Verdict(score=0.0, error=f"infrastructure: {path.name}: verify returned {wrong}")
+        return said
+
+    return judge
+
+
+def _is_number(said: object) -> bool:
+    return isinstance(said, (bool, int, float)) or (hasattr(said, "__float__") and getattr(said, "shape", None) == ())
+
+
+def load(path: Path) -> Task:
+    path = path.resolve()
+    module = _import(path)
+    source = _required(path, module, "prompts", '`prompts = [{"question": "What is 2+3?", "answer": "5"}]`')
+    verify = _required(path, module, "verify", "`def verify(prompt, completion): return prompt.answer in completion`")
+    gold = getattr(module, "gold", None)
+    for name, function in (("verify", verify), ("gold", gold)):
+        if not callable(function) and (name == "verify" or function is not None):
+            raise ValueError(f"{_place_of(path, name)}: `{name}` must be a function, this is {type(function).__name__}.")
+    name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
+    if not isinstance(best, (int, float)) or not math.isfinite(best):
+        raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this is {best!r:.40}.")
+    parts, meta = _prompts(path, source)
+    shown = getattr(module, "demonstrations", None)
+    examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
+    sizes = {split: len(parts[split]) for split in SPLITS}
+    about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
+    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=guarded(path, verify), gold=gold,
+                demonstrations=examples, best=float(best), meta={"file": str(path), "sizes": sizes, **meta})
+    _prove(path, task)
+    return task
+
+
+def _prove(path: Path, task: Task) -> None:
+    """Before any training: gold is paid in full; without gold, verify at least answers."""
+    prompts = task.prompts("train", PROVED, 0)
+    if task.gold is None:
+        said = task.verify(prompts[0], "")
+        if said.error:
+            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}: verify must judge any text, an empty one too.")
+        return
+    golds = [(prompt, _gold(path, task, prompt)) for prompt in prompts]
+    try:
+        check(task.verify, golds, best=task.best)
+    except ValueError as error:
+        raise ValueError(f"{_place_of(path, 'verify')}: {error}") from None
+
+
+def _gold(path: Path, task: Task, prompt: Prompt) -> str:
+    try:
+        text = task.gold(prompt)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{fault(path, error)}: `gold` failed on prompt {prompt.id!r}.") from error
+    if isinstance(text, str):
+        return text
+    raise ValueError(f"{_place_of(path, 'gold')}: `gold` returned {type(text).__name__} for prompt {prompt.id!r}; "
+                     "it must return the text of a completion.")

@@ -1,0 +1,141 @@
+"""Settings: values by the type that the config names, a hint for what is mistyped, and the same config back from a run."""
+
+import importlib
+import json
+import math
+import pkgutil
+from dataclasses import dataclass, field, fields, is_dataclass
+
+import pytest
+
+from postgrad import recipes
+from postgrad.batches import Rollouts
+from postgrad.loop import OptimSettings
+from postgrad.recipes.config import flat, override, plain, unplain
+from postgrad.recipes.grpo import GRPOConfig
+from postgrad.recipes.sft import SFTConfig
+from postgrad.run import dumps
+
+RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}") for m in pkgutil.iter_modules(recipes.__path__)}
+NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    rate: float
+    on: bool = False
+
+    def __post_init__(self):
+        if not self.rate > 0:
+            raise ValueError(f"inner.rate is {self.rate}: it must be above 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    name: str = "x"
+    count: int = 3
+    share: float | None = None
+    path: str | None = None
+    low: int = 0
+    high: int = 9
+    inner: Inner = field(default_factory=lambda: Inner(rate=0.5))
+
+    def __post_init__(self):
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} must be below high {self.high}.")
+
+
+@pytest.mark.parametrize(("change", "key", "value"), [
+    ("count=20", "count", 20), ("count=1e3", "count", 1000), ("count=-4", "count", -4), ("count=5.0", "count", 5),
+    ("count=9007199254740993", "count", 9007199254740993),  # 2^53 + 1: not by way of a float
+    ("name=7", "name", "7"), ("name=a=b", "name", "a=b"), ("name=", "name", ""), ("name=none", "name", "none"),
+    ("share=1e-4", "share", 1e-4), ("share=3", "share", 3.0), ("share=none", "share", None), ("share=", "share", None),
+    ("path=None", "path", None), ("path=data/x.jsonl", "path", "data/x.jsonl"),
+    ("inner.rate=2", "inner.rate", 2.0), ("inner.on=true", "inner.on", True), ("inner.on=0", "inner.on", False),
+    ("inner.on=Yes", "inner.on", True),
+])
+def test_a_value_takes_the_type_of_its_field(change, key, value):
+    before = Outer()
+    after = flat(override(before, [change]))
+    assert after == flat(before) | {key: value} and type(after[key]) is type(value)
+    assert before == Outer()
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ("cuont=3", r"there is no setting 'cuont'. Did you mean 'count'\?"),
+    ("inner.rat=3", r"there is no setting 'inner.rat'. Did you mean 'rate'\?"),
+    ("iner.rate=3", r"there is no setting 'iner.rate'. Did you mean 'inner'\?"),
+    ("zzz=3", "there is no setting 'zzz'. There is: count, high, inner, low, name, path, share"),
+    ("inner=3", r"'inner' is a group of settings: name one of inner.rate, inner.on"),
+    ("count.more=3", "'count' is one value"),
+    ("count=abc", "count='abc': expected int"), ("count=1.5", "count='1.5': expected int"), ("count=inf", "expected int"),
+    ("count=nan", "expected int"), ("count=", "expected int"), ("count=true", "expected int"),
+    ("share=lots", "share='lots': expected float"), ("inner.on=maybe", "inner.on='maybe': expected bool"),
+    ("inner.rate=0", "inner.rate is 0.0: it must be above 0"), ("inner.rate=none", "expected float"),
+    ("count", "'count' is not a setting: write KEY=VALUE"), ("=3", "'=3' is not a setting"),
+    ("low=9", "low 9 must be below high 9"),
+])
+def test_a_bad_change_is_a_sentence(change, words):
+    with pytest.raises(ValueError, match=words):
+        override(Outer(), [change])
+
+
+def test_changes_that_are_right_only_together():
+    assert (override(Outer(), ["low=10", "high=20"]).low, override(Outer(), ["high=20", "low=10"]).high) == (10, 20)
+    assert override(Outer(), ["count=1", "count=2"]).count == 2  # the last one counts
+    both = override(Outer(), ["inner.rate=2", "name=y", "inner.on=1"])
+    assert (both.inner, both.name) == (Inner(rate=2.0, on=True), "y")
+    own = override(SFTConfig(task="words"), ["task=none", "data=mine.jsonl"])
+    assert (own.task, own.data) == (None, "mine.jsonl")
+    halves = Rollouts(prompts_per_step=16, minibatches=4)
+    assert override(halves, ["prompts_per_step=6", "minibatches=3"]) == Rollouts(prompts_per_step=6, minibatches=3)
+
+
+def test_the_configs_of_recipes_refuse_what_cannot_be():
+    for change, words in (
+        ("method=dpo", "method 'dpo' is not trained by this recipe: it takes reinforce"),
+        ("method=grop", "there is no method 'grop': did you mean 'grpo'"),
+        ("kl=-1", "kl is -1.0: it must be 0 or more"), ("kl=nan", "kl is nan"), ("steps=0", "steps 0"),
+        ("rollouts.minibatches=3", "16 prompts cannot be split into 3 minibatches"),
+        ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin'"), ("evaluation.every=-1", "evaluation.every -1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            override(GRPOConfig(task="words"), [change])
+    for change, words in (
+        ("task=none", "either task=NAME"), ("data=x.jsonl", "either task=NAME"), ("rows_per_step=0", "at least 1"),
+        ("method=dpo", "method 'dpo' does not learn from conversations"), ("method=grpo", "method 'grpo' does not learn"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            override(SFTConfig(task="words"), [change])
+
+
+@pytest.mark.parametrize(("recipe", "setting"), NAMED)
+def test_a_named_setting_comes_back_from_a_run(recipe, setting):
+    config = RECIPES[recipe].SETTINGS[setting]()
+    written = json.loads(dumps(plain(config)))  # as a run folder holds it
+    again = unplain(type(config), written)
+    assert again == config and plain(again) == plain(config) and flat(again).keys() == flat(config).keys()
+    changed = {k: v for k, v in flat(config).items() if isinstance(v, int | float | str) and not isinstance(v, bool)}
+    assert override(config, [f"{k}={v}" for k, v in changed.items()]) == config  # what is printed can be typed
+    with pytest.raises(ValueError, match="the saved config has 'bogus', which this version of"):
+        unplain(type(config), written | {"bogus": 1})
+
+
+def test_floats_come_back_to_the_last_bit():
+    config = GRPOConfig(task="words", kl=0.1 + 0.2, optim=OptimSettings(lr=math.pi * 1e-5))
+    again = unplain(GRPOConfig, json.loads(dumps(plain(config))))
+    assert (again.kl, again.optim.lr) == (config.kl, config.optim.lr)
+    with pytest.raises(ValueError, match="'lrr', which this version of OptimSettings"):
+        unplain(GRPOConfig, plain(config) | {"optim": {"lrr": 1.0}})
+
+
+@pytest.mark.parametrize(("recipe", "setting"), NAMED)
+def test_flat_is_the_config_by_dotted_keys(recipe, setting):
+    config = RECIPES[recipe].SETTINGS[setting]()
+    for key, value in flat(config).items():
+        found = config
+        for part in key.split("."):
+            found = getattr(found, part)
+        assert found == value and not is_dataclass(value)
+    assert {k.split(".")[0] for k in flat(config)} == {f.name for f in fields(config)}

@@ -1,0 +1,283 @@
+"""The decoder against `transformers`, and against itself: alone or in a batch, padded, packed, cached."""
+
+import json
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from postgrad.models import Config, Decoder, find_model, load_model, save_model
+from postgrad.models.decoder import restart
+
+SIZES = {
+    "plain": dict(num_attention_heads=4, num_key_value_heads=4, head_dim=8, tie_word_embeddings=False),
+    "tied": dict(num_attention_heads=4, num_key_value_heads=4, head_dim=8, tie_word_embeddings=True),
+    "grouped": dict(num_attention_heads=8, num_key_value_heads=2, head_dim=6, tie_word_embeddings=False, rope_theta=500.0),
+    "one key head, tied": dict(num_attention_heads=4, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True),
+    "wide heads": dict(num_attention_heads=2, num_key_value_heads=1, head_dim=40, tie_word_embeddings=False, rms_norm_eps=1e-2),
+}
+
+
+def config_of(name="grouped", **changes):
+    return Config(**dict(vocab_size=53, hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=40)
+                  | SIZES[name] | changes)
+
+
+def random_model(name="grouped", seed=0, **changes):
+    """Large weights, and norms that are not one: a part left out or misplaced shows."""
+    model, draw = Decoder(config_of(name, **changes)), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=draw) * 0.15 + (1.0 if p.dim() == 1 else 0.0))
+    return model
+
+
+def random_tokens(*shape, seed=1, words=53):
+    return torch.randint(0, words, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def same(ours, theirs, tolerance=1e-5):
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def gradients(model, logits, seed=2):
+    """The gradient of a random function of all logits."""
+    draw = torch.Generator().manual_seed(seed)
+    model.zero_grad()
+    (logits * torch.randn(logits.shape, generator=draw)).mean().backward()
+    return {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_logits_and_gradients_are_those_of_transformers(name, tmp_path):
+    ours = random_model(name)
+    save_model(ours, tmp_path)
+    theirs = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    tokens = random_tokens(3, 40)
+    a, b = ours.logits(tokens), theirs(tokens).logits
+    assert b.std() > 0.3
+    same(a, b)
+    mine, wanted = gradients(ours, a), gradients(theirs, b)
+    assert mine.keys() == wanted.keys() and len(mine) == 2 * 9 + 2 + (not ours.config.tie_word_embeddings)
+    for key in wanted:
+        assert wanted[key].abs().max() > 1e-5, key
+        scale = wanted[key].abs().max()
+        same(mine[key] / scale, wanted[key] / scale)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_folder_goes_to_transformers_and_comes_back(name, tmp_path):
+    ours, (there, back) = random_model(name), (tmp_path / "there", tmp_path / "back")
+    there.mkdir()
+    save_model(ours, there)
+    again = load_model(there)
+    assert again.config == ours.config and all(p.requires_grad for p in again.parameters())
+    assert all(torch.equal(p, again.state_dict()[key]) for key, p in ours.state_dict().items())
+    LlamaForCausalLM.from_pretrained(there, dtype=torch.float32).save_pretrained(back)
+    returned = load_model(back)  # a folder as transformers writes it
+    assert returned.config == ours.config
+    assert all(torch.equal(p, returned.state_dict()[key]) for key, p in ours.state_dict().items())
+
+
+def test_the_embedded_model_is_that_of_transformers():
+    ours, theirs = load_model("tiny"), LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32)
+    tokens = random_tokens(2, 200, words=1024)
+    a, b = ours.logits(tokens), theirs(tokens).logits
+    same(a, b)
+    mine, wanted = gradients(ours, a), gradients(theirs, b)
+    for key in wanted:
+        same(mine[key] / wanted[key].abs().max(), wanted[key] / wanted[key].abs().max())
+
+
+def test_bfloat16_weights_stay_near_float32(tmp_path):
+    ours = random_model("plain")
+    save_model(ours, tmp_path, dtype=torch.bfloat16)
+    assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == "bfloat16"
+    rounded, half, tokens = load_model(tmp_path), load_model(tmp_path, dtype=torch.bfloat16), random_tokens(2, 12)
+    assert rounded.head.dtype == torch.float32 and torch.equal(rounded.head, ours.head.bfloat16().float())
+    a, b = rounded.logits(tokens), half.logits(tokens)
+    assert b.dtype == torch.bfloat16 and 0 < (a - b.float()).abs().max() < 0.1
+
+
+def test_a_row_does_not_feel_its_neighbours_or_its_padding():
+    model, tokens, lengths = random_model(), random_tokens(4, 24), [24, 9, 17, 2]
+    for i, n in enumerate(lengths):
+        tokens[i, n:] = 0
+    together = model.hidden(tokens)
+    for i, n in enumerate(lengths):
+        same(together[i, :n], model.hidden(tokens[i : i + 1, :n])[0])
+    other = tokens.clone()
+    other[1, 9:], other[3] = 52, 7  # other padding, another neighbour
+    changed = model.hidden(other)
+    assert torch.equal(changed[1, :9], together[1, :9]) and not torch.equal(changed[1, 9:], together[1, 9:])
+    assert torch.equal(changed[0], together[0])
+
+
+def test_attention_looks_back_only_and_at_everything_before():
+    model, tokens = random_model(), random_tokens(1, 10)
+    before = model.hidden(tokens)
+    for t in range(10):
+        other = tokens.clone()
+        other[0, t] = (tokens[0, t] + 1) % 53
+        moved = (model.hidden(other) - before)[0].abs().amax(-1) > 0
+        assert moved.tolist() == [s >= t for s in range(10)]
+
+
+def test_packed_documents_are_as_apart():
+    model, documents = random_model(), [random_tokens(1, n, seed=n) for n in (7, 1, 12, 5)]
+    row = torch.cat([*documents, torch.zeros(1, 4, dtype=torch.long)], 1)
+    segments = torch.tensor([[3] * 7 + [1] + [4] * 12 + [2] * 5 + [0] * 4])  # any numbers, the last one is padding
+    assert restart(segments).tolist() == [[*range(7), 0, *range(12), *range(5), *range(4)]]
+    packed, apart = model.hidden(row, segments=segments), [model.hidden(d) for d in documents]
+    same(packed[:, :25], torch.cat(apart, 1))
+    assert (model.hidden(row)[:, 7:25] - packed[:, 7:25]).abs().max() > 0.01  # the segments did something
+    mask = torch.tensor([[False] + [True] * 6 + [False] + [False] + [True] * 11 + [False] + [True] * 4 + [False] * 4])
+    logp, entropy = model.logp(row, mask, segments=segments)
+    whole = torch.autograd.grad((logp + entropy).sum(), list(model.parameters()))
+    total = 0.0
+    for d in documents:
+        total = total + sum(x.sum() for x in model.logp(d, torch.arange(d.shape[1])[None] > 0))
+    parts = torch.autograd.grad(total, list(model.parameters()))
+    for a, b in zip(whole, parts, strict=True):
+        same(a / b.abs().max(), b / b.abs().max())
+
+
+@pytest.mark.parametrize("name", ["plain", "grouped"])
+def test_the_cache_is_the_plain_pass(name):
+    model, lengths, more = random_model(name), torch.tensor([5, 2, 9]), 8
+    tokens = random_tokens(3, 9 + more)
+    plain = model.hidden(tokens)
+    prompts = tokens[:, :9].clone()
+    for i, n in enumerate(lengths):
+        prompts[i, n:] = 0  # right padding; the row goes on over it
+    with torch.no_grad():
+        cache = model.new_cache(3, 9)
+        first = model.hidden(prompts, cache=cache)
+        cache, position = cache.widen(9 + more), lengths.clone()
+        for i, n in enumerate(lengths):
+            same(first[i, :n], plain[i, :n])
+        for t in range(more):
+            chosen = tokens[torch.arange(3), position][:, None]
+            step = model.hidden(chosen, positions=position[:, None], cache=cache, span=9 + t + 1)[:, 0]
+            same(step, plain[torch.arange(3), position])
+            position = position + 1
+            if t == 3:  # rows leave, change places and are shared
+                order = torch.tensor([2, 0])
+                cache, position, tokens, plain = cache.rows(order), position[order], tokens[order], plain[order]
+                back = torch.tensor([0, 1, 0])
+                cache, position, tokens, plain = cache.rows(back), position[back], tokens[back], plain[back]
+
+
+def test_several_tokens_at_once_go_through_the_cache():
+    model, tokens = random_model(), random_tokens(2, 14)
+    with torch.no_grad():
+        cache = model.new_cache(2, 14)
+        model.hidden(tokens[:, :6], cache=cache)
+        step = model.hidden(tokens[:, 6:], positions=torch.arange(6, 14).expand(2, 8), cache=cache, span=14)
+    same(step, model.hidden(tokens)[:, 6:])
+
+
+def test_too_long_is_a_sentence():
+    model = random_model()
+    model.hidden(random_tokens(1, 40))
+    with pytest.raises(ValueError, match="41 tokens do not fit the model's 40 positions"):
+        model.hidden(random_tokens(1, 41))
+    with torch.no_grad(), pytest.raises(ValueError, match="41 tokens do not fit"):
+        model.hidden(random_tokens(1, 1), positions=torch.tensor([[40]]), cache=model.new_cache(1, 41), span=41)
+
+
+def test_fresh_weights_are_a_function_of_the_generator():
+    one, two, three = (Decoder(config_of()).start(torch.Generator().manual_seed(s)) for s in (5, 5, 6))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert not torch.equal(one.head, three.head)
+    deep = one.model.layers[0].self_attn.o_proj.weight.std() / one.model.layers[0].self_attn.q_proj.weight.std()
+    assert deep.item() == pytest.approx(0.5, rel=0.1)  # 1 / sqrt(2 * 2 layers)
+
+
+def written(tmp_path, **changes):
+    """A config.json with these keys changed, or left out where the value is None."""
+    raw = config_of("grouped").written() | changes
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({k: v for k, v in raw.items() if v is not None}))
+    return path
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    (dict(model_type="qwen2"), "model_type is 'qwen2'"),
+    (dict(model_type=None), "model_type is None"),
+    (dict(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rotary scaling 'llama3' is not supported"),
+    (dict(rope_scaling={"type": "linear", "factor": 2.0}), "rotary scaling 'linear' is not supported"),
+    (dict(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), "rotary scaling 'yarn'"),
+    (dict(attention_bias=True), "attention_bias is True"),
+    (dict(mlp_bias=True), "mlp_bias is True"),
+    (dict(hidden_act="gelu"), "hidden_act is 'gelu'"),
+    (dict(num_key_value_heads=3), "8 attention heads cannot share 3 key-value heads"),
+    (dict(head_dim=5), "head_dim is 5; rotary positions need an even number"),
+    (dict(hidden_size=None), "hidden_size is None"),
+])
+def test_a_config_that_is_not_understood_is_refused(changes, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        Config.read(written(tmp_path, **changes))
+
+
+def test_what_a_config_may_leave_out(tmp_path):
+    left_out = written(tmp_path, rms_norm_eps=None, head_dim=None, num_key_value_heads=None, rope_theta=None,
+                       max_position_embeddings=None, tie_word_embeddings=None, num_attention_heads=4)
+    theirs, ours = LlamaConfig.from_pretrained(tmp_path), Config.read(left_out)
+    assert (ours.rms_norm_eps, ours.head_dim, ours.num_key_value_heads) == (theirs.rms_norm_eps, theirs.head_dim, 4)
+    assert ours.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert ours.max_position_embeddings == theirs.max_position_embeddings
+    assert ours.tie_word_embeddings == theirs.tie_word_embeddings
+    nested = written(tmp_path, rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 77.0})
+    assert Config.read(nested).rope_theta == 77.0
+
+
+def test_a_config_that_is_no_json(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "llama",')
+    with pytest.raises(ValueError, match="config.json cannot be read as JSON"):
+        Config.read(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_model(random_model("tied"), tmp_path)
+    return tmp_path
+
+
+def test_a_model_that_is_not_there(folder, tmp_path):
+    with pytest.raises(ValueError, match="no model at nowhere: expected tiny"):
+        load_model("nowhere")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="model.safetensors cannot be read as safetensors"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_a_file_that_was_cut_short(folder, keep):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match="model.safetensors cannot be read as safetensors"):
+        load_model(folder)
+
+
+def test_a_file_whose_header_lies(folder):
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
+    with pytest.raises(ValueError, match="cannot be read as safetensors"):
+        load_model(folder)
+
+
+def test_weights_that_do_not_fit_the_config(folder):
+    tensors = {k: v.clone() for k, v in load_model(folder).state_dict().items()}
+    norm = tensors.pop("model.norm.weight")
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"missing \['model.norm.weight'\], unknown \[\]"):
+        load_model(folder)
+    save_file(tensors | {"model.norm.weight": norm, "lm_head.bias": norm.clone()}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"missing \[\], unknown \['lm_head.bias'\]"):
+        load_model(folder)
+    save_file(tensors | {"model.norm.weight": norm[:-1].clone()}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model.norm.weight is \[31\], config.json expects \[32\]"):
+        load_model(folder)

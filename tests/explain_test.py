@@ -1,0 +1,61 @@
+"""The glossary: every metric that can be logged is explained, and a slip of the pen is answered with the right name."""
+
+from __future__ import annotations
+
+import pytest
+
+from postgrad.explain import METRICS, explain
+
+ASKED = """loss reward reward_std pass@1 pass@8 greedy format length kl kl_k1 entropy clip_fraction ratio_max mismatch approx_kl
+grad_norm lr flat_groups resampled truncated skipped tokens time/step time/sample time/train value_loss explained_variance
+accuracy margin chosen rejected errors repetition""".split()
+ALSO = "value return value_error baseline mean_length finished time/score".split()
+
+
+def test_every_metric_is_explained_in_one_sentence():
+    assert set(METRICS) == {*ASKED, *ALSO}
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"
+        assert metric.healthy and metric.formula and metric.source
+    assert len({metric.meaning for metric in METRICS.values()}) == len(METRICS)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("rewrad", "reward"), ("clipfraction", "clip_fraction"), ("clip-fraction", "clip_fraction"), ("Entropy", "entropy"),
+    ("grad", "grad_norm"), ("pass1", "pass@1")])
+def test_did_you_mean(typed, meant):
+    with pytest.raises(ValueError, match=rf"no metric is called '{typed}'; did you mean .*{meant}"):
+        explain(typed)
+
+
+def test_nothing_near_gives_the_list():
+    with pytest.raises(ValueError, match="there are: loss, reward"):
+        explain("zzzzzz")
+
+
+def test_families():
+    assert "one of 64 samples" in explain("pass@64").meaning and "k = 64" in explain("pass@64").formula
+    assert "format" in explain("reward/format").meaning
+    assert explain("pass@1") is METRICS["pass@1"]
+    assert "explained_variance" in explain("return_sq").meaning
+    assert str(explain("kl")).startswith("kl: How far")
+
+
+def test_what_the_objectives_measure_is_explained():
+    """The names that objectives and batches write into a step's row, read from their source."""
+    import ast
+    from pathlib import Path
+
+    import postgrad
+
+    home, found = Path(postgrad.__file__).parent, set()
+    for name in ("objectives.py", "batches.py", "loop.py", "evaluate.py"):
+        for node in ast.walk(ast.parse((home / name).read_text())):
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) and isinstance(node.value, ast.Dict):
+                target = getattr(getattr(node, "targets", [getattr(node, "target", None)])[0], "id", "")
+                if target in ("stats", "seen", "facts", "row", "out"):
+                    found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
+    assert {"entropy", "reward", "kl", "time/step", "mean_length"} <= found
+    for name in found - {"pass@1_interval", "problems", "samples"}:
+        explain(name)

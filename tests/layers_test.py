@@ -1,0 +1,121 @@
+"""The table of layers, held against the imports: they go down only, and peers on a layer never import each other."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent.parent / "postgrad"
+LAYERS = (
+    {"maths"},
+    {"records"},
+    {"chat", "models", "sampler", "rewards", "data"},
+    {"methods", "tasks", "batches", "objectives"},
+    {"loop", "run", "report", "explain", "evaluate", "doctor"},
+    {"recipes"},
+    {"cli", "studio", "book"},
+    {"__main__"},
+)
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names} | {"__init__": -1}  # the root imports nothing
+FILES = sorted(p for p in HOME.rglob("*.py") if not p.name.endswith("_test.py"))
+
+
+def part(path):
+    """The module or package of postgrad that a file belongs to."""
+    return path.relative_to(HOME).parts[0].removesuffix(".py")
+
+
+def imports(path):
+    """Every module that a file imports, wherever in the file: ("postgrad.maths.kl", line)."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            here = ["postgrad", *path.relative_to(HOME).parent.parts]
+            base = ".".join(here[: len(here) + 1 - node.level]) if node.level else ""
+            module = ".".join(filter(None, [base, node.module]))
+            names = [f".{alias.name}" for alias in node.names] if module == "postgrad" else [""]
+            yield from ((module + name, node.lineno) for name in names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOME)))
+def test_imports_go_down_only(path):
+    mine = part(path)
+    assert mine in LAYER, f"{path.name} has no layer: give {mine!r} a place in the table, here and in DESIGN.md"
+    for name, line in imports(path):
+        if name.split(".")[0] != "postgrad" or name == "postgrad.__version__":
+            continue
+        other = name.split(".")[1] if "." in name else "__init__"
+        assert other in LAYER, f"{path}:{line} imports {name}, which has no layer"
+        assert other == mine or LAYER[other] < LAYER[mine], f"{path}:{line}: {mine} may not import {other}"
+
+
+def test_the_table_names_what_exists():
+    names = {part(p) for p in FILES}
+    assert {"maths", "records", "chat", "loop", "recipes"} <= names and len(FILES) > 40
+    assert LAYER.keys() >= names
+    declared = ast.parse((HOME / "__init__.py").read_text())
+    lazy = next(n.value for n in ast.walk(declared) if isinstance(n, ast.Assign) and n.targets[0].id == "_HOMES")
+    assert set(ast.literal_eval(lazy).values()) <= names
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if part(p) == "maths"], ids=lambda p: p.name)
+def test_maths_is_torch_alone(path):
+    allowed = sys.stdlib_module_names | {"torch", "postgrad"}
+    assert {name.split(".")[0] for name, _ in imports(path)} <= allowed
+
+
+@pytest.mark.parametrize("name", ["run", "report", "explain"])
+def test_readers_of_runs_need_no_torch(name):
+    code = f"import sys, postgrad.{name}; print(*(m for m in ('torch', 'numpy', 'tokenizers') if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HOME.parent, check=True)
+    assert done.stdout.strip() == ""
+
+
+PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+
+
+def is_shift(node):
+    """x[:, 1:] or x[:, :-1]: the next-token shift, which lives in maths/logprob.py alone."""
+    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) > 1):
+        return False
+    return [ast.unparse(x) for x in node.slice.elts[:2]] in ([":", "1:"], [":", ":-1"])
+
+
+def faults(tree):
+    """What may not stand in the package: shifts, and ways in which a file of somebody else's could run as code."""
+    for node in ast.walk(tree):
+        if is_shift(node):
+            yield "a next-token shift"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "torch.load"):
+            yield ast.unparse(node.func)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = {alias.name.split(".")[0] for alias in node.names} | {(getattr(node, "module", "") or "").split(".")[0]}
+            yield from sorted(names & PICKLES)
+            if getattr(node, "module", None) == "torch" and "load" in names:
+                yield "torch.load"
+        if isinstance(node, ast.keyword | ast.arg) and node.arg == "trust_remote_code":
+            yield node.arg
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOME)))
+def test_what_may_not_stand_in_the_package(path):
+    allowed = {"a next-token shift"} if path == HOME / "maths" / "logprob.py" else set()
+    assert set(faults(ast.parse(path.read_text()))) == allowed
+
+
+@pytest.mark.parametrize(("code", "wanted"), [
+    ("x[:, 1:]", "a next-token shift"), ("f(y)[:, :-1].sum()", "a next-token shift"),
+    ("x[:, : -1, None]", "a next-token shift"), ("x = eval(text)", "eval"), ("exec (code)", "exec"),
+    ("torch.load(path)", "torch.load"), ("from torch import load", "torch.load"),
+    ("import pickle", "pickle"), ("from pickle import loads", "pickle"), ("f(trust_remote_code=True)", "trust_remote_code"),
+])
+def test_a_fault_is_found(code, wanted):
+    assert list(faults(ast.parse(code))) == [wanted]
+
+
+@pytest.mark.parametrize("code", ["x[:, -1:]", "x[1:]", "x[:, 1]", "x[:, :1]", "model.eval()", "re.compile(x)", "json.load(f)"])
+def test_what_only_looks_like_one(code):
+    assert not list(faults(ast.parse(code)))

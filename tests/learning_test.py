@@ -1,0 +1,131 @@
+"""Every row of the table learns: a few steps through its real objective make what was rewarded, chosen or shown likelier."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import toy
+
+from postgrad import objectives
+from postgrad.maths.select import best_and_worst
+from postgrad.methods import METHODS, SOURCES, get
+from postgrad.records import Batch, Stats
+
+STEPS, PROMPTS, GROUP = 40, 4, 8
+GOOD, BAD = (toy.REWARD == 1).nonzero().squeeze(1), (toy.REWARD < 1).nonzero().squeeze(1)
+
+
+class Scorer:
+    """A reward model over the language: a number for each sequence of two tokens and a last one, [V, V, V]."""
+
+    def __init__(self):
+        self.table = torch.zeros(toy.V, toy.V, toy.V, dtype=torch.float64, requires_grad=True)
+
+    def score(self, tokens, lengths):
+        return self.table[tokens[:, 1], tokens[:, 2], tokens[:, 3]]
+
+
+def batch_of(rows, **columns):
+    ids = tuple(map(str, range(len(rows))))
+    lengths = torch.full((len(rows),), 1 + toy.LONGEST)
+    return Batch(ids=ids, tokens=toy.TOKENS[rows], mask=toy.MASK[rows], lengths=lengths, **columns)
+
+
+def pair_batch(chosen, rejected, reference):
+    rows = torch.stack([chosen, rejected], 1).flatten()
+    weight = torch.full((len(chosen),), 1 / max(len(chosen), 1))
+    ref_logp = reference.logp(toy.TOKENS[rows], toy.MASK[rows])[0]
+    return batch_of(rows, weight=weight, rows_per_unit=2, ref_logp=ref_logp, margin=torch.zeros(len(chosen)))
+
+
+def next_batch(method, models, draw):
+    """One batch for a row, by its source: drawn from a fixed set, or sampled from the policy as it is now."""
+    sampled = torch.multinomial(models.policy.row_logp().exp(), PROMPTS * GROUP, True, generator=draw)
+    good, bad = (x[torch.randint(0, len(x), (16,), generator=draw)] for x in (GOOD, BAD))
+    if method.source == "rollouts":
+        return toy.rollout_batch(method, sampled, models.policy, models.reference, models.critic, GROUP)
+    if method.source == "pairs":
+        return pair_batch(good, bad, models.reference)
+    if method.source == "rollouts to pairs":
+        best, worst = best_and_worst(toy.REWARD[sampled], GROUP)
+        return pair_batch(sampled[best], sampled[worst], models.reference)
+    if method.source == "singles":
+        rows, label = torch.cat([good, bad]), torch.tensor([1.0] * 16 + [-1.0] * 16)
+        ref_logp = models.reference.logp(toy.TOKENS[rows], toy.MASK[rows])[0]
+        return batch_of(rows, weight=torch.full((32,), 1 / 32), ref_logp=ref_logp, label=label, baseline=torch.zeros(32))
+    rows = good if method.source == "conversations" else sampled[method.select(toy.REWARD[sampled], GROUP)]
+    return batch_of(rows, weight=method.weigh(toy.MASK[rows], toy.LONGEST))
+
+
+def learn(method, epochs=2, steps=STEPS, lr=0.05):
+    """STEPS batches, each used `epochs` times (so that ratios leave 1). The models, and the results of every step."""
+    policy, critic = toy.POLICY.clone().requires_grad_(), torch.zeros(toy.STATES, dtype=torch.float64, requires_grad=True)
+    models = SimpleNamespace(policy=toy.Talker(policy), reference=toy.Talker(toy.POLICY), critic=toy.Judge(critic), reward=None)
+    scorer = Scorer()
+    trained = SimpleNamespace(policy=scorer) if method.name == "reward" else models
+    optim = torch.optim.Adam([{"params": [policy, scorer.table], "lr": lr}, {"params": [critic], "lr": 0.05}])
+    objective, draw, results = objectives.build(method), torch.Generator().manual_seed(0), []
+    for _ in range(steps):
+        with torch.no_grad():
+            batch = next_batch(method, models, draw)
+        for _ in range(epochs):
+            loss, stats = objective(trained, batch)
+            optim.zero_grad()
+            (loss * batch.weight).sum().backward()
+            optim.step()
+            results.append(stats.results())
+    return models, scorer, results
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_row_makes_the_good_likelier(name):
+    method = METHODS[name]
+    models, scorer, results = learn(method)
+    assert all(value == value and abs(value) < 1e6 for step in results for value in step.values())
+    if name == "reward":
+        score = scorer.score(toy.TOKENS, None)
+        assert score[GOOD].min() > score[BAD].max() + 1
+        assert results[-1]["accuracy"] == 1.0
+        return
+    before, after = toy.Talker(toy.POLICY).row_logp().exp()[GOOD].sum(), models.policy.row_logp().exp()[GOOD].sum()
+    assert after > before + 0.5 * (1 - before), f"{name}: {before:.3f} -> {after:.3f}"
+
+
+def test_the_critic_learns_the_values_of_a_policy_that_stands_still():
+    models, _, results = learn(METHODS["ppo"], steps=100, lr=0.0)
+    visited = toy.state_of(toy.TOKENS)[toy.MASK].unique()
+    exact = toy.exact_values(0.0)[visited]  # the policy is its own reference: the KL penalty is 0
+    assert exact.std() > 0.2 and (models.critic.table[visited] - exact).abs().max() < 0.15
+    explained = [objectives.explained_variance(step) for step in results]
+    assert explained[0] == 0 and sum(explained[-50:]) / 50 > 0.2
+
+
+@pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.kind == "policy"])
+def test_what_a_policy_objective_reports(name):
+    _, _, results = learn(METHODS[name], epochs=2)
+    first, second = results[0], results[1]  # the same batch, before and after one update
+    assert first["ratio_max"] == 1 and first["clip_fraction"] == 0 and first["mismatch"] == 0
+    assert first["approx_kl"] == first["kl"] == first["kl_k1"] == 0  # policy = old = reference
+    assert second["ratio_max"] > 1 and second["approx_kl"] > 0 and second["kl"] > 0
+
+
+def test_a_missing_old_policy_is_the_present_one():
+    method = METHODS["grpo"]
+    models = SimpleNamespace(policy=toy.Talker(toy.POLICY), critic=None)
+    batch = toy.rollout_batch(method, torch.arange(12), models.policy, toy.Talker(toy.REFERENCE), None, 4)
+    without = Batch(**{**vars(batch), "old_logp": None})
+    (a, seen), (b, _) = (objectives.build(method)(models, x) for x in (batch, without))
+    torch.testing.assert_close(a, b)
+    assert set(seen.columns) == {"logp", "entropy", "ratio", "adv", "kl"} and len(seen.columns["kl"]) == 12
+
+
+def test_the_table():
+    for name, row in METHODS.items():
+        assert row.name == name and row.source in SOURCES and row.paper and row.about and objectives.build(row)
+    with pytest.raises(ValueError, match="did you mean 'dr_grpo'"):
+        get("dr-grpo")
+    with pytest.raises(ValueError, match="choose one of sft"):
+        get("xyzzy")
+    with pytest.raises(ValueError, match="grpo needs batch.adv"):
+        objectives.build(METHODS["grpo"])(None, batch_of(GOOD, weight=torch.ones(1)))
+    assert Stats().results() == {}

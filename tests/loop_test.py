@@ -1,0 +1,285 @@
+"""The loop: it trains, a step that is not finite changes nothing, any split is one update, a restored state one future."""
+
+import itertools
+import math
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from small import CHAT, PROMPTS, TALKS, by_text, small_model, small_models
+
+from postgrad import objectives
+from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
+from postgrad.loop import SKIPS_IN_A_ROW, Optim, OptimSettings, restore, state_of, stop_on_signal, train
+from postgrad.methods import METHODS
+from postgrad.models import Models, ScalarModel, load_model
+from postgrad.models.checkpoint import read_state, write_state
+from postgrad.run import Run
+from postgrad.sampler import LocalSampler, Sampling
+
+POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
+SFT = objectives.build(METHODS["sft"])
+
+
+def new_run(folder, name="run", steps=10):
+    return Run.create(folder / name, recipe="test", config={}, steps=steps)
+
+
+def conversations(steps=6, rows=4):
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], rows_per_step=rows, steps=steps, seed=0, room=100)
+
+
+def rollouts(method, models, steps, **settings):
+    settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
+    sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
+    return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed), verify=by_text,
+                          models=models, method=method, settings=settings, steps=steps, seed=0, tokens_per_pass=512)
+
+
+def weights(models):
+    return {f"{role}.{k}": v.clone() for role, m in models.trained().items() for k, v in m.state_dict().items()}
+
+
+def identical(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_one_loop_trains(tmp_path):
+    models, run, seen = Models(policy=small_model()), new_run(tmp_path), []
+    optim = Optim(models, OptimSettings(lr=1e-2, tokens_per_pass=40), steps=30)
+    train(models, conversations(30), SFT, optim, run, [lambda now: seen.append(now), lambda now: seen.append(now.step)])
+    rows, _ = run.rows("metrics")
+    assert [r["step"] for r in rows] == list(range(1, 31))
+    assert rows[-1]["loss"] < 0.5 * rows[0]["loss"] and all(r["skipped"] == 0 and r["grad_norm"] > 0 for r in rows)
+    assert {"loss", "entropy", "grad_norm", "lr", "skipped", "tokens", "time/step", "time/train"} <= rows[0].keys()
+    assert seen[1::2] == list(range(1, 31)) and [now.step for now in seen[::2]] == seen[1::2]
+    assert seen[0].models is models and seen[0].row["loss"] == rows[0]["loss"] and len(seen[0].stats.columns["logp"]) == 4
+
+
+def test_the_logged_loss_is_the_mean_over_trained_tokens(tmp_path):
+    models, run = Models(policy=small_model()), new_run(tmp_path)
+    batch = next(iter(conversations(1)))
+    exact = -small_model().logp(batch.tokens, batch.mask)[0].sum().item() / batch.mask.sum().item()
+    train(models, [batch], SFT, Optim(models, OptimSettings(lr=1e-3, tokens_per_pass=1), 1), run)
+    assert run.rows("metrics")[0][0]["loss"] == pytest.approx(exact, rel=1e-6)
+
+
+# what is not finite
+
+def poisoned(kind, steps, models):
+    """The SFT objective with a fault in the first micro-batch of these steps; ids tell the steps apart."""
+    def objective(models, batch):
+        loss, stats = SFT(models, batch)
+        if batch.ids[0].startswith("bad"):
+            if kind == "nan loss":
+                loss = loss.index_fill(1, torch.tensor([loss.shape[1] - 1]), math.nan)
+            elif kind == "inf loss":
+                loss = loss + torch.inf
+            else:
+                value = {"nan gradient": math.nan, "inf gradient": math.inf}[kind]
+                loss.register_hook(lambda g: g * value)
+        return loss, stats
+
+    batches = []
+    for step, batch in enumerate(conversations(12), start=1):
+        prefix = "bad" if step in steps else "good"
+        batches.append(replace(batch, ids=tuple(f"{prefix}{step}/{i}" for i in batch.ids)))
+    return batches, objective
+
+
+@pytest.mark.parametrize("at_once", [30, 10**6])
+@pytest.mark.parametrize("kind", ["nan loss", "inf loss", "nan gradient", "inf gradient"])
+def test_a_step_that_is_not_finite_changes_nothing(kind, at_once, tmp_path):
+    models, run, after = Models(policy=small_model()), new_run(tmp_path), [weights(Models(policy=small_model()))]
+    batches, objective = poisoned(kind, {2, 3}, models)
+    optim = Optim(models, OptimSettings(lr=1e-2, tokens_per_pass=at_once, weight_decay=0.1), 5)
+    moments = []
+
+    def note(now):
+        after.append(weights(models))
+        moments.append({k: v.clone() for k, v in optim.state()["adam"]["0"].items()})
+
+    train(models, batches[:5], objective, optim, run, [note])
+    assert identical(after[1], after[2]) and identical(after[2], after[3]) and identical(moments[0], moments[2])
+    assert [identical(a, b) for a, b in itertools.pairwise(after)] == [False, True, True, False, False]
+    assert all(v.isfinite().all() for v in after[5].values())
+    rows, _ = run.rows("metrics")
+    assert [r["skipped"] for r in rows] == [0, 1, 1, 0, 0]
+    assert rows[1]["loss" if "loss" in kind else "grad_norm"] in ("nan", "inf", "-inf")
+    events = [e for e in run.rows("events")[0] if e["kind"] == "skipped"]
+    assert [e["step"] for e in events] == [2, 3] and "the weights were left as they were" in events[0]["text"]
+    assert events[1]["data"]["ids"] == list(batches[2].ids)
+    clean = Models(policy=small_model())  # as if the two steps had not been there
+    train(clean, [batches[i] for i in (0, 3, 4)], SFT, Optim(clean, optim.settings, 5), new_run(tmp_path, "clean"))
+    assert identical(weights(clean), after[5])
+
+
+def test_five_in_a_row_stop_the_run(tmp_path):
+    models, run = Models(policy=small_model()), new_run(tmp_path)
+    batches, objective = poisoned("nan loss", {2, 3, 4, 5, 7, 8, 9, 10, 11}, models)
+    optim = Optim(models, OptimSettings(lr=1e-3), 12)
+    kept, words = {}, r"5 steps in a row gave no finite loss or gradient \(last: step 11, rows bad11/c"
+    with pytest.raises(ValueError, match=words) as error:
+        train(models, batches, objective, optim, run, [lambda now: kept.update({now.step: weights(models)})])
+    assert "lower optim.lr or look at these rows" in str(error.value) and SKIPS_IN_A_ROW == 5
+    assert [r["skipped"] for r in run.rows("metrics")[0]] == [0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    assert identical(weights(models), kept[6])
+
+
+def test_the_count_of_skips_survives_a_restart(tmp_path):
+    models = Models(policy=small_model())
+    batches, objective = poisoned("inf loss", set(range(1, 13)), models)
+    first, second = (Optim(models, OptimSettings(lr=1e-3), 12) for _ in range(2))
+    train(models, batches[:3], objective, first, new_run(tmp_path, "a"))
+    second.restore(first.state())
+    with pytest.raises(ValueError, match="5 steps in a row"):
+        train(models, batches[3:5], objective, second, new_run(tmp_path, "b"))
+
+
+# accumulation
+
+def tiny_models(method):
+    """The embedded model as policy, itself less a little as the reference, and a critic where the row has one."""
+    reference = load_model("tiny").requires_grad_(False) if getattr(method, "reference", False) else None
+    if reference is not None:
+        reference.model.norm.weight.data *= 0.9
+    critic = None
+    if getattr(method, "critic", False):
+        critic = ScalarModel(load_model("tiny"))
+        critic.score_head.weight.data.fill_(0.02)
+    return Models(policy=load_model("tiny"), reference=reference, critic=critic)
+
+
+@pytest.mark.parametrize("name", ["sft", *POLICY])
+def test_any_split_is_the_same_update(name, tmp_path):
+    """Two steps by plain gradient descent, so that a small gradient counts for as little as it is; the second is off policy."""
+    method = METHODS[name]
+    models = tiny_models(method)
+    batches = list(conversations(2, rows=7) if name == "sft" else rollouts(method, models, 2, epochs=2))
+    objective, start, results, passes = objectives.build(method), weights(models), {}, {}
+    for at_once in (10**9, 60, 1):
+        for role, model in models.trained().items():
+            model.load_state_dict({k.removeprefix(role + "."): v for k, v in start.items() if k.startswith(role + ".")})
+        optim = Optim(models, OptimSettings(lr=0.1, tokens_per_pass=at_once), 2)
+        optim.adam = torch.optim.SGD(optim.params, lr=1.0)
+        counted = []
+        run = new_run(tmp_path, f"run{at_once}")
+        train(models, batches, lambda m, b, c=counted: c.append(1) or objective(m, b), optim, run)
+        results[at_once], passes[at_once] = weights(models), len(counted)
+        assert all(r["skipped"] == 0 for r in run.rows("metrics")[0])
+    assert passes[10**9] == 2 < passes[60] < passes[1] == 2 * len(batches[0])
+    for role in models.trained():
+        assert max((results[10**9][k] - start[k]).abs().max().item() for k in start if k.startswith(role)) > 1e-3
+    for at_once in (60, 1):
+        assert max((results[10**9][k] - results[at_once][k]).abs().max().item() for k in start) < 1e-6
+
+
+# the state
+
+def build(kind):
+    if kind == "sft":
+        models = Models(policy=small_model())
+        batches, method = conversations(8), METHODS["sft"]
+    else:
+        models, method = small_models(), METHODS["ppo"]
+        batches = rollouts(method, models, 8, epochs=2, minibatches=2)
+    optim = Optim(models, OptimSettings(lr=1e-2, schedule="cosine", warmup=3, weight_decay=0.01), 8)
+    return models, batches, objectives.build(method), optim
+
+
+@pytest.mark.parametrize("kind", ["sft", "ppo"])
+@pytest.mark.parametrize("at", [1, 3, 4, 6])
+def test_a_restored_run_goes_on_to_the_same_bits(kind, at, tmp_path):
+    models, batches, objective, optim = build(kind)
+    train(models, batches, objective, optim, new_run(tmp_path, "whole"))
+    whole = weights(models)
+    models, batches, objective, optim = build(kind)
+    run = new_run(tmp_path, "parts")
+    train(models, itertools.islice(batches, at), objective, optim, run)
+    write_state(tmp_path, state_of(models, optim, batches), policy=models.policy, chat=CHAT)
+    drawn = torch.rand(3), torch.rand(3)
+    again, batches, objective, optim = build(kind)
+    again.policy.load_state_dict(load_model(tmp_path).state_dict())
+    restore(read_state(tmp_path), again, optim, batches)
+    assert identical(weights(again), weights(models)) and torch.equal(torch.rand(3), drawn[0])
+    train(again, batches, objective, optim, run)
+    assert identical(weights(again), whole)
+    assert [r["step"] for r in run.rows("metrics")[0]] == list(range(1, 9))
+
+
+def test_the_optimizer_takes_its_moments_back_bit_for_bit(tmp_path):
+    models, batches, objective, optim = build("sft")
+    train(models, itertools.islice(batches, 3), objective, optim, new_run(tmp_path))
+    write_state(tmp_path, optim.state(), policy=models.policy, chat=CHAT)
+    other = Optim(models, optim.settings, 8)
+    other.restore(read_state(tmp_path))
+    a, b = optim.adam.state_dict()["state"], other.adam.state_dict()["state"]
+    assert a.keys() == b.keys() and all(identical(a[i], b[i]) for i in a) and a[0]["exp_avg"].any()
+
+
+# the step
+
+def test_the_learning_rate_follows_its_schedule(tmp_path):
+    models, run, after = Models(policy=small_model()), new_run(tmp_path), [weights(Models(policy=small_model()))]
+    optim = Optim(models, OptimSettings(lr=1e-3, schedule="linear", warmup=2, clip=1e9), 6)
+    train(models, conversations(6), SFT, optim, run, [lambda now: after.append(weights(models))])
+    wanted = [5e-4, 1e-3, 1e-3, 7.5e-4, 5e-4, 2.5e-4]
+    assert [r["lr"] for r in run.rows("metrics")[0]] == pytest.approx(wanted)
+    change = max((after[1][k] - after[0][k]).abs().max().item() for k in after[0])
+    assert change == pytest.approx(5e-4, rel=1e-2)  # Adam's first step moves a weight by the learning rate
+    assert optim.adam.param_groups[0]["lr"] == pytest.approx(2.5e-4)
+
+
+def test_the_gradient_is_clipped_and_its_norm_is_logged(tmp_path):
+    batch, norms = next(iter(conversations(1))), {}
+    for clip in (1e9, 0.01):
+        models = Models(policy=small_model())
+        before = weights(models)
+        optim = Optim(models, OptimSettings(lr=1e-3, clip=clip), 1)
+        optim.adam = torch.optim.SGD(optim.params, lr=1.0)
+        run = new_run(tmp_path, f"run{clip}")
+        train(models, [batch], SFT, optim, run)
+        step = sum((weights(models)[k] - before[k]).double().square().sum().item() for k in before) ** 0.5 / 1e-3
+        norms[clip] = run.rows("metrics")[0][0]["grad_norm"], step
+    assert norms[0.01][0] == pytest.approx(norms[1e9][0]) == pytest.approx(norms[1e9][1], rel=1e-3)
+    assert norms[1e9][0] > 0.1 and norms[0.01][1] == pytest.approx(0.01, rel=1e-2)
+
+
+def test_what_is_frozen_is_not_touched(tmp_path):
+    models = small_models()
+    models.policy.model.embed_tokens.weight.requires_grad_(False)
+    before, reference = weights(models), {k: v.clone() for k, v in models.reference.state_dict().items()}
+    batches = rollouts(METHODS["ppo"], models, 2)
+    train(models, batches, objectives.build(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2), 2), new_run(tmp_path))
+    after = weights(models)
+    frozen = {k for k in before if torch.equal(before[k], after[k])}
+    assert frozen == {"policy.model.embed_tokens.weight"}
+    assert identical(reference, models.reference.state_dict())
+
+
+@pytest.mark.parametrize(("settings", "words"), [
+    (dict(lr=0.0), "optim.lr is 0.0"), (dict(lr=-1e-3), "optim.lr is -0.001"), (dict(lr=math.nan), "optim.lr is nan"),
+    (dict(lr=math.inf), "optim.lr is inf"),
+    (dict(lr=1e-3, schedule="cosin"), "optim.schedule is 'cosin': expected one of constant"),
+    (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass 0"), (dict(lr=1e-3, clip=0.0), "optim.clip 0.0"),
+])
+def test_settings_out_of_range(settings, words):
+    with pytest.raises(ValueError, match=words):
+        OptimSettings(**settings)
+
+
+# signals
+
+def test_the_first_signal_is_noted_and_the_second_ends():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with stop_on_signal() as stop:
+        assert stop() is None
+        signal.raise_signal(signal.SIGTERM)
+        assert stop() == signal.SIGTERM
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    with pytest.raises(KeyboardInterrupt), stop_on_signal() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop() == signal.SIGINT
+        signal.raise_signal(signal.SIGINT)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

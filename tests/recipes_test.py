@@ -1,0 +1,188 @@
+"""Every recipe runs: each named setting three small steps on the embedded model, each method of the family end to end."""
+
+import importlib
+import json
+import math
+import pkgutil
+
+import pytest
+import torch
+
+from postgrad import recipes
+from postgrad.models import load_model
+from postgrad.recipes import base, grpo, sft
+from postgrad.recipes.config import flat, override, unplain
+from postgrad.run import Run, number
+
+RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}") for m in pkgutil.iter_modules(recipes.__path__)}
+NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})
+         if (name, setting) != ("pretrain", "tiny")]
+SMALL = {  # what makes any recipe's setting small, where it has such a key
+    "steps": 3, "model": "tiny", "save_every": 3, "prompts": 12, "examples": 24, "rows_per_step": 4, "max_new_tokens": 12,
+    "rollouts.prompts_per_step": 2, "rollouts.group_size": 2, "rollouts.max_new_tokens": 12, "rollouts.resample_limit": 1,
+    "evaluation.every": 3, "evaluation.problems": 2, "evaluation.samples": 2, "workers": 1, "documents": 600,
+}
+TASK = '''
+prompts = [{"question": f"Say {n}.", "answer": str(n)} for n in range(40)]
+
+def verify(prompt, completion):
+    """More letters, more score: any two replies differ."""
+    return min(sum(c.isalpha() for c in completion) / 50, 0.99)
+'''
+
+
+def small(config, **more):
+    changes = {k: v for k, v in (SMALL | more).items() if k in flat(config)}
+    return override(config, [f"{k}={v}" for k, v in changes.items()])
+
+
+def check_rows(run, steps=3):
+    rows, _ = run.rows("metrics")
+    assert [row["step"] for row in rows] == list(range(1, steps + 1))
+    for row in rows:
+        bad = {k: v for k, v in row.items() if not math.isfinite(number(v))}
+        assert not bad and row["skipped"] == 0 and {"loss", "grad_norm", "lr", "tokens", "time/step"} <= row.keys()
+    assert run.state()["state"] == "done" and not run.alive()
+    return rows
+
+
+def moved(run, model="tiny"):
+    """How far the last checkpoint is from the model the run began with."""
+    before, after = load_model(model).state_dict(), load_model(run.latest()).state_dict()
+    assert before.keys() == after.keys()
+    return max((after[k] - before[k]).abs().max().item() for k in before)
+
+
+def check_samples(run, groups, group_size):
+    """Rows of samples: a number for each token in each column."""
+    rows, _ = run.rows("samples")
+    assert {row["step"] for row in rows} == {1, 2, 3} and len(rows) == 3 * groups * group_size
+    for row in rows:
+        assert len(row["tokens"]) == len(row["token_ids"]) > 0
+        assert {"logp", "entropy", "ratio", "adv"} <= row["columns"].keys()
+        for name, values in row["columns"].items():
+            assert len(values) == len(row["tokens"]) and all(math.isfinite(number(v)) for v in values), name
+        assert all(x <= 0 for x in row["columns"]["logp"]) and any(x < 0 for x in row["columns"]["logp"])
+        assert row["columns"]["adv"] == pytest.approx([row["adv"]] * len(row["tokens"]), abs=1e-4)
+        assert row["prompt"] and isinstance(row["score"], int | float) and row["finished"] in (True, False)
+    return rows
+
+
+@pytest.mark.parametrize(("recipe", "setting"), NAMED)
+def test_a_named_setting_runs(recipe, setting, tmp_path):
+    module = RECIPES[recipe]
+    config = small(module.SETTINGS[setting]())
+    run = base.start(recipe, config, module.build, tmp_path / "run", command=f"postgrad train {recipe}:{setting}")
+    check_rows(run)
+    assert unplain(type(config), run.config) == config
+    if config.__dict__.get("evaluation"):
+        evals, _ = run.rows("evals")
+        assert [e["step"] for e in evals] == [3] and 0 <= evals[0]["pass@1"] <= 1 and evals[0]["problems"] == 2
+        low, high = evals[0]["pass@1_interval"]
+        assert 0 <= low <= evals[0]["pass@1"] <= high <= 1
+    assert list(run.checkpoints()) == [3]
+    if recipe == "sft":
+        assert moved(run) > 1e-4
+
+
+@pytest.fixture
+def task(tmp_path):
+    path = tmp_path / "letters.py"
+    path.write_text(TASK)
+    return str(path)
+
+
+@pytest.mark.parametrize("method", grpo.FAMILY)
+def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
+    config = small(grpo.GRPOConfig(task=task, method=method), **{"rollouts.group_size": 3, "evaluation.every": 0})
+    run = base.start("grpo", config, grpo.build, tmp_path / "run")
+    rows = check_rows(run)
+    assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)
+    assert all(0 < row["reward"] < 1 and row["mismatch"] < 1e-4 for row in rows)
+    assert ("kl" in rows[0]) == (grpo.row(config).reference)
+    if "kl" in rows[0]:
+        assert abs(rows[0]["kl"]) < 1e-6 < rows[2]["kl"]  # the policy starts at the reference and leaves it
+    check_samples(run, groups=2, group_size=3)
+
+
+def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
+    config = small(grpo.GRPOConfig(task=task, method="nano"), **{"evaluation.every": 0})
+    run = base.start("grpo", config, grpo.build, tmp_path / "run")
+    model, chat = base.open_model("tiny")
+    for row in (r for r in run.rows("samples")[0] if r["step"] == 1):
+        prompt = chat.render([{"role": "user", "content": row["prompt"]}])
+        tokens = torch.tensor([[*prompt, *row["token_ids"]]])
+        logp = model.logp(tokens, torch.arange(tokens.shape[1])[None] >= len(prompt))[0][0, len(prompt) :].tolist()
+        assert row["columns"]["logp"] == pytest.approx(logp, abs=2e-5)
+        assert row["tokens"] == chat.pieces(row["token_ids"]) and row["text"] == chat.decode(row["token_ids"])
+
+
+def test_kl_is_what_the_config_asks_for():
+    def coefficients(method, kl):
+        row = grpo.row(grpo.GRPOConfig(task="words", method=method, kl=kl))
+        return row.kl_in_reward, row.kl_in_loss
+
+    assert coefficients("grpo", None) == (0.0, 0.04) and coefficients("rloo", None) == (0.03, 0.0)
+    assert coefficients("grpo", 0.5) == (0.0, 0.5) and coefficients("rloo", 0.5) == (0.5, 0.0)
+    assert coefficients("grpo", 0.0) == (0.0, 0.0) and coefficients("nano", 0.1) == (0.0, 0.1)
+
+
+def test_your_own_conversations(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"Say {n}.", "completion": f"I say {n}."}) + "\n" for n in range(9)))
+    config = small(override(sft.words(), ["task=none", f"data={path}"]))
+    run = base.start("sft", config, sft.build, tmp_path / "run")
+    rows = check_rows(run)
+    assert moved(run) > 1e-4 and rows[2]["loss"] < rows[0]["loss"]
+
+
+@pytest.mark.parametrize("recipe", ["sft", "grpo"])
+def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
+    module = RECIPES[recipe]
+    config = sft.words() if recipe == "sft" else grpo.GRPOConfig(task=task, method="rloo")
+    config = small(config, save_every=1, **{"rollouts.epochs": 2, "evaluation.every": 0})
+    whole = base.start(recipe, config, module.build, tmp_path / "whole")
+
+    class Cut(Exception):
+        pass
+
+    class Watch:
+        def stepped(self, step, row, scored):
+            if step == 2:  # after the rows of step 2, before its checkpoint
+                raise Cut
+
+    with pytest.raises(Cut):
+        base.start(recipe, config, module.build, tmp_path / "cut", watch=Watch())
+    run = Run.open(tmp_path / "cut")
+    assert run.state()["state"] == "failed" and list(run.checkpoints()) == [1]
+    run = base.resume(run, unplain(type(config), run.config), module.build)
+    check_rows(run)
+    assert [e["kind"] for e in run.rows("events")[0]] == ["resumed"]
+    clock = ("time/sample", "time/score", "time/train", "time/step")
+    ours, theirs = ([{k: v for k, v in row.items() if k not in clock} for row in r.rows("metrics")[0]] for r in (run, whole))
+    assert ours == theirs and run.rows("samples") == whole.rows("samples")
+    a, b = (load_model(r.latest()).state_dict() for r in (run, whole))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_a_run_does_not_go_on_from_other_weights(task, tmp_path):
+    config = small(grpo.GRPOConfig(task=task), save_every=1, **{"evaluation.every": 0})
+    first = base.start("grpo", config, grpo.build, tmp_path / "first")
+    second = override(config, [f"model={tmp_path / 'first'}"])
+    later = base.start("grpo", second, grpo.build, tmp_path / "second")
+    assert later.info["begins_with"] == base.fingerprint(first.latest()) != first.info["begins_with"]
+    path, kept = first.latest() / "model.safetensors", later.rows("metrics")
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")  # damaged, so that an older checkpoint is the newest sound one
+    with pytest.raises(ValueError, match="the model this run began with has changed"):
+        base.resume(Run.open(tmp_path / "second"), second, grpo.build)
+    assert later.rows("metrics") == kept
+
+
+def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
+    config = small(grpo.GRPOConfig(task=task))
+    for change, words in (("model=nowhere", "no model at nowhere"), ("task=wrods", "no task 'wrods': did you mean 'words'"),
+                          ("rollouts.group_size=1", "grpo compares the samples of a group"),
+                          ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
+        with pytest.raises(ValueError, match=words):
+            base.start("grpo", override(config, [change]), grpo.build, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

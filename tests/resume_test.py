@@ -1,0 +1,36 @@
+"""A run that was killed and resumed equals one that was left alone, bit for bit. `make proof` tries many more moments."""
+
+import signal
+
+import kills
+import pytest
+
+
+@pytest.fixture(scope="module", params=["sft", "grpo"])
+def alone(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    calls = kills.left_alone(request.param, folder / "alone")
+    return request.param, calls, kills.facts(folder / "alone")
+
+
+def test_a_kill_inside_a_save_and_one_in_training(alone, tmp_path):
+    recipe, calls, expected = alone
+    inside = [n for n in calls["inside_save"] if n > calls["calls"] // 2][1]
+    row = kills.try_kill(recipe, tmp_path / "saving", expected, at=inside)
+    assert (row["exit"], row["inside_save"], row["differences"]) == (-signal.SIGKILL, True, [])
+    between = next(n for n in range(calls["calls"] // 2, 0, -1) if n not in calls["inside_save"])
+    row = kills.try_kill(recipe, tmp_path / "training", expected, at=between)
+    assert (row["exit"], row["differences"]) == (-signal.SIGKILL, [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_leaves_within_a_step(alone, tmp_path, number):
+    recipe, calls, expected = alone
+    run = tmp_path / "stopped"
+    code, said = kills.spawn(kills.train_args(recipe, run), at=calls["calls"] // 3, number=number)
+    assert code == 128 + number, said
+    assert [p.name for p in (run / "checkpoints").iterdir() if p.name.isdigit()], "no checkpoint was written"
+    steps = kills.facts(run)["metrics"]
+    assert int(kills.facts(run)["last"]) == steps[-1]["step"] < expected["metrics"][-1]["step"]
+    kills.finish(recipe, run)
+    assert kills.differences(expected, run) == []

@@ -1,0 +1,265 @@
+"""The sampler: what it says it sampled from is what it sampled from, and a row is a function of its prompt and its seed."""
+
+import math
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+from transformers.generation import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from postgrad.chat import Chat
+from postgrad.maths.noise import uniform
+from postgrad.models import Config, Decoder, find_model, load_model
+from postgrad.records import Prompt
+from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler, local
+from postgrad.tasks import load_task
+
+SHORT = Prompt.ask("Hi", id="hi")
+PROMPTS = [*load_task("words").prompts("test", 20, 0), *load_task("arithmetic").prompts("test", 12, 0), SHORT,
+           Prompt.ask("Écris 数.", id="odd", system="Be brief."), Prompt.ask("Tom has 3 pears. " * 12, id="long"),
+           Prompt.ask("", id="none")]
+FILTERS = {
+    "whole": {},
+    "cool": dict(temperature=0.6),
+    "top-k": dict(top_k=5),
+    "top-p": dict(top_p=0.8, temperature=1.3),
+    "min-p": dict(min_p=0.1, temperature=1.5),
+    "all": dict(temperature=1.4, top_k=12, top_p=0.9, min_p=0.02),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("tiny").requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def chat():
+    return Chat.load(find_model("tiny"))
+
+
+@pytest.fixture(scope="module")
+def sampler(model, chat):
+    return LocalSampler(model, chat)
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    return LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32).eval()
+
+
+def warped(logits, settings):
+    """The logits as transformers' own filters leave them, in its order."""
+    chain = [TemperatureLogitsWarper(settings.temperature)]
+    chain += [TopKLogitsWarper(settings.top_k)] if settings.top_k else []
+    chain += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
+    chain += [MinPLogitsWarper(settings.min_p)] if settings.min_p else []
+    for warp in chain:
+        logits = warp(None, logits)
+    return logits
+
+
+def rows_of(groups):
+    return [(r.tokens, r.prompt.id) for group in groups for r in group]
+
+
+def trainer_logp(model, rollout, temperature):
+    tokens = torch.tensor([[*rollout.prompt_tokens, *rollout.tokens]])
+    mask = torch.arange(tokens.shape[1])[None] >= len(rollout.prompt_tokens)
+    return model.logp(tokens, mask, temperature)[0][mask]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.6])
+def test_the_log_probs_are_the_trainers(model, sampler, temperature):
+    groups = sampler.sample(PROMPTS[:12], 4, Sampling(max_new_tokens=24, temperature=temperature), seed=3)
+    for rollout in (r for group in groups for r in group):
+        assert len(rollout.logp) == len(rollout.tokens)
+        torch.testing.assert_close(torch.tensor(rollout.logp), trainer_logp(model, rollout, temperature), rtol=0, atol=1e-5)
+
+
+def test_the_same_seed_the_same_tokens(sampler):
+    settings = Sampling(max_new_tokens=16)
+    first, again, other = (sampler.sample(PROMPTS[:6], 3, settings, seed) for seed in (5, 5, 6))
+    assert first == again and rows_of(first) != rows_of(other)
+    assert len({r.seed for group in first for r in group}) == 18 and len({r.tokens for r in first[0]}) > 1
+    assert [r.prompt.id for r in first[2]] == [PROMPTS[2].id] * 3
+
+
+def test_a_row_does_not_depend_on_its_neighbours(model, chat, sampler):
+    settings = Sampling(max_new_tokens=20)
+    together = sampler.sample(PROMPTS, 3, settings, seed=1)
+    wanted = {r.seed: r.tokens for group in together for r in group}
+    backwards = sampler.sample(PROMPTS[::-1], 3, settings, seed=1)
+    blocks = LocalSampler(model, chat, rows_at_once=7).sample(PROMPTS, 3, settings, seed=1)
+    larger = sampler.sample(PROMPTS[:5], 6, settings, seed=1)
+    alone = [sampler.sample([p], 1, settings, seed=1)[0] for p in PROMPTS]
+    assert rows_of(blocks) == rows_of(together) == rows_of(backwards[::-1])
+    assert rows_of(group[:3] for group in larger) == rows_of(together[:5])
+    assert all(wanted[g[0].seed] == g[0].tokens for g in alone)
+
+
+def test_a_prompt_asked_twice_gets_further_samples(sampler):
+    settings = Sampling(max_new_tokens=8)
+    (a, other, b), (whole,) = (sampler.sample(prompts, n, settings, 1) for prompts, n in (
+        ([PROMPTS[0], PROMPTS[1], PROMPTS[0]], 2), ([PROMPTS[0]], 4)))
+    assert [r.tokens for r in (*a, *b)] == [r.tokens for r in whole]
+    assert len({r.seed for r in whole}) == 4 and other[0].prompt is PROMPTS[1]
+
+
+def test_greedy_is_transformers_token_for_token(sampler, chat, theirs):
+    assert len(PROMPTS) >= 36
+    lengths = set()
+    for (rollout,) in sampler.sample(PROMPTS, 1, Sampling(max_new_tokens=24, temperature=0.0), seed=0):
+        prompt = torch.tensor([rollout.prompt_tokens])
+        out = theirs.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=24,
+                              eos_token_id=chat.stop[0], pad_token_id=0)
+        assert out[0, prompt.shape[1] :].tolist() == list(rollout.tokens), rollout.prompt.id
+        assert set(rollout.logp) == {0.0}  # a choice without chance
+        lengths.add(len(rollout.tokens))
+    assert len(lengths) > 5
+
+
+def chi_square(counts, p):
+    """How many standard deviations the chi-square statistic lies above its mean; rare outcomes are taken together."""
+    expected = p.double() * counts.sum()
+    common = expected >= 5
+    seen = torch.cat([counts[common], counts[~common].sum()[None]]).double()
+    wanted = torch.cat([expected[common], expected[~common].sum()[None]])
+    assert counts[p == 0].sum() == 0
+    keep = wanted > 0
+    statistic, degrees = ((seen - wanted)[keep] ** 2 / wanted[keep]).sum().item(), int(keep.sum()) - 1
+    assert degrees >= 1
+    return (statistic - degrees) / math.sqrt(2 * degrees)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_frequencies_are_the_softmax(name):
+    settings, draws = Sampling(**FILTERS[name]), 40_000
+    logits = torch.randn(2, 40, generator=torch.Generator().manual_seed(0)) * 1.5
+    p = warped(logits, settings).softmax(-1)
+    assert name in ("whole", "cool") or (p == 0).any()
+    for row in range(2):
+        u = uniform(torch.full((draws,), 7 + row), torch.arange(draws))
+        tokens, logp = local.choose(logits[row].expand(draws, 40), u, settings)
+        assert chi_square(tokens.bincount(minlength=40), p[row]) < 3
+        torch.testing.assert_close(logp, p[row].log()[tokens], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["whole", "all"])
+def test_first_tokens_of_many_samples_are_the_softmax(name, sampler, theirs):
+    settings = Sampling(max_new_tokens=1, **FILTERS[name])
+    (group,) = sampler.sample(PROMPTS[:1], 3000, settings, seed=11)
+    logits = theirs(torch.tensor([group[0].prompt_tokens])).logits[0, -1:]
+    p = warped(logits, settings).softmax(-1)[0].detach()
+    assert p.max() < 0.9
+    assert chi_square(torch.tensor([r.tokens[0] for r in group]).bincount(minlength=1024), p) < 3
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_the_log_prob_is_of_the_filtered_distribution(name, sampler, theirs):
+    settings = Sampling(max_new_tokens=12, **FILTERS[name])
+    for rollout in (r for group in sampler.sample(PROMPTS[:4], 3, settings, seed=2) for r in group):
+        with torch.no_grad():
+            logits = theirs(torch.tensor([[*rollout.prompt_tokens, *rollout.tokens]])).logits[0]
+        steps = warped(logits[len(rollout.prompt_tokens) - 1 : -1], settings).log_softmax(-1)
+        wanted = steps.gather(1, torch.tensor(rollout.tokens)[:, None]).squeeze(1)
+        torch.testing.assert_close(torch.tensor(rollout.logp), wanted, rtol=0, atol=2e-5)
+
+
+def test_a_choice_by_hand():
+    """Probabilities 1/2, 1/4, 1/4: u below 1/2 is token 0, from 1/2 token 1, from 3/4 token 2; zero is never chosen."""
+    logits = torch.tensor([[-torch.inf, 2.0, 1.0, 1.0]]).mul(math.log(2)).expand(6, 4)
+    u = torch.tensor([0.0, 0.4999, 0.5001, 0.7499, 0.7501, 1 - 2**-53], dtype=torch.float64)
+    tokens, logp = local.choose(logits, u, Sampling())
+    assert tokens.tolist() == [1, 1, 2, 2, 3, 3]
+    assert logp.exp().tolist() == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.25, 0.25])
+    tokens, logp = local.choose(logits, u, Sampling(top_p=0.5))
+    assert tokens.tolist() == [1] * 6 and logp.tolist() == [0.0] * 6  # renormalised: the only one left is certain
+    assert local.choose(logits, u, Sampling(top_k=1))[0].tolist() == [1] * 6
+    assert set(local.choose(logits, u, Sampling(min_p=0.51))[0].tolist()) == {1}
+    assert set(local.choose(logits, u, Sampling(min_p=0.49))[0].tolist()) == {1, 2, 3}
+
+
+def test_the_stop_token_is_included_and_ends_the_row(sampler, chat):
+    groups = sampler.sample(PROMPTS[:10], 6, Sampling(max_new_tokens=16), seed=4)
+    rollouts = [r for group in groups for r in group]
+    assert {r.finished for r in rollouts} == {True, False}
+    for r in rollouts:
+        assert not set(r.tokens[:-1]) & set(chat.stop)
+        assert r.finished == (r.tokens[-1] in chat.stop) and (r.finished or len(r.tokens) == 16)
+        assert r.text == chat.decode(r.tokens) and "<|end|>" not in r.text
+        assert r.prompt_tokens == tuple(chat.render(r.prompt.messages))
+
+
+def test_leaving_rows_change_nothing(sampler, monkeypatch):
+    sizes, out = {}, {}
+    plain = type(sampler.model).hidden
+    for leave in (0.0, 0.75, 1.0):
+        seen = sizes.setdefault(leave, [])
+        monkeypatch.setattr(local, "LEAVE", leave)
+        monkeypatch.setattr(type(sampler.model), "hidden", lambda m, x, seen=seen, **k: seen.append(len(x)) or plain(m, x, **k))
+        out[leave] = sampler.sample(PROMPTS[:10], 4, Sampling(max_new_tokens=30), seed=9)
+    assert set(sizes[0.0][1:]) == {40} and len(set(sizes[1.0])) > len(set(sizes[0.75])) > 3  # rows did leave
+    for leave in (0.0, 1.0):
+        for a, b in zip((r for g in out[leave] for r in g), (r for g in out[0.75] for r in g), strict=True):
+            assert (a.tokens, a.text, a.finished) == (b.tokens, b.text, b.finished)
+            assert a.logp == pytest.approx(b.logp, abs=1e-5)
+
+
+def test_too_long_a_prompt_is_a_sentence(sampler):
+    long = Prompt.ask("word " * 600, id="long/1")
+    words = r"prompt long/1 has \d+ tokens; with max_new_tokens 8 that is over the model's 512 positions: shorten"
+    with pytest.raises(ValueError, match=words):
+        sampler.sample([PROMPTS[0], long], 2, Sampling(max_new_tokens=8), seed=0)
+    with pytest.raises(ValueError, match=words):
+        next(sampler.stream(long, Sampling(max_new_tokens=8), seed=0))
+
+
+def test_the_last_position_may_be_used(sampler):
+    small = Config(**{**vars(sampler.model.config), "max_position_embeddings": 24})
+    model = Decoder(small).start(torch.Generator().manual_seed(0)).requires_grad_(False)
+    room = 24 - len(sampler.chat.render(SHORT.messages))
+    ((full,),) = LocalSampler(model, sampler.chat).sample([SHORT], 1, Sampling(max_new_tokens=room), seed=0)
+    assert len(full.tokens) == room
+    with pytest.raises(ValueError, match="over the model's 24 positions"):
+        LocalSampler(model, sampler.chat).sample([SHORT], 1, Sampling(max_new_tokens=room + 1), seed=0)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 3.0])
+def test_the_pieces_of_a_stream_join_to_the_text(sampler, temperature):
+    """At temperature 3 the tokens are often half a character, also the last one."""
+    settings, cut = Sampling(max_new_tokens=24, temperature=temperature), 0
+    for seed in range(12):
+        pieces = list(sampler.stream(PROMPTS[seed], settings, seed))
+        ((rollout,),) = sampler.sample([PROMPTS[seed]], 1, settings, seed)
+        assert "".join(pieces) == rollout.text
+        cut += rollout.text.endswith("\ufffd")
+    assert cut if temperature == 3.0 else len(pieces) > 3
+
+
+def test_the_policy_step_is_noted(model, chat):
+    sampler = LocalSampler(model, chat)
+    sampler.policy_step = 7
+    assert sampler.sample(PROMPTS[:1], 1, Sampling(max_new_tokens=2), 0)[0][0].policy_step == 7
+    assert sampler.sample([], 4, Sampling(), 0) == []
+
+
+@pytest.mark.parametrize(("settings", "words"), [
+    (dict(max_new_tokens=0), "max_new_tokens is 0: a reply needs at least 1 token"),
+    (dict(temperature=-1.0), "temperature is -1.0: use 0 for greedy"),
+    (dict(top_k=-1), "top_k -1"), (dict(top_p=0.0), "top_p 0.0"), (dict(top_p=1.5), "top_p 1.5"),
+    (dict(min_p=1.0), "min_p 1.0"),
+])
+def test_settings_out_of_range(settings, words):
+    with pytest.raises(ValueError, match=words):
+        Sampling(**settings)
+
+
+def test_the_scripted_sampler(chat):
+    ask, other = Prompt.ask("What is 2+3?"), Prompt.ask("And?")
+    scripted = ScriptedSampler(chat, {"What is 2+3?": ["5", "I say 6"], "And?": [""]})
+    groups = scripted.sample([ask, other], 3, Sampling(max_new_tokens=3), seed=8)
+    assert [[r.text for r in group] for group in groups] == [["5", "I say ", "5"], ["", "", ""]]
+    assert [r.finished for r in groups[0]] == [True, False, True] and groups[1][0].tokens == chat.stop
+    assert groups[0][0].tokens == (*chat.encode("5"), *chat.stop) and groups[0][0].prompt is ask
+    assert all(len(r.logp) == len(r.tokens) and r.prompt_tokens == tuple(chat.render(r.prompt.messages)) for r in groups[0])

@@ -1,0 +1,37 @@
+"""What several tests share: the tiny model's tokenizer, random decoders on its vocabulary, and a score for any text."""
+
+import zlib
+
+import torch
+
+from postgrad.chat import Chat
+from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
+from postgrad.records import Conversation, Prompt, Verdict
+
+CHAT = Chat.load(find_model("tiny"))
+PROMPTS = [Prompt.ask(f"What is {n}+{n}?", answer=2 * n, id=f"p{n}") for n in range(6)]
+TALKS = [Conversation(id=f"c{n}", messages=({"role": "user", "content": "x" * n}, {"role": "assistant", "content": "yes" * n}))
+         for n in range(1, 8)]
+
+
+def small_model(seed=0):
+    """A random decoder: fast, nowhere near uniform, and some of its rows end early."""
+    model = Decoder(Config(vocab_size=1024, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                           num_key_value_heads=1, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True))
+    with torch.no_grad():
+        for p in model.start(torch.Generator().manual_seed(seed)).parameters():
+            p.mul_(1.0 if p.dim() == 1 else 12.0)
+        model.head[CHAT.stop[0]] *= 4
+    return model
+
+
+def small_models():
+    """A policy, another decoder as its reference, and a critic that does not say 0 everywhere."""
+    critic = ScalarModel(small_model(2))
+    critic.score_head.weight.data.fill_(0.05)
+    return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic)
+
+
+def by_text(prompt, text):
+    """A score in quarters that depends on the text alone."""
+    return Verdict(score=zlib.crc32(text.encode()) % 5 / 4)

@@ -1,0 +1,204 @@
+"""A language small enough to be listed whole, and policies that are tables: for the learning and the oracle tests.
+
+The language: tokens 0 (stop), 1 and 2, at most three of them; 15 sequences in all. Column 0 of a row is its prompt.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+from postgrad import objectives
+from postgrad.maths import credit, weights
+from postgrad.methods import METHODS, Policy
+from postgrad.records import Batch
+
+V, LONGEST = 3, 3
+STATES = 1 + V + V * V  # what was said so far: nothing, one token, two tokens
+
+
+def sequences() -> tuple[Tensor, Tensor]:
+    """All 15 rows: tokens [15, 4], mask [15, 4]."""
+    rows = [(0,), *((a, 0) for a in (1, 2)), *((a, b, c) for a in (1, 2) for b in (1, 2) for c in (0, 1, 2))]
+    tokens = torch.tensor([(0, *row, *(0,) * (LONGEST - len(row))) for row in rows])
+    mask = torch.tensor([[False] + [t < len(row) for t in range(LONGEST)] for row in rows])
+    return tokens, mask
+
+
+TOKENS, MASK = sequences()
+# What a verifier might ask: 0.25 for coming to a stop, and 0.75 more if a 2 was said before it.
+REWARD = (TOKENS[:, 3] == 0) * (0.25 + 0.75 * (TOKENS == 2).any(1).double())
+
+
+def state_of(tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]: the state in which the token of each column is chosen
+    first, second = tokens[:, 1], tokens[:, 2]
+    zero = torch.zeros_like(first)
+    return torch.stack([zero, zero, 1 + first, 1 + V + V * first + second], dim=1)[:, : tokens.shape[1]]
+
+
+class Talker:
+    """A policy over the language: logits [1 or B, STATES, V]. With B tables, row i of a batch speaks by table i."""
+
+    def __init__(self, table: Tensor):
+        self.table = table
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        table = self.table.expand(len(tokens), -1, -1)
+        return table.gather(1, state_of(tokens)[..., None].expand(-1, -1, V))
+
+    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+        every = torch.log_softmax(self.logits(tokens) / temperature, -1)
+        chosen = every.gather(-1, tokens[..., None]).squeeze(-1)
+        return torch.where(mask, chosen, 0.0), torch.where(mask, -(every.exp() * every).sum(-1), 0.0)
+
+    def row_logp(self) -> Tensor:
+        """log pi(y) of each of the 15 sequences."""
+        return self.logp(TOKENS, MASK)[0].sum(1)
+
+    def expected(self, reward: Tensor = REWARD) -> Tensor:
+        return (self.row_logp().exp() * reward).sum()
+
+
+class Judge:
+    """A critic over the language: a value for each state [STATES]."""
+
+    def __init__(self, table: Tensor):
+        self.table = table
+
+    def value(self, tokens: Tensor) -> Tensor:
+        return self.table[state_of(tokens)]
+
+
+def random_table(seed: int, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(1, STATES, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, critic: Judge, group_size: int) -> Batch:
+    """Sampled rows (indices into the 15) as a policy batch: reward, credit and weight as the row of the table has them."""
+    tokens, mask = TOKENS[rows], MASK[rows]
+    with torch.no_grad():
+        old_logp, ref_logp = old.logp(tokens, mask)[0], reference.logp(tokens, mask)[0]
+        value = critic.value(tokens) if method.critic else None
+        reward = credit.place_reward(REWARD[rows], mask)
+        if method.kl_in_reward:
+            reward = credit.kl_penalty(reward, old_logp, ref_logp, mask, method.kl_in_reward)
+        adv = method.credit(reward, mask, group_size, value)
+    return Batch(
+        ids=tuple(map(str, range(len(rows)))), tokens=tokens, mask=mask, lengths=torch.full((len(rows),), 1 + LONGEST),
+        weight=method.weigh(mask, LONGEST), adv=credit.whiten(adv, mask) if method.whiten else adv, old_logp=old_logp,
+        ref_logp=ref_logp, sampler_logp=old_logp, value=value, returns=adv + value if method.critic else None,
+    )
+
+
+# The oracle: the exact gradient of the objective, and the exact mean and noise of every estimator of it.
+
+POLICY, REFERENCE, OLD = random_table(0), random_table(0) + random_table(1, 0.3), random_table(0) + random_table(2, 0.2)
+
+
+def exact_gradient(beta: float) -> Tensor:
+    """The gradient of E[r] - beta KL(pi || ref), by summing over all sequences."""
+    table = POLICY.clone().requires_grad_()
+    logp, ref_logp = Talker(table).row_logp(), Talker(REFERENCE).row_logp()
+    (logp.exp() * (REWARD - beta * (logp - ref_logp))).sum().backward()
+    return table.grad[0]
+
+
+def exact_values(beta: float) -> Tensor:
+    """V(state) of the policy, KL penalty included: the critic that knows."""
+    talker, reference = Talker(POLICY), Talker(REFERENCE)
+    logp, ref_logp = talker.logp(TOKENS, MASK)[0], reference.logp(TOKENS, MASK)[0]
+    reward = credit.kl_penalty(credit.place_reward(REWARD, MASK), logp, ref_logp, MASK, beta)
+    to_go, state, reach = credit.reward_to_go(reward, MASK, 1), state_of(TOKENS), logp.sum(1, keepdim=True).exp()
+    value = torch.zeros(STATES, dtype=torch.float64)
+    for s in range(STATES):
+        here = (state == s) & MASK
+        value[s] = (to_go * reach)[here].sum() / (reach.expand_as(to_go)[here].sum() if here.any() else 1.0)
+    return value
+
+
+CRITIC = exact_values(0.02) + random_table(3, 0.2)[0, :, 0]  # about right, as a trained critic is
+
+
+@dataclass(frozen=True)
+class Measured:
+    """mean [STATES, V]: the exact mean of the ascent direction of one step. noise: the square root of its total variance."""
+
+    mean: Tensor
+    noise: float
+
+
+def measure(method: Policy, group_size: int = 3, off_policy: bool = False, critic: Tensor = CRITIC) -> Measured:
+    """Every possible group of samples of one prompt, weighed by its probability, through the real objective of the row.
+
+    Each row of the batch speaks by its own copy of the table, so one backward pass gives every group's gradient by itself.
+    """
+    old = Talker(OLD if off_policy else POLICY)
+    groups = torch.tensor(list(itertools.product(range(len(TOKENS)), repeat=group_size)))  # [N, G]
+    chance = old.row_logp()[groups].sum(1).exp()
+    if method.resample_flat:  # sampled again until the scores differ: the distribution given that they do
+        keep = ~credit.flat_groups(REWARD[groups.flatten()], group_size)
+        groups, chance = groups[keep], chance[keep] / chance[keep].sum()
+    batch = rollout_batch(replace(method, whiten=False), groups.flatten(), old, Talker(REFERENCE), Judge(critic), group_size)
+    parts = list(zip(batch.mask.split(group_size), batch.adv.split(group_size), strict=True))
+    weight = torch.cat([method.weigh(mask, LONGEST) for mask, _ in parts])  # a step is one group
+    adv = torch.cat([credit.whiten(adv, mask) for mask, adv in parts]) if method.whiten else batch.adv
+    tables = POLICY.repeat(len(batch), 1, 1).requires_grad_()
+    models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic))
+    loss, _ = objectives.build(method)(models, replace(batch, adv=adv))
+    (loss * weight).sum().backward()
+    each = -tables.grad.view(len(groups), group_size, STATES, V).sum(1)  # [N, STATES, V]
+    mean = (chance[:, None, None] * each).sum(0)
+    return Measured(mean, float((chance * ((each - mean) ** 2).sum((1, 2))).sum().sqrt()))
+
+
+def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dict:
+    """How far the mean of a row's estimator is from the exact gradient, on policy, and off policy (samples of an older policy).
+
+    scale: the multiple of the exact gradient that the mean is closest to; relative_bias: what is left, over that multiple;
+    noise: the standard deviation of one group's gradient over the same length.
+    """
+    exact, on = exact_gradient(method.kl_in_reward + method.kl_in_loss), measure(method, group_size, critic=critic)
+    off = measure(method, group_size, off_policy=True, critic=critic)
+    scale = (on.mean * exact).sum() / (exact**2).sum()
+    return {
+        "method": method.name, "claims_unbiased": method.unbiased, "scale": float(scale),
+        "relative_bias": float((on.mean - scale * exact).norm() / (scale * exact).norm()),
+        "cosine": cosine(on.mean, exact), "cosine_off_policy": cosine(off.mean, exact),
+        "noise": on.noise / float((scale * exact).norm()),
+    }
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum() / (a.norm() * b.norm()))
+
+
+def variants() -> tuple[Policy, ...]:
+    """What the rows become when one bias after another is taken out."""
+    ppo, grpo = METHODS["ppo"], METHODS["grpo"]
+    honest = {"weigh": weights.sequence_sum, "unbiased": True}
+    plain = {"whiten": False, "entropy": 0.0, **honest}
+    return (
+        replace(ppo, name="ppo, lambda 1, sequence sum, no whitening or entropy", credit=partial(credit.gae, lam=1.0), **plain),
+        replace(grpo, name="grpo, no KL", kl_in_loss=0.0),
+        replace(grpo, name="grpo, no KL, centred", kl_in_loss=0.0, credit=credit.group_centre),
+        replace(grpo, name="grpo, no KL, centred, sequence sum", kl_in_loss=0.0, credit=credit.group_centre, **honest),
+        replace(grpo, name="grpo, no KL, sequence sum", kl_in_loss=0.0, weigh=weights.sequence_sum),
+    )
+
+
+def bias_table(group_size: int = 3) -> list[dict]:
+    """Every policy row of the table and the variants, measured: for the documentation."""
+    rows = [row for row in METHODS.values() if isinstance(row, Policy)]
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        knowing = replace(METHODS["ppo"], name="ppo, exact critic")
+        known = compare(knowing, group_size, critic=exact_values(knowing.kl_in_reward))
+        return [*(compare(row, group_size) for row in (*rows, *variants())), known]
+    finally:
+        torch.set_default_dtype(previous)
