@@ -12,7 +12,7 @@ from postgrad import recipes
 from postgrad.batches import Rollouts
 from postgrad.loop import OptimSettings
 from postgrad.recipes.config import flat, override, plain, unplain
-from postgrad.recipes.grpo import GRPOConfig
+from postgrad.recipes.grpo import FAMILY, GRPOConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.run import dumps
 
@@ -139,3 +139,17 @@ def test_flat_is_the_config_by_dotted_keys(recipe, setting):
             found = getattr(found, part)
         assert found == value and not is_dataclass(value)
     assert {k.split(".")[0] for k in flat(config)} == {f.name for f in fields(config)}
+
+
+def test_every_recipe_and_method_can_be_named():
+    for recipe, setting in NAMED:
+        name, config = recipes.resolve(f"{recipe}:{setting}")
+        assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
+        assert type(config).__name__ == recipes.RECIPES[recipe]
+    for method in FAMILY:
+        recipe, config = recipes.resolve(f"{method}:words", ["optim.lr=1e-4"])
+        assert (recipe, config.method, config.task, config.optim.lr) == ("grpo", method, "words", 1e-4)
+    for spec, words in (("grpoo:words", "Did you mean 'grpo'"), ("grpo:wrods", "has no setting 'wrods'. Did you mean 'words'"),
+                        ("grpo", "grpo of what")):
+        with pytest.raises(ValueError, match=words):
+            recipes.resolve(spec)

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from postgrad.models import Config, Decoder, find_model, load_model, save_model
+from postgrad.models import Config, Decoder, ScalarModel, find_model, load_model, save_model
 from postgrad.models.decoder import restart
 
 SIZES = {
@@ -177,6 +177,20 @@ def test_several_tokens_at_once_go_through_the_cache():
         model.hidden(tokens[:, :6], cache=cache)
         step = model.hidden(tokens[:, 6:], positions=torch.arange(6, 14).expand(2, 8), cache=cache, span=14)
     same(step, model.hidden(tokens)[:, 6:])
+
+
+def test_a_head_of_one_number():
+    """value: column t is read before token t is known. score: read at the last real token, whatever the padding."""
+    model, tokens, lengths = ScalarModel(random_model()), random_tokens(3, 12), torch.tensor([12, 5, 9])
+    assert not model.value(tokens).any() and not model.score(tokens, lengths).any()  # a new head says 0
+    model.score_head.weight.data = random_tokens(1, 32, seed=9) / 53 - 0.5
+    read = model.body.hidden(tokens) @ model.score_head.weight[0]
+    value = model.value(tokens)
+    assert not value[:, 0].any()
+    for t in range(1, 12):
+        same(value[:, t], read[:, t - 1])
+    same(model.score(tokens, lengths), torch.stack([read[0, 11], read[1, 4], read[2, 8]]))
+    assert read.std() > 0.1
 
 
 def test_too_long_is_a_sentence():

@@ -254,7 +254,7 @@ def test_what_is_frozen_is_not_touched(tmp_path):
     train(models, batches, objectives.build(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2), 2), new_run(tmp_path))
     after = weights(models)
     frozen = {k for k in before if torch.equal(before[k], after[k])}
-    assert frozen == {"policy.model.embed_tokens.weight"}
+    assert frozen == {"policy.model.embed_tokens.weight"} and {k.split(".")[0] for k in after} == {"policy", "critic"}
     assert identical(reference, models.reference.state_dict())
 
 

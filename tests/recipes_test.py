@@ -77,9 +77,10 @@ def test_a_named_setting_runs(recipe, setting, tmp_path):
     assert unplain(type(config), run.config) == config
     if config.__dict__.get("evaluation"):
         evals, _ = run.rows("evals")
-        assert [e["step"] for e in evals] == [3] and 0 <= evals[0]["pass@1"] <= 1 and evals[0]["problems"] == 2
-        low, high = evals[0]["pass@1_interval"]
-        assert 0 <= low <= evals[0]["pass@1"] <= high <= 1
+        assert [e["step"] for e in evals] == [0, 3]  # before the first step, and after the last
+        for row in evals:
+            low, high = row["pass@1_interval"]
+            assert 0 <= low <= row["pass@1"] <= high <= 1 and (row["problems"], row["samples"]) == (2, 2)
     assert list(run.checkpoints()) == [3]
     if recipe == "sft":
         assert moved(run) > 1e-4
@@ -115,6 +116,12 @@ def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
         logp = model.logp(tokens, torch.arange(tokens.shape[1])[None] >= len(prompt))[0][0, len(prompt) :].tolist()
         assert row["columns"]["logp"] == pytest.approx(logp, abs=2e-5)
         assert row["tokens"] == chat.pieces(row["token_ids"]) and row["text"] == chat.decode(row["token_ids"])
+
+
+def test_a_rollout_knows_the_step_it_was_made_for(task):
+    config = small(grpo.GRPOConfig(task=task, method="nano"), **{"rollouts.epochs": 2, "evaluation.every": 0})
+    parts = grpo.build(config, base.open_folder("tiny"))
+    assert [{s.rollout.policy_step for s in batch.scored} for batch in parts.batches] == [{1}, {1}, {3}]
 
 
 def test_kl_is_what_the_config_asks_for():
@@ -185,4 +192,8 @@ def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
                           ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
         with pytest.raises(ValueError, match=words):
             base.start("grpo", override(config, [change]), grpo.build, tmp_path / "run")
+    long = tmp_path / "long.jsonl"
+    long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
+    with pytest.raises(ValueError, match="conversation b has 1810 tokens, over the model's 512"):
+        base.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build, tmp_path / "run")
     assert not (tmp_path / "run").exists()

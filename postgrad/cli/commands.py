@@ -261,11 +261,14 @@ def explain(args) -> int:
     if args.name is None:
         known = {name: m.meaning for name, m in METRICS.items()}
         return say_json(known) if args.json else table([{"metric": k, "meaning": v} for k, v in known.items()])
-    from postgrad.methods import METHODS
-    if args.name in METHODS:
+    try:
+        found = asdict(look_up(args.name))
+    except ValueError:
+        from postgrad.methods import METHODS
+        if args.name not in METHODS:
+            raise
         args.method = args.name
         return methods(args)
-    found = asdict(look_up(args.name))
     if args.json:
         return say_json(found)
     return table([{"": k, args.name: v} for k, v in found.items() if k != "name"])

@@ -21,6 +21,10 @@ def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None):
     name, _, setting = spec.partition(":")
     recipe = ALIASES.get(name, name)
     if recipe not in RECIPES:
+        from postgrad.methods import METHODS
+        if name in METHODS:
+            raise ValueError(f"{name} has its row in the table (postgrad methods {name}), but no recipe trains it yet; "
+                             f"there is: {', '.join([*RECIPES, *ALIASES])}.")
         raise ValueError(f"there is no recipe {name!r}.{suggest(name, [*RECIPES, *ALIASES])}")
     home = module(recipe)
     changes = [*([f"method={name}"] if name in ALIASES else []), *([f"task={task}"] if task else []), *changes]

@@ -122,6 +122,8 @@ def carry_on(run: Run, parts: Parts, config, watch) -> Run:
     try:
         with run.locked(), stop_on_signal() as stop:
             run.status("running")
+            if parts.examine and parts.every and run.next_step == 1:
+                examine(run, parts, 0, watch)
             train(parts.models, parts.batches, parts.objective, parts.optim, run, hooks(run, parts, config, stop, watch))
     except Stopped as end:
         run.status("stopped", error=str(end))
@@ -133,17 +135,21 @@ def carry_on(run: Run, parts: Parts, config, watch) -> Run:
     return run
 
 
+def examine(run: Run, parts: Parts, step: int, watch) -> None:
+    row = parts.examine(step)
+    run.log_eval(step, row)
+    if watch:
+        watch.examined(step, row)
+
+
 def hooks(run: Run, parts: Parts, config, stop: Callable, watch) -> list[Callable[[Now], None]]:
     def samples(now: Now) -> None:
         if now.batch.scored:
             run.log_samples(now.step, list(sample_rows(now, parts.chat)))
 
-    def examine(now: Now) -> None:
+    def examination(now: Now) -> None:
         if parts.examine and parts.every and (now.step % parts.every == 0 or now.step == config.steps):
-            row = parts.examine(now.step)
-            run.log_eval(now.step, row)
-            if watch:
-                watch.examined(now.step, row)
+            examine(run, parts, now.step, watch)
 
     def show(now: Now) -> None:
         if watch:
@@ -157,7 +163,7 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch) -> list[Callabl
         if asked:
             raise Stopped(asked)
 
-    return [samples, show, examine, save]
+    return [samples, show, examination, save]
 
 
 def sample_rows(now: Now, chat: Chat, groups: int = 2):

@@ -35,7 +35,7 @@ class DemoConfig:
     rl_steps: int = 40
     problems: int = 200
     samples: int = 8
-    evaluate_every: int = 5
+    evaluate_every: int = 4
 
 
 def full(seed: int) -> DemoConfig:

@@ -1,0 +1,41 @@
+"""The models inside the package are the ones their origin describes, and good for what the demo needs."""
+
+import hashlib
+import json
+
+import pytest
+
+from postgrad.chat import Chat
+from postgrad.models import find_model, load_model
+from postgrad.models.load import EMBEDDED
+from postgrad.sampler import Sampling
+from postgrad.sampler.local import generate
+from postgrad.tasks import load_task
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+def test_hash_size_and_origin(name):
+    folder = find_model(name)
+    origin = json.loads((folder / "origin.json").read_text())
+    weights = (folder / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() == origin["sha256"] and len(weights) <= 8e6
+    losses = [loss for _, loss in origin["loss_curve"]]
+    assert losses[-1] < losses[0] and origin["config"]["seed"] == 0
+    assert sum(p.numel() for p in load_model(name).parameters()) == origin["parameters"]
+
+
+def test_the_base_can_write_steps_and_cannot_do_without():
+    """What makes the demo honest: the skill is there when it is asked for, and answering at once mostly fails."""
+    folder = find_model("tiny")
+    model, chat = load_model(folder), Chat.load(folder)
+    problems = load_task("words").prompts("test", 60, 0)
+
+    def right(template: str) -> float:
+        prompts = [chat.encode(template.format(p.question)) for p in problems]
+        replies = generate(model, prompts, [0] * len(prompts), 1, chat.stop, Sampling(temperature=0.0, max_new_tokens=64))
+        texts = [chat.decode(tokens) for tokens, _ in replies]
+        hits = [t.split("Answer:")[-1].strip() == str(p.answer) for t, p in zip(texts, problems, strict=True)]
+        return sum(hits) / len(hits)
+
+    assert right("<|bos|>Problem: {}\nSteps:") > 0.95
+    assert right("<|bos|>Problem: {}\nAnswer:") < 0.35
