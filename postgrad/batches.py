@@ -213,15 +213,12 @@ class RolloutBatches:
         return replace(batch, adv=adv, old_logp=old if several else None, ref_logp=ref, value=value, returns=returns)
 
     def scores(self, rows: Sequence[Scored]) -> Tensor:  # [B]
-        """One score a row. A verdict that failed for reasons of its own takes its group's mean, and its row is not trained."""
+        """One score a row, DAPO's length penalty included. Rows whose verdict failed are masked, so credit passes over them."""
         score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
-        sound = torch.tensor([s.verdict.error is None for s in rows])
         if self.method.overlong:
             lengths = torch.tensor([len(s.rollout.tokens) for s in rows])
             score = score + credit.overlong(lengths, self.settings.max_new_tokens, max(1, self.settings.max_new_tokens // 5))
-        grouped, good = (x.view(-1, self.settings.group_size) for x in (score, sound))
-        mean = (grouped * good).sum(1, keepdim=True) / good.sum(1, keepdim=True).clamp_min(1)
-        return torch.where(good, grouped, mean).flatten()
+        return score
 
     @torch.no_grad()
     def seen(self, look: Callable[[Batch], Tensor], batch: Batch) -> Tensor:  # [B, T]
@@ -256,14 +253,17 @@ def is_flat(group: Sequence[Scored]) -> bool:
 
 
 def describe(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
-    """The facts of a collection that a reader of the log looks at first."""
-    score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float64)
-    facts = {"reward": score.mean().item(), "reward_std": score.view(-1, group_size).std(1, unbiased=False).mean().item(),
+    """The facts of a collection that a reader of the log looks at first. A verdict that failed has no part in the reward."""
+    groups = [[s for s in rows[i: i + group_size] if s.verdict.error is None] for i in range(0, len(rows), group_size)]
+    scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups if group]
+    judged = [s for group in groups for s in group]
+    facts = {"reward": torch.cat(scores).mean().item() if scores else 0.0,
+             "reward_std": sum(x.std(unbiased=False).item() for x in scores) / max(len(scores), 1),
              "length": sum(len(s.rollout.tokens) for s in rows) / len(rows),
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
              "errors": float(sum(s.verdict.error is not None for s in rows))}
-    for name in sorted({name for s in rows for name in s.verdict.parts}):
-        facts[f"reward/{name}"] = sum(s.verdict.parts.get(name, 0.0) for s in rows) / len(rows)
+    for name in sorted({name for s in judged for name in s.verdict.parts}):
+        facts[f"reward/{name}"] = sum(s.verdict.parts.get(name, 0.0) for s in judged) / len(judged)
     return facts
 
 

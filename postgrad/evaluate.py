@@ -21,6 +21,11 @@ def passed(task, scored: Scored) -> bool:
     return parts.get("correct", scored.verdict.score / task.best) * parts.get("format", 1.0) >= 1.0
 
 
+def mean_of(values: Iterable[float]) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
 def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
                   track: Callable[[Sequence], Iterable] = iter) -> list[list[Scored]]:
     """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is."""
@@ -31,23 +36,28 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int, greedy: bool = True,
              track: Callable[[Sequence], Iterable] = iter) -> dict:
-    """One row of figures. pass@1's interval is taken over problems: samples of one problem are not independent."""
+    """One row of figures. pass@1's interval is taken over problems: samples of one problem are not independent.
+
+    A sample whose verdict failed for reasons of its own is counted in `errors` and judged neither right nor wrong.
+    """
     began = time.perf_counter()
     groups = score_samples(task, sampler, prompts, samples, settings, seed, track)
-    right = [sum(passed(task, s) for s in group) for group in groups]
     rows = [s for group in groups for s in group]
-    mean, low, high = mean_interval([c / samples for c in right], (0.0, 1.0))
+    judged = [sound for group in groups if (sound := [s for s in group if s.verdict.error is None])]
+    if not judged:
+        raise ValueError(f"the verifier of task {task.name} failed on every sample: {rows[0].verdict.error}")
+    right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
+    mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
     out = {"pass@1": mean, "pass@1_interval": [low, high],
-           f"pass@{samples}": sum(pass_at_k(samples, c, samples) for c in right) / len(right),
-           "reward": sum(s.verdict.score for s in rows) / len(rows),
-           "mean_length": sum(len(s.rollout.tokens) for s in rows) / len(rows),
-           "finished": sum(s.rollout.finished for s in rows) / len(rows),
+           f"pass@{samples}": sum(pass_at_k(n, c, n) for n, c in right) / len(right),
+           "reward": mean_of(s.verdict.score for group in judged for s in group),
+           "mean_length": mean_of(len(s.rollout.tokens) for s in rows), "finished": mean_of(s.rollout.finished for s in rows),
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts), "samples": samples}
     if any("format" in s.verdict.parts for s in rows):
-        out["format"] = sum(s.verdict.parts.get("format", 0.0) for s in rows) / len(rows)
+        out["format"] = mean_of(s.verdict.parts.get("format", 0.0) for group in judged for s in group)
     if greedy:
         plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
         best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed)]
-        out["greedy"] = sum(passed(task, s) for s in best) / len(best)
+        out["greedy"] = mean_of(passed(task, s) for s in best)
     out["seconds"] = time.perf_counter() - began
     return out

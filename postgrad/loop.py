@@ -59,10 +59,10 @@ class Optim:
     def lr(self, step: int) -> float:
         return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)
 
-    def step(self, step: int, loss: float) -> dict[str, float]:
-        """One update, or none if it would not be finite. Returns what to log."""
+    def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
+        """One update, or none if it would not be finite or no row is trained. Returns what to log."""
         norm = float(torch.nn.utils.clip_grad_norm_(self.params, self.settings.clip))
-        fault = not (math.isfinite(loss) and math.isfinite(norm))
+        fault = not (rows and math.isfinite(loss) and math.isfinite(norm))
         if not fault:
             for group in self.adam.param_groups:
                 group["lr"] = self.lr(step)
@@ -105,7 +105,7 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             part.backward()
             total += float(part.detach())
             stats.add(seen)
-        row = {**batch.facts, **stats.results(), **optim.step(step, total)}
+        row = {**batch.facts, **stats.results(), **optim.step(step, total, bool(batch.weight.any()))}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began}
         began = now
@@ -120,8 +120,8 @@ def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
     run.event("skipped", f"step {step}: loss {row['loss']}, gradient norm {row['grad_norm']}; "
               "the weights were left as they were", step=step, ids=list(batch.ids))
     if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
-        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss or gradient (last: step {step}, "
-                         f"rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at these rows; "
+        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient, or no row with a verdict "
+                         f"(last: step {step}, rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at these rows; "
                          "the last checkpoint is sound.")
 
 

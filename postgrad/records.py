@@ -207,7 +207,8 @@ class Max:
     value: Tensor | float
 
     def __add__(self, other: Max) -> Max:
-        return Max(max(float(self.value), float(other.value)))
+        a, b = float(self.value), float(other.value)
+        return Max(a if a > b or a != a else b)  # a NaN is not hidden
 
     def result(self) -> float:
         return float(self.value)

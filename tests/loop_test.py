@@ -119,12 +119,24 @@ def test_five_in_a_row_stop_the_run(tmp_path):
     models, run = Models(policy=small_model()), new_run(tmp_path)
     batches, objective = poisoned("nan loss", {2, 3, 4, 5, 7, 8, 9, 10, 11}, models)
     optim = Optim(models, OptimSettings(lr=1e-3), 12)
-    kept, words = {}, r"5 steps in a row gave no finite loss or gradient \(last: step 11, rows bad11/c"
+    kept = {}
+    words = r"5 steps in a row gave no finite loss and gradient, or no row with a verdict \(last: step 11, rows bad11/c"
     with pytest.raises(ValueError, match=words) as error:
         train(models, batches, objective, optim, run, [lambda now: kept.update({now.step: weights(models)})])
     assert "lower optim.lr or look at these rows" in str(error.value) and SKIPS_IN_A_ROW == 5
     assert [r["skipped"] for r in run.rows("metrics")[0]] == [0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1]
     assert identical(weights(models), kept[6])
+
+
+def test_a_step_in_which_no_row_is_trained_changes_nothing(tmp_path):
+    """Momentum alone must not move the weights."""
+    models, run = Models(policy=small_model()), new_run(tmp_path)
+    batches = list(conversations(steps=3))
+    batches[1] = replace(batches[1], mask=torch.zeros_like(batches[1].mask), weight=torch.zeros_like(batches[1].weight))
+    after = []
+    train(models, batches, SFT, Optim(models, OptimSettings(lr=1e-3), 3), run, [lambda now: after.append(weights(models))])
+    assert identical(after[0], after[1]) and not identical(after[1], after[2])
+    assert [r["skipped"] for r in run.rows("metrics")[0]] == [0, 1, 0]
 
 
 def test_the_count_of_skips_survives_a_restart(tmp_path):

@@ -45,7 +45,7 @@ def add_lora(model: nn.Module, *, rank: int, generator: torch.Generator, alpha: 
     if not found:
         raise ValueError(f"no linear layer is named {' or '.join(targets)}: name layers that the model has.")
     for parent, name in found:
-        setattr(parent, name, LoRA(getattr(parent, name), rank, alpha or 2 * rank, generator))
+        setattr(parent, name, LoRA(getattr(parent, name), rank, 2 * rank if alpha is None else alpha, generator))
     return model
 
 
@@ -71,4 +71,4 @@ def merge(model: nn.Module) -> nn.Module:
         for name, child in list(parent.named_children()):
             if isinstance(child, LoRA):
                 setattr(parent, name, child.merged())
-    return model
+    return model.requires_grad_(True)

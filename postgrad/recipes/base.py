@@ -30,6 +30,7 @@ class Evaluation:
     every: int = 0
     problems: int = 64
     samples: int = 4
+    max_new_tokens: int | None = None   # None: as in the rollouts; 64 where there are none
     split: str = "validation"
 
     def __post_init__(self):
@@ -81,10 +82,10 @@ def prove(task, split: str = "train", count: int = 8) -> None:
         check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
 
 
-def examiner(model, chat, task, evaluation: Evaluation, max_new_tokens: int, seed: int) -> Callable[[int], dict]:
+def examiner(model, chat, task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64) -> Callable[[int], dict]:
     """The same held-out problems at every examination, with samples drawn anew."""
     prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
-    sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=max_new_tokens)
+    sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     sampler.check(prompts, settings)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
                                  seed=seed_of(seed, "evaluation", step), greedy=False)

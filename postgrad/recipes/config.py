@@ -6,7 +6,7 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -76,6 +76,9 @@ def unplain(cls, values: dict):
     unknown = values.keys() - hints.keys()
     if unknown:
         raise ValueError(f"the saved config has {sorted(unknown)[0]!r}, which this version of {cls.__name__} does not know.")
+    missing = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING} - values.keys()
+    if missing:
+        raise ValueError(f"the saved config lacks {sorted(missing)[0]!r}, which {cls.__name__} needs.")
     return cls(**{k: unplain(hints[k], v) if is_dataclass(hints[k]) else v for k, v in values.items()})
 
 

@@ -90,7 +90,7 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
                              tokens_per_pass=config.optim.tokens_per_pass, device=config.device)
     examine = None
     if config.evaluation.every:
-        examine = examiner(policy, chat, task, config.evaluation, config.rollouts.max_new_tokens, config.seed)
+        examine = examiner(policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens)
     return Parts(models=models, chat=chat, batches=batches,
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=config.evaluation.every)

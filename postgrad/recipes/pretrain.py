@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -34,14 +34,21 @@ CHUNK = 20_000  # documents a worker makes at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
-    steps: int
-    documents: int
+class Sizes:
+    """Of the new model."""
+
     vocab_size: int = 1024
     width: int = 192
     layers: int = 4
     heads: int = 4
     positions: int = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    steps: int
+    documents: int
+    sizes: Sizes = field(default_factory=Sizes)
     row_length: int = 256
     rows_per_step: int = 512
     optim: OptimSettings
@@ -59,7 +66,8 @@ def tiny() -> PretrainConfig:
 
 def smoke() -> PretrainConfig:
     """A few steps of everything, to see that it works."""
-    return PretrainConfig(steps=3, documents=2_000, width=32, layers=1, heads=2, rows_per_step=8, optim=OptimSettings(lr=3e-3))
+    return PretrainConfig(steps=3, documents=2_000, sizes=Sizes(width=32, layers=1, heads=2), rows_per_step=8,
+                          optim=OptimSettings(lr=3e-3))
 
 
 SETTINGS = {"tiny": tiny, "smoke": smoke}
@@ -145,14 +153,15 @@ class BlockBatches:
 
 
 def build(config: PretrainConfig, begins_with: Path | None) -> Parts:
-    chat = Chat.load(begins_with) if begins_with else make_chat(corpus.sample_text(40_000, config.seed), config.vocab_size)
+    text = "" if begins_with else corpus.sample_text(40_000, config.seed)
+    chat = Chat.load(begins_with) if begins_with else make_chat(text, config.sizes.vocab_size)
     began = time.perf_counter()
     tokens = encode_corpus(chat, config)
     print(f"corpus: {config.documents:,} documents, {len(tokens):,} tokens, {time.perf_counter() - began:.0f} s", flush=True)
-    sizes = Config(vocab_size=config.vocab_size, hidden_size=config.width,
-                   intermediate_size=round(config.width * 8 / 3 / 64) * 64,
-                   num_hidden_layers=config.layers, num_attention_heads=config.heads, num_key_value_heads=config.heads,
-                   head_dim=config.width // config.heads, max_position_embeddings=config.positions, tie_word_embeddings=True)
+    z = config.sizes
+    sizes = Config(vocab_size=z.vocab_size, hidden_size=z.width, intermediate_size=round(z.width * 8 / 3 / 64) * 64,
+                   num_hidden_layers=z.layers, num_attention_heads=z.heads, num_key_value_heads=z.heads,
+                   head_dim=z.width // z.heads, max_position_embeddings=z.positions, tie_word_embeddings=True)
     if begins_with:
         model = load_model(begins_with, device=config.device)
     else:

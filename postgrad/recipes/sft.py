@@ -26,7 +26,6 @@ class SFTConfig:
     rows_per_step: int = 64
     optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
     evaluation: Evaluation = field(default_factory=Evaluation)
-    max_new_tokens: int = 64        # in examinations
     save_every: int = 20
     seed: int = 0
     device: str = "cpu"
@@ -78,7 +77,7 @@ def build(config: SFTConfig, begins_with: Path) -> Parts:
     examine = None
     if task and config.evaluation.every:
         prove(task)
-        examine = examiner(model, chat, task, config.evaluation, config.max_new_tokens, config.seed)
+        examine = examiner(model, chat, task, config.evaluation, config.seed)
     batches = ConversationBatches(conversations(config, task), chat, method, rows_per_step=config.rows_per_step,
                                   steps=config.steps, seed=config.seed, room=model.config.max_position_embeddings,
                                   device=config.device)
