@@ -168,10 +168,6 @@ _ALL = (
         healthy="It follows the reward, less the KL penalty where a method puts that into the reward.",
         formula="mean over tokens of adv + value, before advantages are whitened", source=_TRAIN),
     Metric(
-        name="value_error", meaning="By how much the critic's guesses are too high on average.",
-        healthy="Around 0. Steadily off to one side: the critic lags behind the policy.",
-        formula="mean over tokens of value - return", source=_TRAIN),
-    Metric(
         name="accuracy", meaning="The share of pairs in which the chosen answer gets the higher score.",
         healthy="From 0.5 upwards. 1.0 on training pairs is memory: judge by held-out pairs.",
         formula="pairs with chosen > rejected / pairs, a tie counts half", source=_PAIRS),
@@ -217,10 +213,6 @@ def explain(name: str) -> Metric:
             name=name, meaning=f"The mean of one part of the reward, {found[1]}, over the step's samples.",
             healthy="The parts together make the reward: look here for the part that moves it.",
             formula=f"mean over samples of the verdict's part {found[1]!r}", source=_ROLLOUTS)
-    if found := re.fullmatch(r"(return|value_error)_sq", name):
-        return Metric(
-            name=name, meaning=f"The mean square of {found[1]}, kept so that explained_variance is exact under any batching.",
-            healthy="Nothing to watch: look at explained_variance.", formula=f"mean over tokens of {found[1]}^2", source=_TRAIN)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), METRICS, 3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(METRICS)}"
     raise ValueError(f"no metric is called {name!r}; {hint}")

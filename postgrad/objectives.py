@@ -8,13 +8,13 @@ the state before token t. Advantages, old and reference log-probs come with the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from postgrad.maths import kl, surrogate
-from postgrad.records import Batch, Max, Mean, Stats
+from postgrad.records import Batch, Explained, Max, Mean, Stats
 
 Objective = Callable[[object, Batch], tuple[Tensor, Stats]]
 
@@ -100,20 +100,15 @@ def policy(method, temperature: float = 1.0) -> Objective:
     return objective
 
 
-def _critic(method, models, batch: Batch) -> tuple[Tensor, dict[str, Mean]]:
-    """The value loss [B, T] and its statistics. return_sq and value_error_sq are the parts of explained_variance."""
+def _critic(method, models, batch: Batch) -> tuple[Tensor, dict[str, Mean | Explained]]:
+    """The value loss [B, T] and its statistics."""
     returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens)
     loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
     loss = torch.where(batch.mask, loss, 0.0)
-    seen = {"value_loss": loss, "value": value, "return": returns, "value_error": value - returns}
-    seen |= {"return_sq": returns**2, "value_error_sq": (value - returns) ** 2}
-    return loss, {name: _mean(x, batch.mask) for name, x in seen.items()}
-
-
-def explained_variance(results: Mapping[str, float]) -> float:
-    """1 - Var(value - return) / Var(return) from a step's results: 1 is a perfect critic, 0 one that says a constant."""
-    variance = results["return_sq"] - results["return"] ** 2
-    return 1.0 - (results["value_error_sq"] - results["value_error"] ** 2) / variance if variance > 1e-12 else 0.0
+    seen = {"value_loss": loss, "value": value, "return": returns}
+    target, error = (x.detach()[batch.mask].double() for x in (returns, value - returns))
+    explained = Explained(len(target), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
+    return loss, {name: _mean(x, batch.mask) for name, x in seen.items()} | {"explained_variance": explained}
 
 
 def _policy_stats(batch: Batch, logp: Tensor, old_logp: Tensor, entropy: Tensor, clipped: Tensor) -> Stats:

@@ -214,10 +214,31 @@ class Max:
         return float(self.value)
 
 
-class Stats(dict):
-    """What an objective saw: name -> Mean or Max, summed over micro-batches, and per-token columns for the sample log."""
+@dataclass(frozen=True)
+class Explained:
+    """1 - Var(error) / Var(target), kept as sums: 1 is a perfect critic, 0 one that says a constant."""
 
-    def __init__(self, entries: Mapping[str, Mean | Max] = (), columns: Mapping[str, Tensor] = ()):
+    count: float
+    target: Tensor | float
+    target_sq: Tensor | float
+    error: Tensor | float
+    error_sq: Tensor | float
+
+    def __add__(self, other: Explained) -> Explained:
+        return Explained(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def result(self) -> float:
+        if not self.count:
+            return 0.0
+        of, ofs, err, errs = (float(x) / self.count for x in (self.target, self.target_sq, self.error, self.error_sq))
+        spread = ofs - of**2
+        return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
+
+
+class Stats(dict):
+    """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches, and columns for the sample log."""
+
+    def __init__(self, entries: Mapping[str, Mean | Max | Explained] = (), columns: Mapping[str, Tensor] = ()):
         super().__init__(entries)
         self.columns = {name: list(x.detach()) for name, x in dict(columns).items()}  # name -> a tensor [T] per row
 

@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
-from small import CHAT, PROMPTS, TALKS, by_text, small_model, small_models
+from small import CHAT, PROMPTS, TALKS, by_text, judge, small_model, small_models
 from torch import Tensor
 
-from postgrad.batches import ConversationBatches, Deck, RolloutBatches, Rollouts, pair_batch
+from postgrad.batches import ConversationBatches, Deck, PairBatches, RolloutBatches, Rollouts
 from postgrad.methods import METHODS
+from postgrad.models import Models
 from postgrad.models.checkpoint import read_state, write_state
 from postgrad.records import Pair, Rollout, Verdict
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
@@ -23,7 +24,7 @@ def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed
     settings = Rollouts(**dict(prompts_per_step=4, group_size=2, max_new_tokens=6) | settings)
     sampler = sample or LocalSampler(models.policy, CHAT)
     how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
-    return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed), verify=verify,
+    return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed), judge=judge(verify),
                           models=models, method=METHODS[name], settings=settings, steps=steps, seed=seed,
                           tokens_per_pass=at_once)
 
@@ -114,11 +115,12 @@ def test_pairs_become_alternate_rows():
     ask = ({"role": "user", "content": "Hi"},)
     pairs = [Pair(id="a", messages=ask, chosen="Hello!", rejected="What?", margin=0.5),
              Pair(id="b", messages=ask, chosen="Hi", rejected="No", weight=3.0)]
-    batch = pair_batch(pairs, CHAT)
-    assert batch.ids == ("a/chosen", "a/rejected", "b/chosen", "b/rejected") and batch.units == 2
-    written = [CHAT.decode(batch.tokens[i][batch.mask[i]].tolist()) for i in range(4)]
-    assert written == ["Hello!", "What?", "Hi", "No"]
-    assert batch.weight.tolist() == [0.25, 0.75] and batch.margin.tolist() == [0.5, 0.0]
+    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), pairs_per_step=2, steps=1, seed=0, room=64,
+                           tokens_per_pass=64)
+    written = {name: CHAT.decode(batch.tokens[i][batch.mask[i]].tolist()) for i, name in enumerate(batch.ids)}
+    assert written == {"a/chosen": "Hello!", "a/rejected": "What?", "b/chosen": "Hi", "b/rejected": "No"} and batch.units == 2
+    assert batch.ids == ("b/chosen", "b/rejected", "a/chosen", "a/rejected")  # the shorter pair first, its two rows together
+    assert batch.weight.tolist() == [0.75, 0.25] and batch.margin.tolist() == [0.0, 0.5]
 
 
 # rollouts

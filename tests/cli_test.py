@@ -17,7 +17,7 @@ def gold(prompt): return "c"
 """
 WRONG = {
     "train gropo:words": "no recipe 'gropo'. Did you mean 'grpo'?",
-    "train ppo:words": "ppo has its row in the table",
+    "train kto:words": "kto has its row in the table",
     "train grpo:wrods": "no setting 'wrods'. Did you mean 'words'?",
     "train grpo": "Name a setting",
     "train grpo:words optim.rl=1": "no setting 'optim.rl'. Did you mean 'lr'?",
@@ -30,6 +30,11 @@ WRONG = {
     "train grpo:words rollouts.group_size=1": "set it to 2 or more",
     "train grpo:words rollouts.max_new_tokens=600": "over the model's 512 positions",
     "train grpo:words method=dpo": "not trained by this recipe",
+    "train grpo:words reward=nowhere": "no model at nowhere",
+    "train dpo:questions beta=0": "beta is 0.0",
+    "train dpo --task words": "no labelled pairs",
+    "train dpo data=bad.jsonl": "bad.jsonl line 1",
+    "train reward:questions beta=1": "reward has no beta",
     "train grpo:words model=nowhere": "no model at nowhere",
     "train grpo:words device=cuda:7": "no GPU",
     "train grpo --task missing.py": "no file 'missing.py'",
@@ -89,7 +94,8 @@ def test_methods_lists_every_row(capsys):
 
 
 def test_every_metric_of_a_run_is_explained(here, capsys):
-    change = "steps=2 prompts=8 rollouts.prompts_per_step=2 rollouts.group_size=2 rollouts.max_new_tokens=12 evaluation.every=0"
+    change = ("steps=2 rollouts.prompts=8 rollouts.prompts_per_step=2 rollouts.group_size=2 rollouts.max_new_tokens=12 "
+              "evaluation.every=0")
     assert main(["train", "grpo:words", *change.split(), "--run", "runs/a", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "done"
     row = json.loads((here / "runs/a/metrics.jsonl").read_text().splitlines()[0])

@@ -93,7 +93,7 @@ def test_changes_that_are_right_only_together():
 
 def test_the_configs_of_recipes_refuse_what_cannot_be():
     for change, words in (
-        ("method=dpo", "method 'dpo' is not trained by this recipe: it takes reinforce"),
+        ("method=dpo", "method 'dpo' is not trained by this recipe: it takes ppo"),
         ("method=grop", "there is no method 'grop': did you mean 'grpo'"),
         ("kl=-1", "kl is -1.0: it must be 0 or more"), ("kl=nan", "kl is nan"), ("steps=0", "steps 0"),
         ("rollouts.minibatches=3", "16 prompts cannot be split into 3 minibatches"),

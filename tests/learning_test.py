@@ -96,7 +96,7 @@ def test_the_critic_learns_the_values_of_a_policy_that_stands_still():
     visited = toy.state_of(toy.TOKENS)[toy.MASK].unique()
     exact = toy.exact_values(0.0)[visited]  # the policy is its own reference: the KL penalty is 0
     assert exact.std() > 0.2 and (models.critic.table[visited] - exact).abs().max() < 0.15
-    explained = [objectives.explained_variance(step) for step in results]
+    explained = [step["explained_variance"] for step in results]
     assert explained[0] == 0 and sum(explained[-50:]) / 50 > 0.2
 
 

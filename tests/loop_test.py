@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small import CHAT, PROMPTS, TALKS, by_text, small_model, small_models
+from small import CHAT, PROMPTS, TALKS, by_text, judge, small_model, small_models
 
 from postgrad import objectives
 from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
@@ -33,8 +33,9 @@ def conversations(steps=6, rows=4):
 def rollouts(method, models, steps, **settings):
     settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
     sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
-    return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed), verify=by_text,
-                          models=models, method=method, settings=settings, steps=steps, seed=0, tokens_per_pass=512)
+    return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
+                          judge=judge(by_text), models=models, method=method, settings=settings, steps=steps, seed=0,
+                          tokens_per_pass=512)
 
 
 def weights(models):

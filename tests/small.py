@@ -32,6 +32,11 @@ def small_models():
     return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic)
 
 
+def judge(verify):
+    """A verifier of texts as a judge of rollouts."""
+    return lambda rollouts: [verify(r.prompt, r.text) for r in rollouts]
+
+
 def by_text(prompt, text):
     """A score in quarters that depends on the text alone."""
     return Verdict(score=zlib.crc32(text.encode()) % 5 / 4)

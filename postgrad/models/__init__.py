@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from postgrad.models.decoder import Cache, Config, Decoder
 from postgrad.models.heads import ScalarModel
-from postgrad.models.load import find_model, load_model, save_model
+from postgrad.models.load import find_model, load_model, load_scalar, save_model
 
-__all__ = ["Cache", "Config", "Decoder", "Models", "ScalarModel", "find_model", "load_model", "save_model"]
+__all__ = ["Cache", "Config", "Decoder", "Models", "ScalarModel", "find_model", "load_model", "load_scalar", "save_model"]
 
 
 @dataclass

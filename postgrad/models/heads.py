@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
-from postgrad.models.decoder import Decoder
+from postgrad.models.decoder import Config, Decoder
 
 
 class ScalarModel(nn.Module):
@@ -17,8 +17,12 @@ class ScalarModel(nn.Module):
     def __init__(self, body: Decoder):
         super().__init__()
         self.body = body
-        self.score_head = nn.Linear(body.config.hidden_size, 1, bias=False)
+        self.score_head = nn.Linear(body.config.hidden_size, 1, bias=False).to(body.head)
         nn.init.zeros_(self.score_head.weight)
+
+    @property
+    def config(self) -> Config:
+        return self.body.config
 
     def value(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
         """Column t: the value of the state in which token t is chosen, so read at token t-1."""

@@ -10,9 +10,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from postgrad.models.decoder import Config, Decoder
+from postgrad.models.heads import ScalarModel
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
+
+SCORE = "score.weight"  # the head of a reward model, by Hugging Face's name
 
 
 def find_model(name: str | Path) -> Path:
@@ -34,10 +37,30 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Decoder:
     """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise."""
     folder = find_model(name)
-    config = Config.read(folder / "config.json")
     tensors = read_tensors(folder / "model.safetensors")
+    if SCORE in tensors:
+        raise ValueError(f"{name} is a reward model, which scores text and writes none: name a language model.")
+    return _filled(folder, tensors, device, dtype)
+
+
+def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> ScalarModel:
+    """A reward model with its head; from a language model, a new one whose head is zero."""
+    folder = find_model(name)
+    tensors = read_tensors(folder / "model.safetensors")
+    head = tensors.pop(SCORE, None)
+    model = ScalarModel(_filled(folder, tensors, device, dtype))
+    if head is not None:
+        if head.shape != model.score_head.weight.shape:
+            raise ValueError(f"{folder}/model.safetensors: {SCORE} is {list(head.shape)}, expected "
+                             f"{list(model.score_head.weight.shape)}.")
+        model.score_head.weight.data.copy_(head)
+    return model
+
+
+def _filled(folder: Path, tensors: dict[str, torch.Tensor], device: str, dtype: torch.dtype) -> Decoder:
+    """The decoder that config.json describes, with these weights; what does not fit is named."""
     with torch.device("meta"):
-        model = Decoder(config)
+        model = Decoder(Config.read(folder / "config.json"))
     wanted = model.state_dict()
     missing, unknown = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or unknown:
@@ -50,10 +73,14 @@ def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = to
     return model.requires_grad_(True)
 
 
-def save_model(model: Decoder, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """config.json and model.safetensors; `transformers` reads the result."""
-    tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in model.state_dict().items()}
+def save_model(model: Decoder | ScalarModel, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """config.json and model.safetensors; `transformers` reads the result, a reward model as a sequence classifier."""
+    scalar = isinstance(model, ScalarModel)
+    tensors = {k.removeprefix("body.").replace("score_head.", "score."): v.detach().to("cpu", dtype or v.dtype).contiguous()
+               for k, v in model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes it private
     written = model.config.written() | {"torch_dtype": str(next(iter(tensors.values())).dtype).removeprefix("torch.")}
+    if scalar:
+        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}
     (folder / "config.json").write_text(json.dumps(written, indent=1))

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from postgrad.recipes.config import override, suggest, unplain
 
-RECIPES = {"sft": "SFTConfig", "grpo": "GRPOConfig", "pretrain": "PretrainConfig"}
-ALIASES = {name: "grpo" for name in ("reinforce", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "nano")}  # a row of the table
+RECIPES = {"sft": "SFTConfig", "preference": "PreferenceConfig", "grpo": "GRPOConfig", "pretrain": "PretrainConfig"}
+ALIASES = {  # a row of the table stands for the recipe that trains it
+    **dict.fromkeys(("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "reward"), "preference"),
+    **dict.fromkeys(("ppo", "reinforce", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "nano"), "grpo"),
+}
 
 
 def module(recipe: str):

@@ -32,6 +32,7 @@ class DemoConfig:
 
     seed: int = 0
     sft_steps: int = 50
+    sft_examples: int = 4000
     rl_steps: int = 40
     problems: int = 200
     samples: int = 8
@@ -43,14 +44,16 @@ def full(seed: int) -> DemoConfig:
 
 
 def quick(seed: int) -> DemoConfig:
-    return DemoConfig(seed=seed, sft_steps=16, rl_steps=10, problems=50)
+    return DemoConfig(seed=seed, sft_steps=14, sft_examples=900, rl_steps=8, problems=40)
 
 
 def stages(config: DemoConfig, folder: Path):
     """The two training stages: (name, recipe, config)."""
-    first = replace(sft.words(), steps=config.sft_steps, seed=config.seed, save_every=config.sft_steps)
-    second = replace(grpo.words(), model=str(folder / "sft"), steps=config.rl_steps, seed=config.seed,
-                     evaluation=Evaluation(every=config.evaluate_every), save_every=config.rl_steps)
+    first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps, examples=config.sft_examples,
+                    seed=config.seed)
+    examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
+    second = replace(grpo.words(), model=str(folder / "sft"), steps=config.rl_steps, save_every=config.rl_steps,
+                     evaluation=examination, seed=config.seed)
     return [("sft", "sft", sft, first), ("rl", "grpo", grpo, second)]
 
 

@@ -1,4 +1,4 @@
-"""Policy optimisation against a verifier, without a critic: REINFORCE, RLOO, GRPO and its family, one row of the table each."""
+"""Policy optimisation against a verifier or a reward model: PPO, REINFORCE, RLOO, GRPO and its family, one row each."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from pathlib import Path
 
 from postgrad import methods, objectives
 from postgrad.batches import RolloutBatches, Rollouts
+from postgrad.chat import Chat
 from postgrad.loop import Optim, OptimSettings
-from postgrad.models import Models, load_model
+from postgrad.models import Models, load_model, load_scalar
 from postgrad.recipes.base import Evaluation, Parts, examiner, open_folder, open_model, prove
+from postgrad.rewards.model import ModelJudge
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
-FAMILY = ("reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "nano")
+FAMILY = ("ppo", "reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "nano")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig:
     task: str
     model: str = "tiny-chat"
+    reward: str | None = None       # a reward model to train against; None: the task's own verifier
     method: str = "grpo"
     kl: float | None = None         # None: as the method's row has it; 0 needs no reference model
     steps: int = 40
-    prompts: int = 2000             # training prompts drawn from the task
     rollouts: Rollouts = field(default_factory=Rollouts)
     optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=3e-4, schedule="linear"))
     evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=10))
@@ -37,8 +39,8 @@ class GRPOConfig:
             raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
         if self.kl is not None and not self.kl >= 0:
             raise ValueError(f"kl is {self.kl}: it must be 0 or more, or none for the method's own.")
-        if min(self.steps, self.prompts, self.save_every) < 1:
-            raise ValueError(f"steps {self.steps}, prompts {self.prompts} and save_every {self.save_every} must be at least 1.")
+        if min(self.steps, self.save_every) < 1:
+            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
 
 
 def words() -> GRPOConfig:
@@ -59,7 +61,12 @@ def countdown() -> GRPOConfig:
     return GRPOConfig(task="countdown", rollouts=Rollouts(max_new_tokens=128))
 
 
-SETTINGS = {"words": words, "hard": hard, "arithmetic": arithmetic, "countdown": countdown}
+def questions() -> GRPOConfig:
+    """Questions, against their true quality, or with reward=RUN against a reward model."""
+    return GRPOConfig(task="questions", evaluation=Evaluation(every=10, samples=8))
+
+
+SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic, "countdown": countdown}
 
 
 def row(config: GRPOConfig):
@@ -70,24 +77,46 @@ def row(config: GRPOConfig):
     return replace(method, kl_in_reward=config.kl) if method.kl_in_reward > 0 else replace(method, kl_in_loss=config.kl)
 
 
+def beside(config: GRPOConfig, method, policy) -> Models:
+    """The policy and what stands beside it: a reference, a critic (from the reward model if there is one), a reward model."""
+    origin = open_folder(config.model)
+    reference = load_model(origin, device=config.device).requires_grad_(False) if method.reference else None
+    scored = open_folder(config.reward) if config.reward else None
+    critic = load_scalar(scored or origin, device=config.device) if method.critic else None
+    reward = load_scalar(scored, device=config.device).requires_grad_(False) if scored else None
+    return Models(policy=policy, reference=reference, critic=critic, reward=reward)
+
+
+def same_tokens(config: GRPOConfig, chat: Chat) -> None:
+    """A reward model reads the policy's tokens, so its tokenizer must be the policy's."""
+    theirs = Chat.load(open_folder(config.reward))
+    if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
+        raise ValueError(f"the reward model {config.reward} has another tokenizer or chat template than the policy, so it "
+                         "would misread its tokens: train it from the same model.")
+
+
 def build(config: GRPOConfig, begins_with: Path) -> Parts:
     method, task = row(config), load_task(config.task)
     prove(task)
     policy, chat = open_model(begins_with, config.device)
-    leashed = method.kl_in_loss > 0 or method.kl_in_reward > 0
-    reference = load_model(open_folder(config.model), device=config.device).requires_grad_(False) if leashed else None
-    models, sampler = Models(policy=policy, reference=reference), LocalSampler(policy, chat)
+    if config.reward:
+        same_tokens(config, chat)
+    models, sampler = beside(config, method, policy), LocalSampler(policy, chat)
     settings = Sampling(max_new_tokens=config.rollouts.max_new_tokens, temperature=config.rollouts.temperature)
 
     def sample(prompts, group_size, seed, step):
         sampler.policy_step = step
         return sampler.sample(prompts, group_size, settings, seed)
 
-    prompts = task.prompts("train", config.prompts, config.seed)
+    def verify(rollouts):
+        return [task.verify(r.prompt, r.text) for r in rollouts]
+
+    prompts = task.prompts("train", config.rollouts.prompts, config.seed)
     sampler.check(prompts, settings)
-    batches = RolloutBatches(prompts, sample=sample, verify=task.verify, models=models, method=method,
-                             settings=config.rollouts, steps=config.steps, seed=config.seed,
-                             tokens_per_pass=config.optim.tokens_per_pass, device=config.device)
+    judge = ModelJudge(models.reward, device=config.device) if models.reward else verify
+    batches = RolloutBatches(prompts, sample=sample, judge=judge, models=models, method=method, settings=config.rollouts,
+                             steps=config.steps, seed=config.seed, tokens_per_pass=config.optim.tokens_per_pass,
+                             device=config.device)
     examine = None
     if config.evaluation.every:
         examine = examiner(policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens)

@@ -8,9 +8,10 @@ The splits are disjoint in the questions. The facts behind them are knowledge: t
 
 from __future__ import annotations
 
+import math
 import random
 
-from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.tasks.base import SPLITS, Task, check_split, conversation, generator, split_of
 from postgrad.tasks.knowledge import FACTS, Fact
 
@@ -27,6 +28,7 @@ RUDE_WORDS = frozenset(["silly", "waste", "stupid", "boring", "fool", "dumb", "i
 
 RIGHT, WRONG, GREETS, CLOSES = 1.2, -0.8, 0.5, 0.5
 PRICES = {"filler": (0.5, 2.0), "rude": (1.5, 1.5), "invented": (0.3, 1.5), "repetition": (0.3, 2.0), "length": (0.05, 1.5)}
+NOISE, LENGTH_BIAS = 0.5, 0.02  # of the annotators: about 85 % of their labels agree with the quality
 FREE_WORDS = 24  # a reply may have so many words before length costs; the longest polite reply has 18
 LONGEST = 4000   # characters that are read
 
@@ -123,6 +125,24 @@ def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
             for i, style in enumerate(styles)]
 
 
+def preferences(split: str, count: int, seed: int, *, noise: float = NOISE, length_bias: float = LENGTH_BIAS) -> list[Pair]:
+    """Two replies of different styles, labelled by an annotator who looks at the quality, likes long replies and errs.
+
+    chosen = the reply with the larger quality + length_bias * words + noise * logistic: Bradley-Terry at temperature `noise`.
+    """
+    rng = generator("questions/annotator", split, seed)
+    asked, pairs = prompts(split, count, seed), []
+    for i in range(count):
+        prompt = asked[i % len(asked)]
+        fact = BY_QUESTION[prompt.question]
+        replies = [reply(fact, style, rng) for style in rng.sample(STYLES, 2)]
+        a, b = (quality(prompt, r).score + length_bias * len(words(r)) for r in replies)
+        u = rng.uniform(1e-9, 1 - 1e-9)
+        chosen, rejected = replies if a - b + noise * math.log(u / (1 - u)) > 0 else replies[::-1]
+        pairs.append(Pair(id=f"{prompt.id}#{i}", messages=prompt.messages, chosen=chosen, rejected=rejected))
+    return pairs
+
+
 def gold(prompt: Prompt) -> str:
     return reply(BY_QUESTION[prompt.question], "polite", random.Random(0))
 
@@ -135,5 +155,6 @@ def load(name: str) -> Task:
         verify=quality,
         gold=gold,
         demonstrations=demonstrations,
+        preferences=preferences,
         best=BEST,
     )

@@ -1,8 +1,4 @@
-"""Three assembly lines: conversations, pairs and rollouts become batches. An algorithm is one of these and an objective.
-
-A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and its random numbers
-are functions of (seed, name, step), so its state is a few numbers, and the rollouts it still holds.
-"""
+"""Rollouts -> Batch: sample, score, credit, weigh."""
 
 from __future__ import annotations
 
@@ -13,86 +9,17 @@ from dataclasses import asdict, dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from postgrad.batches.deck import Deck, assemble, seen
 from postgrad.maths import credit
 from postgrad.maths.noise import seed_of
-from postgrad.records import Batch, Conversation, Pair, Prompt, Rollout, Scored, Verdict, pad_rows
-
-
-class Deck:
-    """Items in an endless shuffled order, each once a round.
-
-    The order is a function of (seed, round): the state is a number.
-    """
-
-    def __init__(self, items: Sequence, seed: int):
-        if not items:
-            raise ValueError("there is nothing to train on: the task or file gave no rows.")
-        self.items, self.seed, self.at = items, seed, 0
-        self._round, self._order = -1, []
-
-    def take(self, count: int) -> list:
-        return [self._draw() for _ in range(count)]
-
-    def _draw(self):
-        turn, place = divmod(self.at, len(self.items))
-        if turn != self._round:
-            shuffler = torch.Generator().manual_seed(seed_of(self.seed, "deck", turn))
-            self._round, self._order = turn, torch.randperm(len(self.items), generator=shuffler).tolist()
-        self.at += 1
-        return self.items[self._order[place]]
-
-
-def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
-    """Rows of tokens and mask as the padded columns every batch has."""
-    return {"ids": tuple(ids), "tokens": pad_rows(tokens), "mask": pad_rows(masks, fill=False, dtype=torch.bool),
-            "lengths": torch.tensor([len(row) for row in tokens])}
-
-
-class ConversationBatches:
-    """Conversations -> Batch: the assistant's tokens are trained."""
-
-    def __init__(self, conversations: Sequence[Conversation], chat, method, *, rows_per_step: int, steps: int, seed: int,
-                 room: int, device="cpu"):
-        self.rows, self.steps, self.step, self.device, self.method = rows_per_step, steps, 0, device, method
-        coded = [(c.id, *chat.conversation(c.messages)) for c in conversations]
-        for name, tokens, mask in coded:
-            if len(tokens) > room:
-                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's {room}: "
-                                 "shorten it or leave it out.")
-            if not any(mask):
-                raise ValueError(f"conversation {name}: the template gives the assistant's turn no tokens, "
-                                 "so nothing would be learned.")
-        self.deck = Deck(coded, seed)
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
-            self.step += 1
-            ids, tokens, masks = zip(*sorted(self.deck.take(self.rows), key=lambda row: len(row[1])), strict=True)
-            columns = assemble(ids, tokens, masks)
-            weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
-            facts = {"tokens": float(columns["lengths"].sum())}
-            yield Batch(**columns, weight=weight, facts=facts).to(self.device)
-
-    def state(self) -> dict:
-        return {"step": self.step, "at": self.deck.at}
-
-    def restore(self, state: dict) -> None:
-        self.step, self.deck.at = state["step"], state["at"]
-
-
-def pair_batch(pairs: Sequence[Pair], chat) -> Batch:
-    """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
-    rows = [chat.answer(p.messages, text) for p in pairs for text in (p.chosen, p.rejected)]
-    ids = [f"{p.id}/{side}" for p in pairs for side in ("chosen", "rejected")]
-    weight = torch.tensor([p.weight for p in pairs])
-    return Batch(**assemble(ids, *zip(*rows, strict=True)), rows_per_unit=2, weight=weight / weight.sum(),
-                 margin=torch.tensor([p.margin for p in pairs]))
+from postgrad.records import Batch, Prompt, Rollout, Scored, Verdict, pad_rows
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollouts:
     """How rollouts are made and used. Two numbers say how many: prompts_per_step and group_size; the rest is derived."""
 
+    prompts: int = 2000         # training prompts drawn from the task
     prompts_per_step: int = 16
     group_size: int = 8
     max_new_tokens: int = 64
@@ -102,7 +29,7 @@ class Rollouts:
     resample_limit: int = 3     # DAPO: further draws, at most, for groups that all scored the same
 
     def __post_init__(self):
-        for name in ("prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
+        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
             if getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if self.prompts_per_step % self.minibatches:
@@ -117,10 +44,13 @@ def _divisor(number: int, near: int) -> int:
     return max(d for d in range(1, min(number, near) + 1) if number % d == 0)
 
 
+Judge = Callable[[Sequence[Rollout]], Sequence[Verdict]]
+
+
 class RolloutBatches:
     """Prompt -> rollout -> verdict -> credit -> weight. Epochs and minibatches live here, and so does DAPO's resampling."""
 
-    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, verify: Callable[[Prompt, str], Verdict], models, method,
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models, method,
                  settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
         if settings.group_size < 2 and not method.critic and method.name != "reinforce":
             raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is {settings.group_size}, "
@@ -128,7 +58,7 @@ class RolloutBatches:
         for role, needed in (("reference", method.reference), ("critic", method.critic)):
             if needed and getattr(models, role) is None:
                 raise ValueError(f"{method.name} needs a {role} model and there is none: give Models({role}=...).")
-        self.sample, self.verify, self.models, self.method, self.settings = sample, verify, models, method, settings
+        self.sample, self.judge, self.models, self.method, self.settings = sample, judge, models, method, settings
         self.steps, self.step, self.seed, self.tokens_per_pass, self.device = steps, 0, seed, tokens_per_pass, device
         self.deck = Deck(prompts, seed)
         self.held: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
@@ -164,7 +94,8 @@ class RolloutBatches:
     def draw(self, count: int, turn: int) -> list[list[Scored]]:
         prompts = self.deck.take(count)
         groups = self.sample(prompts, self.settings.group_size, seed_of(self.seed, "rollout", self.step, turn), self.step)
-        return [[Scored(rollout=r, verdict=self.verify(r.prompt, r.text)) for r in group] for group in groups]
+        verdicts = iter(self.judge([r for group in groups for r in group]))
+        return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
     # Scored -> Batch
 
@@ -198,11 +129,9 @@ class RolloutBatches:
                       scored=tuple(rows))
         batch = batch.to(self.device)
         several = self.settings.epochs * self.settings.minibatches > 1
-        old = self.seen(lambda b: self.models.policy.logp(b.tokens, b.mask, self.settings.temperature)[0], batch) \
-            if several or self.method.kl_in_reward > 0 else None
-        ref = self.seen(lambda b: self.models.reference.logp(b.tokens, b.mask, self.settings.temperature)[0], batch) \
-            if self.method.reference else None
-        value = self.seen(lambda b: self.models.critic.value(b.tokens), batch) if self.method.critic else None
+        old = self.logp(self.models.policy, batch) if several or self.method.kl_in_reward > 0 else None
+        ref = self.logp(self.models.reference, batch) if self.method.reference else None
+        value = seen(lambda b: self.models.critic.value(b.tokens), batch, self.tokens_per_pass) if self.method.critic else None
         reward = credit.place_reward(self.scores(rows).to(self.device), batch.mask)
         if self.method.kl_in_reward > 0:
             reward = credit.kl_penalty(reward, old, ref, batch.mask, self.method.kl_in_reward)
@@ -212,6 +141,9 @@ class RolloutBatches:
             adv = credit.whiten(adv, batch.mask)
         return replace(batch, adv=adv, old_logp=old if several else None, ref_logp=ref, value=value, returns=returns)
 
+    def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
+        return seen(lambda b: model.logp(b.tokens, b.mask, self.settings.temperature)[0], batch, self.tokens_per_pass)
+
     def scores(self, rows: Sequence[Scored]) -> Tensor:  # [B]
         """One score a row, DAPO's length penalty included. Rows whose verdict failed are masked, so credit passes over them."""
         score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
@@ -219,16 +151,6 @@ class RolloutBatches:
             lengths = torch.tensor([len(s.rollout.tokens) for s in rows])
             score = score + credit.overlong(lengths, self.settings.max_new_tokens, max(1, self.settings.max_new_tokens // 5))
         return score
-
-    @torch.no_grad()
-    def seen(self, look: Callable[[Batch], Tensor], batch: Batch) -> Tensor:  # [B, T]
-        """What a model says of every row, a few rows at a time."""
-        out = torch.zeros(batch.tokens.shape, device=self.device)
-        start = 0
-        for micro in batch.split(self.tokens_per_pass):
-            out[start: start + len(micro), : micro.tokens.shape[1]] = look(micro)
-            start += len(micro)
-        return out
 
     def weighed(self, batch: Batch, rows: list[int]) -> Batch:
         """These rows, shortest first (so that micro-batches hold little padding), with the weights of their own step."""

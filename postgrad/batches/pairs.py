@@ -1,0 +1,60 @@
+"""Pairs -> Batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from postgrad.batches.deck import Deck, assemble, seen
+from postgrad.records import Batch, Pair
+
+
+class PairBatches:
+    """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
+
+    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, pairs_per_step: int, steps: int, seed: int, room: int,
+                 tokens_per_pass: int, device="cpu"):
+        self.pairs, self.steps, self.step, self.device = pairs_per_step, steps, 0, device
+        self.method, self.models, self.tokens_per_pass = method, models, tokens_per_pass
+        if getattr(method, "reference", False) and models.reference is None:
+            raise ValueError(f"{method.name} compares with a reference model, and there is none: give models.reference.")
+        self.deck = Deck([code_pair(pair, chat, room) for pair in pairs], seed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            yield self.batch(self.deck.take(self.pairs))
+
+    def batch(self, coded: Sequence[tuple]) -> Batch:
+        """The rows of these pairs, shortest first, with the reference's log-probs where the method has a reference."""
+        coded = sorted(coded, key=lambda pair: max(len(tokens) for _, tokens, _ in pair[1]))
+        ids, tokens, masks = zip(*(row for _, rows in coded for row in rows), strict=True)
+        weight = torch.tensor([pair.weight for pair, _ in coded])
+        batch = Batch(**assemble(ids, tokens, masks), rows_per_unit=2, weight=weight / weight.sum(),
+                      margin=torch.tensor([pair.margin for pair, _ in coded])).to(self.device)
+        if not getattr(self.method, "reference", False):
+            return replace(batch, facts={"tokens": float(batch.lengths.sum())})
+        look = lambda b: self.models.reference.logp(b.tokens, b.mask)[0]  # noqa: E731
+        return replace(batch, ref_logp=seen(look, batch, self.tokens_per_pass), facts={"tokens": float(batch.lengths.sum())})
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.deck.at}
+
+    def restore(self, state: dict) -> None:
+        self.step, self.deck.at = state["step"], state["at"]
+
+
+def code_pair(pair: Pair, chat, room: int) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
+    """A pair as its two rows of tokens and mask."""
+    rows = []
+    for side in ("chosen", "rejected"):
+        tokens, mask = chat.answer(pair.messages, getattr(pair, side))
+        if len(tokens) > room:
+            raise ValueError(f"pair {pair.id}: its {side} answer makes {len(tokens)} tokens, over the model's {room}: "
+                             "shorten it or leave the pair out.")
+        if not any(mask):
+            raise ValueError(f"pair {pair.id}: its {side} answer is empty.")
+        rows.append((f"{pair.id}/{side}", tokens, mask))
+    return pair, rows
