@@ -20,8 +20,6 @@ SMALL = {
     "grpo": ("grpo:words", "steps=9", "save_every=3", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
              "rollouts.group_size=4", "rollouts.max_new_tokens=24", "rollouts.epochs=2", "rollouts.minibatches=2",
              "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),
-    "dpo": ("dpo:questions", "steps=9", "save_every=3", "pairs.drawn=48", "pairs.per_step=8", "evaluation.every=3",
-            "evaluation.problems=4", "evaluation.samples=2"),
 }
 
 
