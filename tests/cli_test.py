@@ -30,6 +30,7 @@ WRONG = {
     "train grpo:words rollouts.group_size=1": "set it to 2 or more",
     "train grpo:words rollouts.max_new_tokens=600": "over the model's 512 positions",
     "train grpo:words method=dpo": "not trained by this recipe",
+    "train grpo:words reward=tiny-chat": "is no reward model",
     "train grpo:words reward=nowhere": "no model at nowhere",
     "train dpo:questions beta=0": "beta is 0.0",
     "train dpo --task words": "no labelled pairs",

@@ -84,6 +84,8 @@ def beside(config: GRPOConfig, method, policy) -> Models:
     scored = open_folder(config.reward) if config.reward else None
     critic = load_scalar(scored or origin, device=config.device) if method.critic else None
     reward = load_scalar(scored, device=config.device).requires_grad_(False) if scored else None
+    if reward and not reward.score_head.weight.any():
+        raise ValueError(f"{config.reward} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
     return Models(policy=policy, reference=reference, critic=critic, reward=reward)
 
 
