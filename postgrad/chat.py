@@ -102,8 +102,8 @@ class Chat:
         """The tokens of a prompt, up to where the assistant begins to write."""
         return self.encode(self.text_of(messages, reply=True))
 
-    def conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Tokens and mask: True on what an assistant wrote, its end-of-turn token included.
+    def conversation(self, messages: Sequence[Message], *, last: bool = False) -> tuple[list[int], list[bool]]:
+        """Tokens and mask: True on what an assistant wrote (with `last`: in its last turn), its end-of-turn token included.
 
         The text is tokenised once, as a whole; an assistant's turn is the span that its message adds to the text.
         """
@@ -119,10 +119,16 @@ class Chat:
                 spans.append((len(before), end + len(self.eos) if end >= 0 else len(after)))
         if not spans:
             raise ValueError("a conversation without an assistant's turn has nothing to learn from.")
+        spans = spans[-1:] if last else spans
         coded = self.tokenizer.encode(whole, add_special_tokens=False)
         mask = [any(a <= start and end <= b for a, b in spans) and end > start for start, end in coded.offsets]
         return coded.ids, mask
 
+    def document(self, text: str) -> tuple[list[int], list[bool]]:
+        """A plain text from its first token to the end token, all of it trained but the first."""
+        tokens = self.encode(f"{self.bos or ''}{text}{self.eos}")
+        return tokens, [i > 0 for i in range(len(tokens))]
+
     def answer(self, messages: Sequence[Message], reply: str) -> tuple[list[int], list[bool]]:
-        """A prompt with one reply, as a conversation."""
-        return self.conversation([*messages, {"role": "assistant", "content": reply}])
+        """A prompt with one reply: True on the reply alone, whatever an assistant said before."""
+        return self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)

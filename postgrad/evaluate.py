@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from postgrad.maths.passk import mean_interval, pass_at_k
-from postgrad.records import Prompt, Scored
+from postgrad.records import Prompt, Rollout, Scored
 from postgrad.sampler import Sampling
 
 BLOCK = 32  # prompts that are sampled together
+
+Measure = Callable[[Sequence[Rollout]], Sequence[float]]
 
 
 def passed(task, scored: Scored) -> bool:
@@ -35,10 +38,11 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int, greedy: bool = True,
-             track: Callable[[Sequence], Iterable] = iter) -> dict:
-    """One row of figures. pass@1's interval is taken over problems: samples of one problem are not independent.
+             track: Callable[[Sequence], Iterable] = iter, measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
+    """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
 
     A sample whose verdict failed for reasons of its own is counted in `errors` and judged neither right nor wrong.
+    measures: further numbers of the same samples, by name, e.g. what a reward model says of each; their means are added.
     """
     began = time.perf_counter()
     groups = score_samples(task, sampler, prompts, samples, settings, seed, track)
@@ -48,13 +52,17 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
         raise ValueError(f"the verifier of task {task.name} failed on every sample: {rows[0].verdict.error}")
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
     mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
+    paid = mean_interval([mean_of(s.verdict.score for s in group) for group in judged])
     out = {"pass@1": mean, "pass@1_interval": [low, high],
            f"pass@{samples}": sum(pass_at_k(n, c, n) for n, c in right) / len(right),
-           "reward": mean_of(s.verdict.score for group in judged for s in group),
+           "reward": paid[0], "reward_interval": list(paid[1:]) if len(judged) > 1 else None,
            "mean_length": mean_of(len(s.rollout.tokens) for s in rows), "finished": mean_of(s.rollout.finished for s in rows),
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts), "samples": samples}
-    if any("format" in s.verdict.parts for s in rows):
-        out["format"] = mean_of(s.verdict.parts.get("format", 0.0) for group in judged for s in group)
+    for name in sorted({name for group in judged for s in group for name in s.verdict.parts}):
+        key = name if name == "format" else f"reward/{name}"
+        out[key] = mean_of(s.verdict.parts.get(name, 0.0) for group in judged for s in group)
+    for name, measure in measures.items():
+        out[name] = mean_of(measure([s.rollout for s in rows]))
     if greedy:
         plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
         best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed)]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from postgrad.maths import schedule
-from postgrad.models import Models
+from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.records import Batch, Stats
 
@@ -32,12 +32,15 @@ class OptimSettings:
     beta1: float = 0.9
     beta2: float = 0.99
     tokens_per_pass: int = 8192
+    lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
 
     def __post_init__(self):
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"optim.lr is {self.lr}: it must be a positive number, e.g. 3e-4.")
         if self.schedule not in schedule.SCHEDULES:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
+        if self.lora < 0:
+            raise ValueError(f"optim.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
         if self.tokens_per_pass < 1 or self.clip <= 0:
             raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
 
@@ -126,9 +129,12 @@ def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
 
 
 def state_of(models: Models, optim: Optim, batches) -> dict:
-    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model folder."""
-    others = {name: m.state_dict() for name, m in models.trained().items() if name != "policy"}
-    return {"models": others, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
+    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model folder.
+
+    That folder has a policy's adapter merged, so the adapter by itself is kept here too.
+    """
+    apart = {name: m.state_dict() for name, m in models.trained().items() if name != "policy" or is_adapted(m)}
+    return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
 
 
 def restore(state: dict, models: Models, optim: Optim, batches) -> None:

@@ -22,6 +22,7 @@ class Supervised:
     """Imitate: -logp on the trained tokens. select: the rollouts to imitate, (score [B], group_size) -> bool [B]."""
 
     kind: ClassVar[str] = "supervised"
+    reference: ClassVar[bool] = False
     name: str
     source: str
     paper: str
@@ -107,7 +108,7 @@ SUPERVISED = (
 PREFERENCE = (
     Preference(
         name="reward", source="pairs",
-        score=None, reference=False, loss=preference.bradley_terry,
+        score=None, reference=False, loss=partial(preference.reward, smoothing=0.0, centre=0.0),
         paper="Ouyang et al. 2022, InstructGPT, arXiv:2203.02155; margin: Llama 2, arXiv:2307.09288",
         about="a scalar head learns which answer was preferred",
     ),

@@ -2,8 +2,8 @@
 
 An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss * batch.weight).sum().
 It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
-models.policy.score(tokens, lengths) -> [B]; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of
-the state before token t. Advantages, old and reference log-probs come with the batch: they are constants of the step.
+models.policy.scores(tokens, lengths) -> [B, K], K heads; with a critic models.critic.value(tokens) -> [B, T], whose column t is
+the value of the state before token t. Advantages, old and reference log-probs come with the batch: constants of the step.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def preference(method) -> Objective:
     return objective
 
 
-def _scores(method, models, batch: Batch) -> Tensor:  # [B]
+def _scores(method, models, batch: Batch) -> Tensor:  # [B], or [B, K] from K heads
     if method.score is None:
-        return models.policy.score(batch.tokens, batch.lengths)
+        return models.policy.scores(batch.tokens, batch.lengths)
     logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0)
     score = method.score(logp, batch.mask)
     return score - method.score(_needed(batch, "ref_logp", method), batch.mask) if method.reference else score
@@ -57,11 +57,15 @@ def _scores(method, models, batch: Batch) -> Tensor:  # [B]
 
 def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
     assert batch.rows_per_unit == 2, f"{method.name} needs pairs, and the batch has {batch.rows_per_unit} row(s) a unit"
-    chosen, rejected = score.view(-1, 2).unbind(1)
-    margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin
+    score = score if score.dim() == 2 else score[:, None]
+    chosen, rejected = score.view(batch.units, 2, score.shape[1]).unbind(1)  # [U, K]
+    margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin[:, None].expand_as(chosen)
     loss = method.loss(chosen, rejected, margin)
+    loss = (loss if batch.votes is None else loss * batch.votes).mean(1)
+    seen = {"disagreement": (chosen - rejected).std(1)} if chosen.shape[1] > 1 else {}
+    chosen, rejected = chosen.mean(1), rejected.mean(1)
     right = (chosen > rejected) + 0.5 * (chosen == rejected)  # a tie is half right
-    seen = {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen, "rejected": rejected}
+    seen |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen, "rejected": rejected}
     return loss, Stats({name: _mean(x) for name, x in seen.items()})
 
 
@@ -78,41 +82,48 @@ def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
 
 
 def policy(method, temperature: float = 1.0) -> Objective:
-    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the method's one weight."""
+    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the method's one weight.
+
+    Rows flagged `imitate` have the loss -log pi instead, under a weight of their own (PPO-ptx).
+    """
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
-        mask, adv = batch.mask, _needed(batch, "adv", method)
-        logp, entropy = models.policy.logp(batch.tokens, mask, temperature)
+        adv, shown = _needed(batch, "adv", method), None if batch.imitate is None else batch.imitate[:, None]
+        mask = batch.mask if shown is None else batch.mask & ~shown
+        logp, entropy = models.policy.logp(batch.tokens, batch.mask, temperature)
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
         loss, clipped = method.surrogate(logp, old_logp, adv, mask)
-        stats = _policy_stats(batch, logp, old_logp, entropy, clipped)
+        stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
         if method.kl_in_loss:
             loss = loss + method.kl_in_loss * method.kl(logp, _needed(batch, "ref_logp", method)) * mask
         if method.entropy:
             loss = loss - method.entropy * entropy
         if method.critic:
-            value_loss, seen = _critic(method, models, batch)
+            value_loss, seen = _critic(method, models, batch, mask)
             loss = loss + method.value_weight * value_loss
             stats.update(seen)
         stats["loss"] = _mean(loss, mask)
+        if shown is not None:
+            loss = torch.where(shown, -logp, loss)
+            stats["ptx_loss"] = _mean(-logp, batch.mask & shown)
         return loss, stats
 
     return objective
 
 
-def _critic(method, models, batch: Batch) -> tuple[Tensor, dict[str, Mean | Explained]]:
+def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | Explained]]:
     """The value loss [B, T] and its statistics."""
     returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens)
     loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
-    loss = torch.where(batch.mask, loss, 0.0)
+    loss = torch.where(mask, loss, 0.0)
     seen = {"value_loss": loss, "value": value, "return": returns}
-    target, error = (x.detach()[batch.mask].double() for x in (returns, value - returns))
+    target, error = (x.detach()[mask].double() for x in (returns, value - returns))
     explained = Explained(len(target), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
-    return loss, {name: _mean(x, batch.mask) for name, x in seen.items()} | {"explained_variance": explained}
+    return loss, {name: _mean(x, mask) for name, x in seen.items()} | {"explained_variance": explained}
 
 
-def _policy_stats(batch: Batch, logp: Tensor, old_logp: Tensor, entropy: Tensor, clipped: Tensor) -> Stats:
-    mask, logp = batch.mask, logp.detach()
+def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, entropy: Tensor, clipped: Tensor) -> Stats:
+    logp = logp.detach()
     ratio = torch.where(mask, (logp - old_logp).exp(), 0.0)
     stats = {
         "entropy": _mean(entropy, mask),

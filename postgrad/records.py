@@ -55,7 +55,7 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two answers to one prompt, the first preferred, optionally by a margin. weight 0.5 twice, swapped, is a tie.
+    """Two answers to one prompt, the first preferred, optionally by a margin. A tie is two pairs, swapped, of half the weight.
 
     Pair(id="1", messages=({"role": "user", "content": "Hi"},), chosen="Hello!", rejected="What?")
     """
@@ -66,6 +66,7 @@ class Pair:
     rejected: str
     margin: float = 0.0
     weight: float = 1.0
+    tie: bool = False               # one of the two halves of a tie
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,9 @@ class Batch:
     value: Tensor | None = None         # [B, T] the critic's values when the rollouts were made
     returns: Tensor | None = None       # [B, T]
     margin: Tensor | None = None        # [U]
+    votes: Tensor | None = None         # [U, K] how often each head of an ensemble sees the unit
     label: Tensor | None = None         # [U] +1 wanted, -1 unwanted
+    imitate: Tensor | None = None       # [U] bool: rows that are imitated beside the reinforced ones (PPO-ptx)
     baseline: Tensor | None = None      # [U]
     scored: tuple[Scored, ...] = ()     # the rows' origin, for the log
     facts: Mapping[str, float] = field(default_factory=dict)  # measured while the batch was made, logged with the step
@@ -157,8 +160,8 @@ class Batch:
         for f in fields(self):
             x = getattr(self, f.name)
             if isinstance(x, Tensor):
-                by_row = x.dim() == 2 or f.name == "lengths"
-                cut[f.name] = (x[rows, :width] if x.dim() == 2 else x[rows]) if by_row else x[units]
+                part = x[rows] if f.name == "lengths" or x.shape[:2] == self.tokens.shape else x[units]
+                cut[f.name] = part[:, :width] if x.shape[:2] == self.tokens.shape else part
         return replace(self, ids=self.ids[rows], scored=self.scored[rows], **cut)
 
     def split(self, tokens_per_pass: int) -> Iterator[Batch]:

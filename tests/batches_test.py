@@ -115,7 +115,7 @@ def test_pairs_become_alternate_rows():
     ask = ({"role": "user", "content": "Hi"},)
     pairs = [Pair(id="a", messages=ask, chosen="Hello!", rejected="What?", margin=0.5),
              Pair(id="b", messages=ask, chosen="Hi", rejected="No", weight=3.0)]
-    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), pairs_per_step=2, steps=1, seed=0, room=64,
+    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), per_step=2, steps=1, seed=0, room=64,
                            tokens_per_pass=64)
     written = {name: CHAT.decode(batch.tokens[i][batch.mask[i]].tolist()) for i, name in enumerate(batch.ids)}
     assert written == {"a/chosen": "Hello!", "a/rejected": "What?", "b/chosen": "Hi", "b/rejected": "No"} and batch.units == 2

@@ -12,7 +12,7 @@ from postgrad import recipes
 from postgrad.batches import Rollouts
 from postgrad.loop import OptimSettings
 from postgrad.recipes.config import flat, override, plain, unplain
-from postgrad.recipes.grpo import FAMILY, GRPOConfig
+from postgrad.recipes.grpo import FAMILY, Anchor, GRPOConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.run import dumps
 
@@ -63,8 +63,8 @@ def test_a_value_takes_the_type_of_its_field(change, key, value):
 
 @pytest.mark.parametrize(("change", "words"), [
     ("cuont=3", r"there is no setting 'cuont'. Did you mean 'count'\?"),
-    ("inner.rat=3", r"there is no setting 'inner.rat'. Did you mean 'rate'\?"),
-    ("iner.rate=3", r"there is no setting 'iner.rate'. Did you mean 'inner'\?"),
+    ("inner.rat=3", r"there is no setting 'inner.rat'. Did you mean 'inner.rate'\?"),
+    ("iner.rate=3", r"there is no setting 'iner.rate'. Did you mean 'inner.rate'\?"),
     ("zzz=3", "there is no setting 'zzz'. There is: count, high, inner, low, name, path, share"),
     ("inner=3", r"'inner' is a group of settings: name one of inner.rate, inner.on"),
     ("count.more=3", "'count' is one value"),
@@ -80,6 +80,12 @@ def test_a_bad_change_is_a_sentence(change, words):
         override(Outer(), [change])
 
 
+def test_a_setting_may_be_named_without_its_group():
+    assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
+    config = override(GRPOConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
+    assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
+
+
 def test_changes_that_are_right_only_together():
     assert (override(Outer(), ["low=10", "high=20"]).low, override(Outer(), ["high=20", "low=10"]).high) == (10, 20)
     assert override(Outer(), ["count=1", "count=2"]).count == 2  # the last one counts
@@ -93,9 +99,11 @@ def test_changes_that_are_right_only_together():
 
 def test_the_configs_of_recipes_refuse_what_cannot_be():
     for change, words in (
-        ("method=dpo", "method 'dpo' is not trained by this recipe: it takes ppo"),
+        ("method=dpo", "method 'dpo' is not trained by this recipe: it takes best_of_n, rejection"),
         ("method=grop", "there is no method 'grop': did you mean 'grpo'"),
-        ("kl=-1", "kl is -1.0: it must be 0 or more"), ("kl=nan", "kl is nan"), ("steps=0", "steps 0"),
+        ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"), ("steps=0", "steps 0"),
+        ("target=0", "anchor.target 0.0"), ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
+        ("ptx=-1", "anchor.ptx is -1.0"), ("max_new_tokens=3", "may be rollouts.max_new_tokens or evaluation.max_new_tokens"),
         ("rollouts.minibatches=3", "16 prompts cannot be split into 3 minibatches"),
         ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
         ("optim.schedule=cosin", "optim.schedule is 'cosin'"), ("evaluation.every=-1", "evaluation.every -1"),
@@ -123,9 +131,9 @@ def test_a_named_setting_comes_back_from_a_run(recipe, setting):
 
 
 def test_floats_come_back_to_the_last_bit():
-    config = GRPOConfig(task="words", kl=0.1 + 0.2, optim=OptimSettings(lr=math.pi * 1e-5))
+    config = GRPOConfig(task="words", anchor=Anchor(kl=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
     again = unplain(GRPOConfig, json.loads(dumps(plain(config))))
-    assert (again.kl, again.optim.lr) == (config.kl, config.optim.lr)
+    assert (again.anchor.kl, again.optim.lr) == (config.anchor.kl, config.optim.lr)
     with pytest.raises(ValueError, match="'lrr', which this version of OptimSettings"):
         unplain(GRPOConfig, plain(config) | {"optim": {"lrr": 1.0}})
 

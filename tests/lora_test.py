@@ -1,24 +1,28 @@
-"""Adapters: off is the base bit for bit, merged is on, and nothing but adapters trains."""
+"""Adapters: none worn is the base bit for bit, merged is worn, nothing but adapters trains, and four models share a body."""
 
 import pytest
 import torch
+from small import CHAT, small_model
 
-from postgrad.models import load_model
-from postgrad.models.lora import TARGETS, adapters, adapters_off, add_lora, merge
+from postgrad.loop import OptimSettings
+from postgrad.models import Adapted, Adapter, Decoder, ScalarModel, load_model, load_scalar, save_model
+from postgrad.models.lora import TARGETS
+from postgrad.records import Prompt
+from postgrad.sampler import LocalSampler, Sampling
 
 TOKENS = torch.randint(0, 1024, (3, 30), generator=torch.Generator().manual_seed(0))
 MASK = torch.arange(30)[None].expand(3, 30) > 4
 
 
-def adapted(rank=4, train=True, **options):
-    """The tiny model with adapters, after three steps of making some tokens likelier."""
-    model = add_lora(load_model("tiny"), rank=rank, generator=torch.Generator().manual_seed(1), **options)
-    if train:
-        adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
-        for _ in range(3):
-            adam.zero_grad()
-            (-model.logp(TOKENS, MASK)[0].sum() / MASK.sum()).backward()
-            adam.step()
+def adapted(body=None, rank=4, steps=3, seed=1, **options):
+    """The tiny model through an adapter, after a few steps of making some tokens likelier."""
+    body = body or load_model("tiny")
+    model = Adapted(body, Adapter(body, rank=rank, generator=torch.Generator().manual_seed(seed), **options))
+    adam = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(steps):
+        adam.zero_grad()
+        (-model.logp(TOKENS, MASK)[0].sum() / MASK.sum()).backward()
+        adam.step()
     return model
 
 
@@ -28,70 +32,89 @@ def base():
 
 
 def test_a_new_adapter_changes_nothing(base):
-    assert torch.equal(adapted(train=False).hidden(TOKENS), base.hidden(TOKENS))
+    assert torch.equal(adapted(steps=0).hidden(TOKENS), base.hidden(TOKENS))
 
 
-def test_off_is_the_base_bit_for_bit(base):
+def test_the_body_alone_is_the_base_bit_for_bit(base):
     model = adapted()
+    reference = Adapted(model.body, None)
     on = model.hidden(TOKENS)
     assert (on - base.hidden(TOKENS)).abs().max() > 0.01
-    with adapters_off(model) as same:
-        assert same is model and torch.equal(model.hidden(TOKENS), base.hidden(TOKENS))
-        assert torch.equal(model.logp(TOKENS, MASK)[0], base.logp(TOKENS, MASK)[0])
-    assert torch.equal(model.hidden(TOKENS), on)
-    with pytest.raises(RuntimeError), adapters_off(model):
-        raise RuntimeError("a fault inside the block")
-    assert torch.equal(model.hidden(TOKENS), on)
+    assert torch.equal(reference.hidden(TOKENS), base.hidden(TOKENS))
+    assert torch.equal(reference.logp(TOKENS, MASK)[0], base.logp(TOKENS, MASK)[0])
+    with pytest.raises(ValueError, match="do not fit"):
+        model.hidden(torch.zeros(1, 1000, dtype=torch.int64))
+    assert model.body.worn is None and torch.equal(model.hidden(TOKENS), on)
 
 
-def test_merged_is_on(base):
-    model = adapted().double()
-    on = model.hidden(TOKENS)
-    plain = merge(model)
-    assert plain is model and not adapters(plain)
-    assert {k: v.shape for k, v in plain.state_dict().items()} == {k: v.shape for k, v in base.state_dict().items()}
-    torch.testing.assert_close(plain.hidden(TOKENS), on, rtol=1e-10, atol=1e-10)
-    single = adapted()
-    on = single.logp(TOKENS, MASK)[0]
-    torch.testing.assert_close(merge(single).logp(TOKENS, MASK)[0], on, rtol=1e-6, atol=1e-5)
+def test_merged_is_worn(tmp_path, base):
+    model = adapted()
+    save_model(model, tmp_path)
+    plain = load_model(tmp_path)
+    assert isinstance(plain, Decoder) and plain.state_dict().keys() == base.state_dict().keys()
+    torch.testing.assert_close(plain.logp(TOKENS, MASK)[0], model.logp(TOKENS, MASK)[0], rtol=1e-6, atol=1e-5)
+    scalar = ScalarModel(model)
+    scalar.score_head.weight.data.normal_(generator=torch.Generator().manual_seed(2))
+    save_model(scalar, tmp_path)
+    lengths = torch.tensor([30, 12, 7])
+    said = scalar.score(TOKENS, lengths)
+    torch.testing.assert_close(load_scalar(tmp_path).score(TOKENS, lengths), said, rtol=1e-5, atol=1e-5)
 
 
 def test_one_layer_by_hand():
-    """W x + (alpha / rank) B A x, and the merged weight within 1e-6, on numbers that are all of order 1."""
-    layer = torch.nn.ModuleDict({"q_proj": torch.nn.Linear(3, 2, bias=False)})
-    add_lora(layer, rank=1, alpha=3.0, generator=torch.Generator().manual_seed(0))
-    lora = layer["q_proj"]
-    lora.base.weight.data = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 1.0]])
-    lora.lora_A.data, lora.lora_B.data = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[2.0], [1.0]])
-    x = torch.tensor([[1.0, 1.0, 2.0]])
-    assert lora(x).tolist() == [[9.0 + 3.0 * 2.0 * -1.0, 1.0 + 3.0 * 1.0 * -1.0]]
-    merge(layer)
-    assert layer["q_proj"].weight.tolist() == [[7.0, 2.0, -3.0], [3.0, -1.0, -2.0]]
-    assert layer["q_proj"](x).tolist() == [[3.0, -2.0]]
+    """W x + (alpha / rank) B A x, and the merged weight, on numbers that are all of order 1."""
+    body = torch.nn.ModuleDict({"q_proj": torch.nn.Linear(3, 2, bias=False)})
+    body["q_proj"].weight.data = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 1.0]])
+    adapter = Adapter(body, rank=1, alpha=3.0, generator=torch.Generator().manual_seed(0))
+    adapter.A["q_proj"].data, adapter.B["q_proj"].data = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[2.0], [1.0]])
+    x, model = torch.tensor([[1.0, 1.0, 2.0]]), Adapted(body, adapter)
+    with model.worn():
+        assert body["q_proj"](x).tolist() == [[9.0 + 3.0 * 2.0 * -1.0, 1.0 + 3.0 * 1.0 * -1.0]]
+    assert body["q_proj"](x).tolist() == [[9.0, 1.0]]
+    assert model.merged()["q_proj.weight"].tolist() == [[7.0, 2.0, -3.0], [3.0, -1.0, -2.0]]
 
 
-def test_only_adapters_train(base):
+def test_only_the_adapter_trains(base):
     model = adapted()
-    assert len(adapters(model)) == 4 * len(TARGETS)
-    names = {name for name, p in model.named_parameters() if p.requires_grad}
-    assert names == {name for name, _ in model.named_parameters() if name.endswith(("lora_A", "lora_B"))}
-    assert all(p.grad is None for name, p in model.named_parameters() if name not in names)
-    frozen = {name.replace(".base.", "."): p for name, p in model.state_dict().items() if "lora_" not in name}
-    assert frozen.keys() == base.state_dict().keys()
-    assert all(torch.equal(frozen[name], p) for name, p in base.state_dict().items())
-    assert all(a.lora_B.abs().max() > 0 for a in adapters(model))  # each of them did train
+    assert len(model.adapter.A) == 4 * len(TARGETS) and not any(p.requires_grad for p in model.body.parameters())
+    assert {name.split(".")[1] for name in model.state_dict()} == {"A", "B"}
+    assert all(torch.equal(p, base.state_dict()[name]) for name, p in model.body.state_dict().items())
+    assert all(b.abs().max() > 0 for b in model.adapter.B.values())  # each of them did train
 
 
-def test_targets_and_the_generator():
-    model = adapted(rank=2, train=False, targets=("q_proj", "v_proj"))
-    assert len(adapters(model)) == 8 and all(a.lora_A.shape == (2, 192) for a in adapters(model))
-    one, two = (adapters(adapted(rank=2, train=False))[0].lora_A for _ in range(2))
-    assert torch.equal(one, two)
+def test_two_adapters_on_one_body_do_not_meet():
+    first = adapted()
+    before = first.hidden(TOKENS)
+    second = adapted(first.body, seed=2)
+    assert second.body is first.body and torch.equal(first.hidden(TOKENS), before)
+    assert (second.hidden(TOKENS) - before).abs().max() > 0.01
+    critic = ScalarModel(Adapted(first.body, Adapter(first.body, rank=2, generator=torch.Generator())))
+    critic.score_head.weight.data.fill_(0.1)
+    grads = [p.grad.clone() for p in first.parameters()]
+    (critic.value(TOKENS) ** 2).sum().backward()  # a pass of one adapter moves no other
+    assert all(p.grad is not None for p in critic.parameters())
+    assert all(torch.equal(p.grad, g) for p, g in zip(first.parameters(), grads, strict=True))
+
+
+def test_the_sampler_samples_through_the_adapter():
+    body = small_model()
+    model = Adapted(body, Adapter(body, rank=2, generator=torch.Generator().manual_seed(0)))
+    for b in model.adapter.B.values():
+        b.data.normal_(generator=torch.Generator().manual_seed(3))
+    ask, settings = [Prompt.ask("Hi", id="1")], Sampling(max_new_tokens=12)
+    (row,), = LocalSampler(model, CHAT).sample(ask, 1, settings, 0)
+    tokens = torch.tensor([[*row.prompt_tokens, *row.tokens]])
+    mask = torch.arange(tokens.shape[1])[None] >= len(row.prompt_tokens)
+    said = model.logp(tokens, mask)[0][mask]
+    torch.testing.assert_close(said, torch.tensor(row.logp), rtol=1e-4, atol=1e-4)
+    assert (Adapted(body, None).logp(tokens, mask)[0][mask] - said).abs().max() > 0.1
 
 
 def test_faults_are_sentences(base):
     draw = torch.Generator()
     with pytest.raises(ValueError, match="LoRA rank is 0: it must be at least 1"):
-        add_lora(load_model("tiny"), rank=0, generator=draw)
+        Adapter(base, rank=0, generator=draw)
     with pytest.raises(ValueError, match="no linear layer is named query: name layers that the model has"):
-        add_lora(load_model("tiny"), rank=2, generator=draw, targets=("query",))
+        Adapter(base, rank=2, generator=draw, targets=("query",))
+    with pytest.raises(ValueError, match="optim.lora is -1"):
+        OptimSettings(lr=1e-3, lora=-1)

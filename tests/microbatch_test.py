@@ -31,8 +31,8 @@ class Tables:
     def value(self, tokens):
         return self.values[tokens[:, 0], : tokens.shape[1]]
 
-    def score(self, tokens, lengths):
-        return self.values[tokens[:, 0], lengths - 1]
+    def scores(self, tokens, lengths):
+        return self.values[tokens[:, 0], lengths - 1][:, None]
 
 
 def step_of(method):

@@ -4,9 +4,14 @@ A line is an iterator of `Batch`, one for each optimizer step, with `state()` an
 are functions of (seed, name, step), so its state is a few numbers, and the rollouts it still holds.
 """
 
+from postgrad.batches.chosen import ChosenPairs, ChosenTexts
+from postgrad.batches.collect import Rollouts
 from postgrad.batches.conversations import ConversationBatches
 from postgrad.batches.deck import Deck
+from postgrad.batches.mix import Mix
 from postgrad.batches.pairs import PairBatches
-from postgrad.batches.rollouts import RolloutBatches, Rollouts
+from postgrad.batches.rollouts import RolloutBatches
+from postgrad.batches.singles import SingleBatches
 
-__all__ = ["ConversationBatches", "Deck", "PairBatches", "RolloutBatches", "Rollouts"]
+__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Deck", "Mix", "PairBatches", "RolloutBatches", "Rollouts",
+           "SingleBatches"]

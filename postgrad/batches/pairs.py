@@ -6,19 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from postgrad.batches.deck import Deck, assemble, seen
+from postgrad.maths.noise import poisson, seed_of, uniform
 from postgrad.records import Batch, Pair
 
 
 class PairBatches:
     """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
 
-    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, pairs_per_step: int, steps: int, seed: int, room: int,
+    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int, room: int,
                  tokens_per_pass: int, device="cpu"):
-        self.pairs, self.steps, self.step, self.device = pairs_per_step, steps, 0, device
-        self.method, self.models, self.tokens_per_pass = method, models, tokens_per_pass
-        if getattr(method, "reference", False) and models.reference is None:
+        self.pairs, self.steps, self.step, self.device = per_step, steps, 0, device
+        self.method, self.models, self.tokens_per_pass, self.seed = method, models, tokens_per_pass, seed
+        self.heads = models.policy.heads if method.score is None else 1
+        if method.reference and models.reference is None:
             raise ValueError(f"{method.name} compares with a reference model, and there is none: give models.reference.")
         self.deck = Deck([code_pair(pair, chat, room) for pair in pairs], seed)
 
@@ -33,11 +36,19 @@ class PairBatches:
         ids, tokens, masks = zip(*(row for _, rows in coded for row in rows), strict=True)
         weight = torch.tensor([pair.weight for pair, _ in coded])
         batch = Batch(**assemble(ids, tokens, masks), rows_per_unit=2, weight=weight / weight.sum(),
-                      margin=torch.tensor([pair.margin for pair, _ in coded])).to(self.device)
-        if not getattr(self.method, "reference", False):
+                      margin=torch.tensor([pair.margin for pair, _ in coded]),
+                      votes=self.votes([pair.id for pair, _ in coded])).to(self.device)
+        if not self.method.reference:
             return replace(batch, facts={"tokens": float(batch.lengths.sum())})
         look = lambda b: self.models.reference.logp(b.tokens, b.mask)[0]  # noqa: E731
         return replace(batch, ref_logp=seen(look, batch, self.tokens_per_pass), facts={"tokens": float(batch.lengths.sum())})
+
+    def votes(self, ids: Sequence[str]) -> Tensor | None:  # [U, K]
+        """Each head of an ensemble learns from its own bootstrap of the pairs, so that the heads differ where data is thin."""
+        if self.heads == 1:
+            return None
+        names = torch.tensor([seed_of(name) for name in ids])[:, None].expand(-1, self.heads)
+        return poisson(uniform(names, torch.tensor([seed_of(self.seed, "head", k) for k in range(self.heads)]))).float()
 
     def state(self) -> dict:
         return {"step": self.step, "at": self.deck.at}

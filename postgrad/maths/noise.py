@@ -6,6 +6,7 @@ splitmix64 (Steele, Lea & Flood 2014) in wrapping int64; torch has no unsigned s
 from __future__ import annotations
 
 import hashlib
+import math
 
 import torch
 from torch import Tensor
@@ -30,6 +31,12 @@ def uniform(seed: Tensor, counter: Tensor) -> Tensor:  # int64 [B], int64 [B] ->
     """One uniform number for each (seed, counter): the top 53 bits of mix(mix(seed) + golden * (counter + 1))."""
     bits = mix(mix(seed + GOLDEN) + GOLDEN * (counter + 1))
     return _shift(bits, 11).to(torch.float64) * 2.0**-53
+
+
+def poisson(u: Tensor) -> Tensor:  # [...] in [0, 1) -> counts
+    """Poisson(1) by the inverse of its distribution: how often a bootstrap sample holds an item (Oza & Russell 2001)."""
+    steps = [sum(math.exp(-1.0) / math.factorial(i) for i in range(k + 1)) for k in range(8)]
+    return (u[..., None] >= torch.tensor(steps, dtype=u.dtype, device=u.device)).sum(-1)
 
 
 def seed_of(*parts: int | str) -> int:

@@ -32,6 +32,17 @@ def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor) -> Tensor:
     return -logsigmoid(chosen - rejected - margin)
 
 
+def reward(chosen: Tensor, rejected: Tensor, margin: Tensor, *, smoothing: float = 0.0, centre: float = 0.0) -> Tensor:
+    """bradley_terry for a scalar head: smoothing is the share of labels taken to be wrong, centre pulls scores towards 0.
+
+        (1 - eps) BT(w, l) + eps BT(l, w) + centre (r_w + r_l)^2
+    The labels say nothing of a shift of all scores; centre fixes it (Eisenstein et al. 2023, 2312.09244), so that several
+    models can be compared. smoothing = centre = 0 is bradley_terry.
+    """
+    right, wrong = bradley_terry(chosen, rejected, margin), bradley_terry(rejected, chosen, -margin)
+    return (1 - smoothing) * right + smoothing * wrong + centre * (chosen + rejected) ** 2
+
+
 def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:
     """-log sigmoid(beta gap - margin) on log-ratios: bradley_terry with the implicit reward beta log(pi/ref).
 

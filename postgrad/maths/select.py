@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from postgrad.maths.credit import flat_groups, groups
@@ -39,14 +38,3 @@ def best_of_n_kl(n: int) -> float:
     """The most that KL(best-of-n || base) can be: log n - (n-1)/n (Beirami et al. 2024, 2401.01879). 0 at n = 1."""
     return math.log(n) - (n - 1) / n
 
-
-def best_of_n_mean(score: Tensor, n: int) -> Tensor:  # [G] -> []
-    """The expected best of n of G scored samples, drawn without repetition, unbiased for the policy's best-of-n.
-
-    Sorted upwards, the k-th score is the best of n with probability C(k-1, n-1) / C(G, n).
-    """
-    size = len(score)
-    if not 1 <= n <= size:
-        raise ValueError(f"best of {n} cannot be estimated from {size} samples: draw at least {n}, or ask for a smaller n.")
-    chance = torch.tensor([math.comb(k, n - 1) / math.comb(size, n) for k in range(size)], dtype=score.dtype)
-    return (score.sort().values * chance.to(score.device)).sum()

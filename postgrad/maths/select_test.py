@@ -1,10 +1,9 @@
-import itertools
 import math
 
 import pytest
 import torch
 
-from postgrad.maths.select import best_and_worst, best_of, best_of_n_kl, best_of_n_mean, passing
+from postgrad.maths.select import best_and_worst, best_of, best_of_n_kl, passing
 
 SCORE = torch.tensor([0.0, 2.0, 2.0, 1.0, 1.0, 1.0])
 
@@ -26,11 +25,3 @@ def test_best_of_n_kl():
     p = [((k + 1) / cells) ** 4 - (k / cells) ** 4 for k in range(cells)]
     assert math.fsum(x * math.log(x * cells) for x in p) == pytest.approx(best_of_n_kl(4), abs=1e-6)
 
-
-def test_best_of_n_mean_is_the_mean_over_all_choices():
-    score = torch.tensor([0.3, 2.0, -1.0, 0.7, 0.1], dtype=torch.float64)
-    for n in range(1, 6):
-        every = [max(c) for c in itertools.combinations(score.tolist(), n)]
-        assert best_of_n_mean(score, n).item() == pytest.approx(sum(every) / len(every))
-    with pytest.raises(ValueError, match="draw at least 6"):
-        best_of_n_mean(score, 6)

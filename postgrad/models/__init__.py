@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from postgrad.models.decoder import Cache, Config, Decoder
 from postgrad.models.heads import ScalarModel
 from postgrad.models.load import find_model, load_model, load_scalar, save_model
+from postgrad.models.lora import Adapted, Adapter, is_adapted
 
-__all__ = ["Cache", "Config", "Decoder", "Models", "ScalarModel", "find_model", "load_model", "load_scalar", "save_model"]
+__all__ = ["Adapted", "Adapter", "Cache", "Config", "Decoder", "Models", "ScalarModel", "find_model", "is_adapted",
+           "load_model", "load_scalar", "save_model"]
 
 
 @dataclass

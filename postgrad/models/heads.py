@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
@@ -9,26 +10,36 @@ from postgrad.models.decoder import Config, Decoder
 
 
 class ScalarModel(nn.Module):
-    """A decoder body and a linear head to one number.
+    """A decoder body and a linear head to one number, or to several: an ensemble whose members share the body.
 
-    The head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0.
+    One head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0. Several start at
+    random, each at its own place, or they would stay one.
     """
 
-    def __init__(self, body: Decoder):
+    def __init__(self, body: Decoder, heads: int = 1, generator: torch.Generator | None = None):
         super().__init__()
         self.body = body
-        self.score_head = nn.Linear(body.config.hidden_size, 1, bias=False).to(body.head)
-        nn.init.zeros_(self.score_head.weight)
+        self.score_head = nn.Linear(body.config.hidden_size, heads, bias=False).to(body.head)
+        start = torch.zeros(heads, body.config.hidden_size)
+        if heads > 1:
+            start.normal_(0.0, body.config.hidden_size**-0.5, generator=generator or torch.Generator().manual_seed(0))
+        self.score_head.weight.data.copy_(start)
 
     @property
     def config(self) -> Config:
         return self.body.config
 
+    @property
+    def heads(self) -> int:
+        return self.score_head.out_features
+
     def value(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
         """Column t: the value of the state in which token t is chosen, so read at token t-1."""
-        return align(self.score_head(self.body.hidden(tokens)).squeeze(-1))
+        return align(self.score_head(self.body.hidden(tokens)).mean(-1))
+
+    def scores(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B, K]
+        """What each head says of a whole answer, read at its last token."""
+        return self.score_head(self.body.hidden(tokens)[range(len(tokens)), lengths - 1])
 
     def score(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B]
-        """The score of a whole answer, read at its last token."""
-        last = self.body.hidden(tokens)[range(len(tokens)), lengths - 1]
-        return self.score_head(last).squeeze(-1)
+        return self.scores(tokens, lengths).mean(-1)

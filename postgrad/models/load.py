@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.heads import ScalarModel
+from postgrad.models.lora import Adapted
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
@@ -43,12 +44,12 @@ def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = to
     return _filled(folder, tensors, device, dtype)
 
 
-def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> ScalarModel:
-    """A reward model with its head; from a language model, a new one whose head is zero."""
+def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32, heads: int = 1) -> ScalarModel:
+    """A reward model with its heads; from a language model, a new one with as many as asked for."""
     folder = find_model(name)
     tensors = read_tensors(folder / "model.safetensors")
     head = tensors.pop(SCORE, None)
-    model = ScalarModel(_filled(folder, tensors, device, dtype))
+    model = ScalarModel(_filled(folder, tensors, device, dtype), heads if head is None else len(head))
     if head is not None:
         if head.shape != model.score_head.weight.shape:
             raise ValueError(f"{folder}/model.safetensors: {SCORE} is {list(head.shape)}, expected "
@@ -73,14 +74,20 @@ def _filled(folder: Path, tensors: dict[str, torch.Tensor], device: str, dtype: 
     return model.requires_grad_(True)
 
 
-def save_model(model: Decoder | ScalarModel, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """config.json and model.safetensors; `transformers` reads the result, a reward model as a sequence classifier."""
+def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """config.json and model.safetensors; `transformers` reads the result, a reward model as a sequence classifier.
+
+    An adapter is written merged into its body, so that the folder is a model like any other.
+    """
     scalar = isinstance(model, ScalarModel)
-    tensors = {k.removeprefix("body.").replace("score_head.", "score."): v.detach().to("cpu", dtype or v.dtype).contiguous()
-               for k, v in model.state_dict().items()}
+    body = model.body if scalar else model
+    tensors = body.merged() if isinstance(body, Adapted) else body.state_dict()
+    if scalar:
+        tensors = {**tensors, SCORE: model.score_head.weight}
+    tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes it private
     written = model.config.written() | {"torch_dtype": str(next(iter(tensors.values())).dtype).removeprefix("torch.")}
     if scalar:
-        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}
+        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": model.heads}
     (folder / "config.json").write_text(json.dumps(written, indent=1))

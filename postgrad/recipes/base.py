@@ -15,9 +15,10 @@ from postgrad.chat import Chat
 from postgrad.evaluate import evaluate
 from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.maths.noise import seed_of
-from postgrad.models import Decoder, Models, find_model, load_model
+from postgrad.models import Adapted, Adapter, Decoder, Models, find_model, is_adapted, load_model
 from postgrad.models.checkpoint import read_state, seed_everything, write_state
 from postgrad.recipes.config import plain
+from postgrad.records import Batch
 from postgrad.rewards.base import check
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
@@ -72,8 +73,33 @@ def open_model(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
     return model, chat
 
 
+def open_policy(config, begins_with: Path) -> tuple[Decoder | Adapted, Chat]:
+    """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
+    if not config.optim.lora:
+        return open_model(begins_with, config.device)
+    body, chat = open_model(config.model, config.device)  # a checkpoint has the adapter merged; its state has it apart
+    return new_adapter(body, config, "policy"), chat
+
+
+def open_reference(config, policy) -> Decoder | Adapted:
+    """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
+    if is_adapted(policy):
+        return Adapted(policy.body, None)
+    return load_model(open_folder(config.model), device=config.device).requires_grad_(False)
+
+
+def new_adapter(body: Decoder, config, role: str) -> Adapted:
+    draw = torch.Generator().manual_seed(seed_of(config.seed, "lora", role))
+    return Adapted(body, Adapter(body, rank=config.optim.lora, generator=draw))
+
+
 def fingerprint(folder: Path) -> str:
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+def judges_of(config) -> list[str]:
+    """The names of the reward models that a config trains against, written with commas between."""
+    return [name.strip() for name in (getattr(config, "reward", None) or "").split(",") if name.strip()]
 
 
 def prove(task, split: str = "train", count: int = 8) -> None:
@@ -82,13 +108,14 @@ def prove(task, split: str = "train", count: int = 8) -> None:
         check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
 
 
-def examiner(model, chat, task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64) -> Callable[[int], dict]:
-    """The same held-out problems at every examination, with samples drawn anew."""
+def examiner(model, chat, task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
+             **measures) -> Callable[[int], dict]:
+    """The same held-out problems at every examination, with samples drawn anew. measures: as `evaluate` takes them."""
     prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     sampler.check(prompts, settings)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
-                                 seed=seed_of(seed, "evaluation", step), greedy=False)
+                                 seed=seed_of(seed, "evaluation", step), greedy=False, measures=measures)
 
 
 def start(recipe: str, config, build: Callable, folder: Path | str, *, command: str = "", watch=None) -> Run:
@@ -97,7 +124,8 @@ def start(recipe: str, config, build: Callable, folder: Path | str, *, command: 
     begins_with = open_folder(config.model) if getattr(config, "model", None) else None
     parts = build(config, begins_with)
     facts = {"command": command, "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
-             "seed": config.seed, "begins_with": fingerprint(begins_with) if begins_with else None}
+             "seed": config.seed, "begins_with": fingerprint(begins_with) if begins_with else None,
+             "judged_by": [fingerprint(open_folder(name)) for name in judges_of(config)]}
     names = {k: getattr(config, k) for k in ("method", "model", "task") if hasattr(config, k)}
     run = Run.create(folder, recipe=recipe, config=plain(config), steps=config.steps, **names, **facts)
     return carry_on(run, parts, config, watch)
@@ -110,6 +138,10 @@ def resume(run: Run, config, build: Callable, *, watch=None) -> Run:
     if expected and fingerprint(folder) != expected:  # before anything in the run is touched
         raise ValueError(f"the model this run began with has changed ({folder}), so it cannot go on to the same result: "
                          "put the old weights back, or start a new run.")
+    for name, before in zip(judges_of(config), run.info.get("judged_by", ()), strict=True):
+        if fingerprint(open_folder(name)) != before:
+            raise ValueError(f"the reward model {name} has changed since this run began, so it cannot go on to the same "
+                             "result: put the old one back, or start a new run.")
     seed_everything(config.seed)
     checkpoint = run.resume()
     parts = build(config, checkpoint or folder)
@@ -182,5 +214,11 @@ def sample_rows(now: Now, chat: Chat, groups: int = 2):
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
                "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens), "columns": columns,
                "score": s.verdict.score, "reason": s.verdict.reason, "parts": dict(s.verdict.parts),
-               "finished": s.rollout.finished,
-               "adv": float(now.batch.adv[i][now.batch.mask[i]].mean()) if now.batch.mask[i].any() else 0.0}
+               "finished": s.rollout.finished, "adv": mean_advantage(now.batch, i)}
+
+
+def mean_advantage(batch: Batch, row: int) -> float | None:
+    """Over the trained tokens of a row; None where the method has no advantages (pairs, texts to imitate)."""
+    if batch.adv is None:
+        return None
+    return float(batch.adv[row][batch.mask[row]].mean()) if batch.mask[row].any() else 0.0

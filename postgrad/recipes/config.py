@@ -9,31 +9,34 @@ from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass, replace
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """' Did you mean `rollouts`?' or, without a near match, the list of what there is."""
+def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
+    """' Did you mean `rollouts`?' or, without a near match (in `more` either), the list of what there is."""
     known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, [*known, *more], n=1, cutoff=0.5)
     return f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(known)}."
 
 
 def override(config, changes: Iterable[str]):
-    """override(config, ["optim.lr=1e-4", "steps=20"]): a new config with these values; all of them are checked as usual."""
+    """override(config, ["optim.lr=1e-4", "steps=20"]): a new config with these values; all of them are checked as usual.
+
+    A setting of a group may be named without it where only one group has it: lr=1e-4.
+    """
     wanted = []
     for change in changes:
         path, sign, text = change.partition("=")
         if not sign or not path:
             raise ValueError(f"{change!r} is not a setting: write KEY=VALUE, e.g. optim.lr=1e-4.")
         wanted.append((path.split("."), text, path))
-    return _set(config, wanted)
+    return _set(config, wanted, config)
 
 
-def _set(config, wanted: list[tuple[list[str], str, str]]):
+def _set(config, wanted: list[tuple[list[str], str, str]], whole):
     """All changes at once: two that are only right together (task=none data=mine.jsonl) are checked together."""
     known, hints = {f.name for f in fields(config)}, typing.get_type_hints(type(config))
     values, groups = {}, {}
     for (head, *rest), text, path in wanted:
         if head not in known:
-            raise ValueError(f"there is no setting {path!r}.{suggest(head, known)}")
+            head, rest = _home(whole, head, path), [head, *rest]
         now = getattr(config, head)
         if is_dataclass(now) != bool(rest):
             inside = ", ".join(f"{head}.{f.name}" for f in fields(now)) if is_dataclass(now) else ""
@@ -43,7 +46,18 @@ def _set(config, wanted: list[tuple[list[str], str, str]]):
             groups.setdefault(head, []).append((rest, text, path))
         else:
             values[head] = parse(text, hints[head], path)
-    return replace(config, **values, **{head: _set(getattr(config, head), inner) for head, inner in groups.items()})
+    return replace(config, **values, **{head: _set(getattr(config, head), inner, whole) for head, inner in groups.items()})
+
+
+def _home(config, name: str, path: str) -> str:
+    """The group that a setting named without it stands in: lr for optim.lr."""
+    inside = {f.name: getattr(config, f.name) for f in fields(config) if is_dataclass(getattr(config, f.name))}
+    homes = [group for group, value in inside.items() if name in {f.name for f in fields(value)}]
+    if len(homes) > 1:
+        raise ValueError(f"{path!r} may be {' or '.join(f'{home}.{name}' for home in homes)}: write the one that is meant.")
+    if not homes or "." in path:
+        raise ValueError(f"there is no setting {path!r}.{suggest(path, [f.name for f in fields(config)], flat(config))}")
+    return homes[0]
 
 
 def parse(text: str, kind, path: str):

@@ -1,30 +1,73 @@
-"""Policy optimisation against a verifier or a reward model: PPO, REINFORCE, RLOO, GRPO and its family, one row each."""
+"""Learning from rollouts, against a verifier or a reward model: PPO, REINFORCE, RLOO, GRPO and its family, online DPO,
+best-of-n and rejection sampling, one row of the table each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from postgrad import methods, objectives
-from postgrad.batches import RolloutBatches, Rollouts
+from postgrad.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
+from postgrad.batches.collect import as_batch
+from postgrad.batches.deck import seen
 from postgrad.chat import Chat
+from postgrad.data.rows import read_conversations
 from postgrad.loop import Optim, OptimSettings
-from postgrad.models import Models, load_model, load_scalar
-from postgrad.recipes.base import Evaluation, Parts, examiner, open_folder, open_model, prove
+from postgrad.maths.ensemble import RULES
+from postgrad.models import Models, ScalarModel, is_adapted, load_scalar
+from postgrad.recipes.base import (
+    Evaluation,
+    Parts,
+    examiner,
+    judges_of,
+    new_adapter,
+    open_folder,
+    open_policy,
+    open_reference,
+    prove,
+)
+from postgrad.records import Rollout
 from postgrad.rewards.model import ModelJudge
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
-FAMILY = ("ppo", "reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "nano")
+LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs, "rollouts to conversations": ChosenTexts}
+FAMILY = tuple(name for name, row in methods.METHODS.items() if row.source in LINES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchor:
+    """What keeps the policy near where it began, and honest towards its reward."""
+
+    kl: float | None = None         # the weight of the KL to the start; None: as the method's row has it; 0: no reference
+    target: float | None = None     # a KL per reply, in nats, to which the weight is steered; None: the weight stands
+    horizon: int = 10_000           # about how many rollouts the steering takes
+    ptx: float = 0.0                # the weight of imitating texts beside the rollouts (PPO-ptx)
+    texts: str | None = None        # a JSONL file of conversations for that; None: the embedded model's pretraining text
+    measure: bool = False           # the KL to the start is examined even where it has no weight
+    ensemble: str = "mean"          # how the scores of several reward models or heads become one: mean, min or penalised
+
+    def __post_init__(self):
+        if self.kl is not None and not 0 <= self.kl < float("inf"):
+            raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
+        if self.target is not None and not 0 < self.target < float("inf") or self.horizon < 1:
+            raise ValueError(f"anchor.target {self.target} and anchor.horizon {self.horizon}: the target must be above 0 (or "
+                             "none), the horizon at least 1.")
+        if not 0 <= self.ptx < float("inf"):
+            raise ValueError(f"anchor.ptx is {self.ptx}: it must be 0 or more.")
+        if self.ensemble not in RULES:
+            raise ValueError(f"anchor.ensemble is {self.ensemble!r}: expected one of {', '.join(RULES)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig:
     task: str
     model: str = "tiny-chat"
-    reward: str | None = None       # a reward model to train against; None: the task's own verifier
+    reward: str | None = None       # reward models to train against, with commas between; None: the task's own verifier
     method: str = "grpo"
-    kl: float | None = None         # None: as the method's row has it; 0 needs no reference model
+    anchor: Anchor = field(default_factory=Anchor)
     steps: int = 40
     rollouts: Rollouts = field(default_factory=Rollouts)
     optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=3e-4, schedule="linear"))
@@ -37,8 +80,11 @@ class GRPOConfig:
         if self.method not in FAMILY:
             methods.get(self.method)
             raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
-        if self.kl is not None and not self.kl >= 0:
-            raise ValueError(f"kl is {self.kl}: it must be 0 or more, or none for the method's own.")
+        if (self.anchor.ptx or self.anchor.target) and methods.get(self.method).kind != "policy":
+            raise ValueError(f"anchor.ptx and anchor.target are for policy methods such as ppo; {self.method} has neither.")
+        if self.anchor.ptx and self.rollouts.temperature != 1:
+            raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
+                             f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
         if min(self.steps, self.save_every) < 1:
             raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
 
@@ -63,47 +109,81 @@ def countdown() -> GRPOConfig:
 
 def questions() -> GRPOConfig:
     """Questions, against their true quality, or with reward=RUN against a reward model."""
-    return GRPOConfig(task="questions", evaluation=Evaluation(every=10, samples=8))
+    return GRPOConfig(task="questions", evaluation=Evaluation(every=10, samples=8),
+                      optim=OptimSettings(lr=1e-4, schedule="linear"))
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic, "countdown": countdown}
 
 
 def row(config: GRPOConfig):
-    """The method's row, with the KL coefficient that the config asks for, wherever the row puts its KL."""
-    method = methods.get(config.method)
-    if config.kl is None:
+    """The method's row, with the KL coefficient that the config asks for, wherever the row puts its KL: DPO's is its beta."""
+    method, weight = methods.get(config.method), config.anchor.kl
+    if weight is None:
         return method
-    return replace(method, kl_in_reward=config.kl) if method.kl_in_reward > 0 else replace(method, kl_in_loss=config.kl)
+    if method.kind == "supervised":
+        raise ValueError(f"{method.name} has no KL: leave anchor.kl out.")
+    if method.kind == "preference":
+        if weight == 0:
+            raise ValueError(f"{method.name} divides by its KL weight: anchor.kl must be above 0.")
+        return replace(method, loss=partial(method.loss.func, **method.loss.keywords | {"beta": weight}))
+    return replace(method, kl_in_reward=weight) if method.kl_in_reward > 0 else replace(method, kl_in_loss=weight)
 
 
-def beside(config: GRPOConfig, method, policy) -> Models:
-    """The policy and what stands beside it: a reference, a critic (from the reward model if there is one), a reward model."""
-    origin = open_folder(config.model)
-    reference = load_model(origin, device=config.device).requires_grad_(False) if method.reference else None
-    scored = open_folder(config.reward) if config.reward else None
-    critic = load_scalar(scored or origin, device=config.device) if method.critic else None
-    reward = load_scalar(scored, device=config.device).requires_grad_(False) if scored else None
-    if reward and not reward.score_head.weight.any():
-        raise ValueError(f"{config.reward} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
-    return Models(policy=policy, reference=reference, critic=critic, reward=reward)
+def rewards(config: GRPOConfig, chat: Chat) -> list[ScalarModel]:
+    """The reward models, each checked: a head that says something, and the policy's own tokens."""
+    models = []
+    for name in judges_of(config):
+        folder = open_folder(name)
+        model, theirs = load_scalar(folder, device=config.device).requires_grad_(False), Chat.load(folder)
+        if not model.score_head.weight.any():
+            raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
+        if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
+            raise ValueError(f"the reward model {name} has another tokenizer or chat template than the policy, so it would "
+                             "misread its tokens: train it from the same model.")
+        models.append(model)
+    return models
 
 
-def same_tokens(config: GRPOConfig, chat: Chat) -> None:
-    """A reward model reads the policy's tokens, so its tokenizer must be the policy's."""
-    theirs = Chat.load(open_folder(config.reward))
-    if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
-        raise ValueError(f"the reward model {config.reward} has another tokenizer or chat template than the policy, so it "
-                         "would misread its tokens: train it from the same model.")
+def new_critic(config: GRPOConfig, policy) -> ScalarModel:
+    """From the (first) reward model, or from the policy's start with a head at zero; with adapters, on the policy's body."""
+    if is_adapted(policy):
+        return ScalarModel(new_adapter(policy.body, config, "critic"))
+    return load_scalar(open_folder((judges_of(config) or [config.model])[0]), device=config.device)
+
+
+def mixed_in(config: GRPOConfig, chat: Chat, room: int) -> Mix | None:
+    """The texts that are imitated beside the rollouts."""
+    if not config.anchor.ptx:
+        return None
+    if config.anchor.texts:
+        rows = [(c.id, *chat.conversation(c.messages)) for c in read_conversations(Path(config.anchor.texts))]
+    else:
+        from postgrad.tasks.corpus import documents
+        made = enumerate(documents(config.seed, 0, 2000))
+        rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d))) for i, d in made]
+    fit = [(name, tokens[:room], mask[:room]) for name, tokens, mask in rows]
+    return Mix(fit, rows=2 * config.rollouts.prompts_per_step, weight=config.anchor.ptx, seed=config.seed)
+
+
+def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[float]:
+    """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in nats per reply."""
+    settings = config.rollouts
+    batch = as_batch(rollouts).to(config.device)
+    ref = seen(lambda b: reference.logp(b.tokens, b.mask, settings.temperature)[0], batch, config.optim.tokens_per_pass)
+    return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
 
 
 def build(config: GRPOConfig, begins_with: Path) -> Parts:
     method, task = row(config), load_task(config.task)
     prove(task)
-    policy, chat = open_model(begins_with, config.device)
-    if config.reward:
-        same_tokens(config, chat)
-    models, sampler = beside(config, method, policy), LocalSampler(policy, chat)
+    policy, chat = open_policy(config, begins_with)
+    judges = rewards(config, chat)
+    compared = method.reference or config.anchor.measure
+    models = Models(policy=policy, reference=open_reference(config, policy) if compared else None,
+                    critic=new_critic(config, policy) if getattr(method, "critic", False) else None,
+                    reward=judges[0] if judges else None)
+    sampler = LocalSampler(policy, chat)
     settings = Sampling(max_new_tokens=config.rollouts.max_new_tokens, temperature=config.rollouts.temperature)
 
     def sample(prompts, group_size, seed, step):
@@ -115,13 +195,20 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
 
     prompts = task.prompts("train", config.rollouts.prompts, config.seed)
     sampler.check(prompts, settings)
-    judge = ModelJudge(models.reward, device=config.device) if models.reward else verify
-    batches = RolloutBatches(prompts, sample=sample, judge=judge, models=models, method=method, settings=config.rollouts,
-                             steps=config.steps, seed=config.seed, tokens_per_pass=config.optim.tokens_per_pass,
-                             device=config.device)
+    judge = ModelJudge(judges, rule=config.anchor.ensemble, device=config.device) if judges else verify
+    line = LINES[method.source]
+    steered = {} if line is not RolloutBatches else {
+        "target": config.anchor.target, "horizon": config.anchor.horizon,
+        "mix": mixed_in(config, chat, policy.config.max_position_embeddings)}
+    batches = line(prompts, sample=sample, judge=judge, models=models, method=method, settings=config.rollouts,
+                   steps=config.steps, seed=config.seed, tokens_per_pass=config.optim.tokens_per_pass, device=config.device,
+                   **steered)
     examine = None
     if config.evaluation.every:
-        examine = examiner(policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens)
+        measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if judges else {}
+        if models.reference:
+            measures["kl_reply"] = partial(kl_of, models.reference, config)
+        examine = examiner(policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens, **measures)
     return Parts(models=models, chat=chat, batches=batches,
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=config.evaluation.every)

@@ -1,14 +1,14 @@
-"""Learning from pairs: DPO and its family on the policy itself, and the reward model, on the same data.
+"""Learning from preferences on the policy itself: DPO and its family on pairs, KTO on answers labelled good or bad.
 
-    postgrad train dpo:questions            the policy, on a task's pairs
-    postgrad train reward:questions         a scalar head that scores answers
+    postgrad train dpo:questions            a task's pairs
     postgrad train dpo data=pairs.jsonl     pairs of your own: {"prompt", "chosen", "rejected"} a line
+    postgrad train kto data=labels.jsonl    answers of your own: {"prompt", "completion", "label"} a line
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,37 +16,37 @@ from pathlib import Path
 import torch
 
 from postgrad import methods, objectives
-from postgrad.batches import PairBatches
-from postgrad.chat import Chat
-from postgrad.data.preferences import contradictions, read_pairs
+from postgrad.batches import PairBatches, SingleBatches
+from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
-from postgrad.models import Models, load_model, load_scalar
-from postgrad.recipes.base import Evaluation, Parts, examiner, open_folder, open_model
-from postgrad.records import Pair, Stats
-from postgrad.tasks import load_task
+from postgrad.models import Models
+from postgrad.recipes.base import Evaluation, Parts, examiner, open_policy, open_reference
+from postgrad.records import Conversation, Pair, Stats
+from postgrad.tasks import Task, load_task
 
-FAMILY = ("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "reward")
-HELD_OUT = 10  # one pair in so many of a file is kept for the examination
+FAMILY = ("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "kto")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """How many pairs are drawn from a task (a file gives all it has), and how many go into a step."""
+    """How many pairs are drawn from a task (a file gives all it has), how many are held out, how many go into a step."""
 
     drawn: int = 2000
+    held_out: int = 400
     per_step: int = 32
 
     def __post_init__(self):
-        if min(self.drawn, self.per_step) < 1:
-            raise ValueError(f"pairs.drawn {self.drawn} and pairs.per_step {self.per_step} must be at least 1.")
+        if min(self.drawn, self.held_out, self.per_step) < 1:
+            raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step {self.per_step} "
+                             "must be at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreferenceConfig:
     model: str = "tiny-chat"
     task: str | None = None         # whose labelled pairs to learn from, and which to examine
-    data: str | None = None         # or a JSONL file of pairs
+    data: str | None = None         # or a JSONL file of pairs (kto: of labelled answers)
     method: str = "dpo"
     beta: float | None = None       # None: as the method's row has it
     pairs: Pairs = field(default_factory=Pairs)
@@ -58,9 +58,7 @@ class PreferenceConfig:
     device: str = "cpu"
 
     def __post_init__(self):
-        if (self.task is None) == (self.data is None):
-            raise ValueError(f"{self.method} needs either task=NAME (its labelled pairs) or data=FILE.jsonl (your own), "
-                             "not both.")
+        one_source(self)
         if self.method not in FAMILY:
             methods.get(self.method)
             raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
@@ -68,6 +66,12 @@ class PreferenceConfig:
             raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
         if self.beta is not None and not (0 < self.beta < float("inf")):
             raise ValueError(f"beta is {self.beta}: it must be above 0.")
+
+
+def one_source(config) -> None:
+    if (config.task is None) == (config.data is None):
+        raise ValueError(f"{config.method} needs either task=NAME (its labelled pairs) or data=FILE.jsonl (your own), "
+                         "not both.")
 
 
 def questions() -> PreferenceConfig:
@@ -89,40 +93,65 @@ def row(config: PreferenceConfig):
     return replace(method, loss=partial(method.loss.func, **constants | {"beta": config.beta}))
 
 
-def read(config: PreferenceConfig) -> tuple[list[Pair], list[Pair], object]:
+def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
     """Pairs to learn from, pairs held out, and the task, if there is one. Repeats and contradictions of a file are said."""
     if config.data:
-        pairs = read_pairs(Path(config.data))
-        found = contradictions(pairs)
-        if found["repeated"] or found["contradicted"]:
-            print(f"{config.data}: {found['pairs']} pairs, {found['repeated']} repeated, {found['contradicted']} labelled both "
-                  "ways", file=sys.stderr)
-        if len(pairs) < 2 * HELD_OUT:
-            return pairs, [], None
-        return [p for i, p in enumerate(pairs) if i % HELD_OUT], pairs[::HELD_OUT], None
+        return *told(config.data, read_pairs(Path(config.data))), None
     task = load_task(config.task)
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with data=FILE.jsonl.")
-    return task.preferences("train", config.pairs.drawn, config.seed), task.preferences("test", 400, config.seed), task
+    drawn = task.preferences("train", config.pairs.drawn, config.seed)
+    return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
+
+
+def told(path: str, rows: list) -> tuple[list, list]:
+    """A file's rows in two parts, to learn from and held out; its repeats and contradictions are said."""
+    found = report(rows)
+    if found["repeated"] or found["contradicted"]:
+        print(f"{path}: {sentence(found)}", file=sys.stderr)
+    return split_pairs(rows)
+
+
+def singles(pairs: Sequence[Pair]) -> list[Conversation]:
+    """Both answers of each pair by themselves, labelled."""
+    return [Conversation(id=f"{p.id}/{side}", label=side == "chosen",
+                         messages=(*p.messages, {"role": "assistant", "content": getattr(p, side)}))
+            for p in pairs for side in ("chosen", "rejected")]
+
+
+def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task | None]:
+    """What KTO learns from, in the same three parts."""
+    if config.data:
+        return *told(config.data, read_singles(Path(config.data))), None
+    train, held, task = read(config)
+    return singles(train), singles(held), task
+
+
+def balanced(method, rows: Sequence[Conversation]):
+    """KTO's weights, so that wanted and unwanted answers count alike whatever their number (its section 4.2)."""
+    good = sum(r.label for r in rows)
+    bad = len(rows) - good
+    weights = {"wanted": max(1.0, bad / good), "unwanted": max(1.0, good / bad)}
+    return replace(method, loss=partial(method.loss.func, **method.loss.keywords | weights))
 
 
 def build(config: PreferenceConfig, begins_with: Path) -> Parts:
     method = row(config)
-    train, held, task = read(config)
-    if config.method == "reward":
-        policy, chat = load_scalar(open_folder(begins_with), device=config.device), Chat.load(open_folder(begins_with))
-    else:
-        policy, chat = open_model(begins_with, config.device)
-    reference = load_model(open_folder(config.model), device=config.device).requires_grad_(False) if method.reference else None
-    models = Models(policy=policy, reference=reference)
-    line = partial(PairBatches, chat=chat, method=method, models=models, room=policy.config.max_position_embeddings,
-                   tokens_per_pass=config.optim.tokens_per_pass, device=config.device, seed=config.seed)
-    batches = line(train, pairs_per_step=config.pairs.per_step, steps=config.steps)
+    alone = method.source == "singles"
+    train, held, task = (read_labelled if alone else read)(config)
+    if alone:
+        method = balanced(method, train)
+    policy, chat = open_policy(config, begins_with)
+    models = Models(policy=policy, reference=open_reference(config, policy) if method.reference else None)
+    line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models, seed=config.seed,
+                   room=policy.config.max_position_embeddings, tokens_per_pass=config.optim.tokens_per_pass,
+                   device=config.device)
+    batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)
     looks: list[Callable[[int], dict]] = []
     if held:
-        looks.append(lambda step: judge(objective, models, line(held, pairs_per_step=len(held), steps=1), config))
-    if task and config.method != "reward":
+        looks.append(lambda step: judge(objective, models, line(held, per_step=len(held), steps=1), config))
+    if task:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  optim=Optim(models, config.optim, config.steps),
@@ -131,8 +160,8 @@ def build(config: PreferenceConfig, begins_with: Path) -> Parts:
 
 
 @torch.no_grad()
-def judge(objective, models: Models, line: PairBatches, config: PreferenceConfig) -> dict:
-    """Loss, accuracy (with its interval) and margin on held-out pairs."""
+def judge(objective, models: Models, line, config) -> dict:
+    """Loss, accuracy (with its interval) and margin on what was held out."""
     stats = Stats()
     (batch,) = line
     for micro in batch.split(config.optim.tokens_per_pass):
@@ -141,4 +170,5 @@ def judge(objective, models: Models, line: PairBatches, config: PreferenceConfig
     found = stats.results()
     hits = round(found["accuracy"] * batch.units)
     _, low, high = mean_interval([1.0] * hits + [0.0] * (batch.units - hits), (0.0, 1.0))
-    return {"accuracy": found["accuracy"], "accuracy_interval": [low, high], "margin": found["margin"], "loss": found["loss"]}
+    return {"accuracy": found["accuracy"], "accuracy_interval": [low, high], "margin": found["chosen"] - found["rejected"],
+            "loss": found["loss"]}

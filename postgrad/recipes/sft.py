@@ -10,7 +10,7 @@ from postgrad.batches import ConversationBatches
 from postgrad.data.rows import read_conversations
 from postgrad.loop import Optim, OptimSettings
 from postgrad.models import Models
-from postgrad.recipes.base import Evaluation, Parts, examiner, open_model, prove
+from postgrad.recipes.base import Evaluation, Parts, examiner, open_policy, prove
 from postgrad.records import Conversation
 from postgrad.tasks import load_task
 
@@ -71,7 +71,7 @@ def conversations(config: SFTConfig, task) -> list[Conversation]:
 
 
 def build(config: SFTConfig, begins_with: Path) -> Parts:
-    model, chat = open_model(begins_with, config.device)
+    model, chat = open_policy(config, begins_with)
     method = methods.get(config.method)
     task = load_task(config.task) if config.task else None
     examine = None

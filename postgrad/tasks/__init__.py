@@ -20,6 +20,7 @@ TASKS = {  # name -> the module whose load(name) makes it, imported when first a
     "countdown": "countdown",
     "countdown-4": "countdown",
     "questions": "questions",
+    "questions-biased": "questions",
 }
 
 

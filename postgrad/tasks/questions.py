@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+from functools import partial
 
 from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.tasks.base import SPLITS, Task, check_split, conversation, generator, split_of
@@ -28,7 +29,10 @@ RUDE_WORDS = frozenset(["silly", "waste", "stupid", "boring", "fool", "dumb", "i
 
 RIGHT, WRONG, GREETS, CLOSES = 1.2, -0.8, 0.5, 0.5
 PRICES = {"filler": (0.5, 2.0), "rude": (1.5, 1.5), "invented": (0.3, 1.5), "repetition": (0.3, 2.0), "length": (0.05, 1.5)}
-NOISE, LENGTH_BIAS = 0.5, 0.02  # of the annotators: about 85 % of their labels agree with the quality
+ANNOTATORS = {  # noise and length bias; the share of labels that agree with the quality: 88 % and 84 %
+    "questions": {"noise": 0.5, "length_bias": 0.02},
+    "questions-biased": {"noise": 0.5, "length_bias": 0.05},
+}
 FREE_WORDS = 24  # a reply may have so many words before length costs; the longest polite reply has 18
 LONGEST = 4000   # characters that are read
 
@@ -125,7 +129,7 @@ def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
             for i, style in enumerate(styles)]
 
 
-def preferences(split: str, count: int, seed: int, *, noise: float = NOISE, length_bias: float = LENGTH_BIAS) -> list[Pair]:
+def preferences(split: str, count: int, seed: int, *, noise: float, length_bias: float) -> list[Pair]:
     """Two replies of different styles, labelled by an annotator who looks at the quality, likes long replies and errs.
 
     chosen = the reply with the larger quality + length_bias * words + noise * logistic: Bradley-Terry at temperature `noise`.
@@ -150,11 +154,12 @@ def gold(prompt: Prompt) -> str:
 def load(name: str) -> Task:
     return Task(
         name=name,
-        about="simple questions, judged by a true quality: right, polite, short, nothing invented",
+        about="simple questions, judged by a true quality: right, polite, short, nothing invented"
+              + ("; its annotators err more and like long replies more" if name == "questions-biased" else ""),
         prompts=prompts,
         verify=quality,
         gold=gold,
         demonstrations=demonstrations,
-        preferences=preferences,
+        preferences=partial(preferences, **ANNOTATORS[name]),
         best=BEST,
     )

@@ -1,0 +1,65 @@
+"""Rollouts -> what was chosen among them: best against worst as pairs (online DPO), the good ones as texts to imitate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from postgrad.batches.collect import Collector, pick
+from postgrad.maths.select import best_and_worst, best_of_n_kl
+from postgrad.records import Batch, Scored
+
+
+class ChosenBatches(Collector):
+    """One batch from each collection, used `epochs` times. Rows that are not chosen are counted, not trained."""
+
+    def __init__(self, prompts, **line):
+        super().__init__(prompts, **line)
+        if self.settings.minibatches > 1:
+            raise ValueError(f"{self.method.name} makes one batch of each collection: set rollouts.minibatches to 1, not "
+                             f"{self.settings.minibatches}.")
+        if self.settings.group_size < 2:
+            raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size is "
+                             f"{self.settings.group_size}, set it to 2 or more.")
+
+    def minibatches(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
+        rows = [s for group in groups for s in group]
+        made = self.choose(self.sampled(rows), rows)
+        facts |= {**made.facts, "tokens": float(made.lengths.sum())}
+        return [replace(made, facts=facts)] * self.settings.epochs
+
+    def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
+        raise NotImplementedError
+
+
+class ChosenPairs(ChosenBatches):
+    """The best and the worst of each group as a pair. A group with equal scores, or with a failed verdict, gives none."""
+
+    def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
+        score = torch.tensor([s.verdict.score for s in rows])
+        best, worst = best_and_worst(score, self.settings.group_size)
+        sound = batch.mask.any(1).view(-1, self.settings.group_size).all(1).cpu()
+        kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True) if sound[b // self.settings.group_size]]
+        index = [i for pair in kept or [(0, 1)] for i in pair]
+        made = pick(batch, index)
+        weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
+        return replace(made, rows_per_unit=2, weight=weight, ref_logp=self.logp(self.models.reference, made),
+                       margin=torch.zeros_like(weight), facts={"chosen_share": 2 * len(kept) / len(rows)})
+
+
+class ChosenTexts(ChosenBatches):
+    """The rows that the method's `select` keeps, to be imitated. The KL bound of best-of-n is logged beside them."""
+
+    def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
+        score = torch.tensor([s.verdict.score if s.verdict.error is None else -math.inf for s in rows])
+        chosen = self.method.select(score, self.settings.group_size) & score.isfinite()
+        kept = chosen.nonzero().squeeze(1).tolist()
+        made = pick(batch, sorted(kept or [0], key=lambda i: int(batch.lengths[i])))
+        weight = self.method.weigh(made.mask, self.settings.max_new_tokens)
+        facts = {"chosen_share": len(kept) / len(rows)}
+        if self.method.name == "best_of_n":
+            facts["kl_bound"] = best_of_n_kl(self.settings.group_size)
+        return replace(made, weight=weight if kept else torch.zeros_like(weight), facts=facts)

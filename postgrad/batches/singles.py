@@ -1,0 +1,75 @@
+"""Labelled singles -> Batch: answers that are wanted or not, and KTO's baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from postgrad.batches.deck import Deck, assemble, seen
+from postgrad.maths.preference import kto_baseline
+from postgrad.records import Batch, Conversation
+
+
+class SingleBatches:
+    """Conversations with a label -> Batch. The last message is the answer; what comes before is the prompt."""
+
+    def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int, seed: int,
+                 room: int, tokens_per_pass: int, device="cpu"):
+        if per_step < 2:
+            raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is {per_step}, "
+                             "set it to 2 or more.")
+        self.per_step, self.steps, self.step, self.device, self.room = per_step, steps, 0, device, room
+        self.method, self.models, self.tokens_per_pass = method, models, tokens_per_pass
+        self.deck = Deck([code_single(single, chat, room) for single in singles], seed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            yield self.batch(self.deck.take(self.per_step))
+
+    def batch(self, coded: Sequence[tuple]) -> Batch:
+        """The rows, shortest first, with the reference's log-probs and the step's baseline."""
+        coded = sorted(coded, key=lambda row: len(row[1]))
+        ids, tokens, masks, labels = zip(*coded, strict=True)
+        batch = Batch(**assemble(ids, tokens, masks), weight=torch.full((len(ids),), 1 / len(ids)),
+                      label=torch.tensor([1.0 if label else -1.0 for label in labels])).to(self.device)
+        return replace(batch, ref_logp=self.look(self.models.reference, batch),
+                       baseline=self.baseline(tokens, masks).expand(len(ids)), facts={"tokens": float(batch.lengths.sum())})
+
+    def baseline(self, tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> Tensor:  # []
+        """The mean log-ratio of each prompt with the NEXT row's answer: how far the policy is from the reference anyway."""
+        mixed, sampled = [], []
+        for i, row in enumerate(tokens):
+            after = (i + 1) % len(tokens)
+            at, start = masks[i].index(True), masks[after].index(True)
+            mixed.append((row[:at] + tokens[after][start:])[: self.room])
+            sampled.append(([False] * at + masks[after][start:])[: self.room])
+        batch = Batch(**assemble([str(i) for i in range(len(mixed))], mixed, sampled), weight=torch.ones(len(mixed)))
+        batch = batch.to(self.device)
+        score = [self.method.score(self.look(m, batch), batch.mask) for m in (self.models.policy, self.models.reference)]
+        return kto_baseline(score[0] - score[1])
+
+    def look(self, model, batch: Batch) -> Tensor:  # [B, T]
+        return seen(lambda b: model.logp(b.tokens, b.mask)[0], batch, self.tokens_per_pass)
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.deck.at}
+
+    def restore(self, state: dict) -> None:
+        self.step, self.deck.at = state["step"], state["at"]
+
+
+def code_single(single: Conversation, chat, room: int) -> tuple[str, list[int], list[bool], bool]:
+    *before, last = single.messages
+    if last["role"] != "assistant" or single.label is None:
+        raise ValueError(f"answer {single.id}: expected an assistant's message at the end and a label, true or false.")
+    tokens, mask = chat.answer(before, last["content"])
+    if len(tokens) > room:
+        raise ValueError(f"answer {single.id} makes {len(tokens)} tokens with its prompt, over the model's {room}: "
+                         "shorten it or leave it out.")
+    if not any(mask):
+        raise ValueError(f"answer {single.id} is empty.")
+    return single.id, tokens, mask, single.label

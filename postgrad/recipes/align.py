@@ -1,0 +1,109 @@
+"""InstructGPT's last two stages on one task, and the roads around them: pairs -> reward model -> PPO; pairs -> DPO; GRPO.
+
+    postgrad train align:questions
+
+The start is a model after SFT. Each policy is measured by the task's true quality, which no policy was trained on: all of them
+saw labelled pairs, or a reward model made from those.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from postgrad.evaluate import evaluate
+from postgrad.loop import OptimSettings
+from postgrad.maths.noise import seed_of
+from postgrad.recipes import grpo, preference, reward
+from postgrad.recipes.base import Evaluation, open_model
+from postgrad.recipes.config import suggest
+from postgrad.recipes.pipeline import Stage, begin, carry_out, conclude, minutes
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import load_task
+
+HOMES = {**dict.fromkeys(preference.FAMILY, preference), **dict.fromkeys(grpo.FAMILY, grpo)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlignConfig:
+    task: str
+    model: str = "tiny-chat"
+    methods: str = "dpo,ppo,grpo"   # the policies to train, with commas between
+    pairs: int = 2000               # that the reward model and DPO learn from
+    reward_steps: int = 120
+    steps: int = 60                 # of each policy
+    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-4, schedule="linear"))
+    problems: int = 56              # held-out prompts that every policy is measured on
+    samples: int = 16               # for each of them
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self):
+        if min(self.pairs, self.reward_steps, self.steps, self.problems, self.samples) < 1:
+            raise ValueError("pairs, reward_steps, steps, problems and samples must be at least 1.")
+        for name in self.methods.split(","):
+            if name not in HOMES:
+                raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward model."
+                                 f"{suggest(name, HOMES)}")
+
+
+def questions() -> AlignConfig:
+    """Questions with a known true quality, and annotators who err and like long replies."""
+    return AlignConfig(task="questions")
+
+
+SETTINGS = {"questions": questions}
+
+
+def drawn(config: AlignConfig) -> preference.Pairs:
+    return preference.Pairs(drawn=config.pairs, held_out=max(1, config.pairs // 5))
+
+
+def proxy(config: AlignConfig) -> Stage:
+    first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps, seed=config.seed,
+                                pairs=drawn(config), device=config.device)
+    return Stage(name="reward", home=reward, config=first)
+
+
+def policy(config: AlignConfig, method: str, folder: Path) -> Stage:
+    """From pairs, or against the reward model; what differs is the recipe's own."""
+    examined = min(32, config.problems)
+    shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed, "device": config.device,
+              "optim": config.optim}
+    if HOMES[method] is preference:
+        made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.steps,
+                                           evaluation=Evaluation(every=config.steps, problems=examined, samples=4))
+    else:
+        made = replace(grpo.questions(), **shared, reward=str(folder / "reward"), steps=config.steps,
+                       evaluation=Evaluation(every=max(1, config.steps // 4), problems=examined, samples=4))
+    return Stage(name=method, home=HOMES[method], config=made)
+
+
+def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:
+    """Carries out the stages in the folder and measures every policy on the same held-out prompts."""
+    began = time.perf_counter()
+    begin("align", config, folder, command)
+    task, rows = load_task(config.task), []
+    prompts = [p for split in ("validation", "test") for p in task.prompts(split, config.problems, config.seed)]
+    prompts = prompts[: config.problems]
+
+    def measure(name: str, model, spent: float) -> None:
+        policy, chat = open_model(model, config.device)
+        found = evaluate(task, LocalSampler(policy, chat), prompts, samples=config.samples, greedy=False,
+                         settings=Sampling(max_new_tokens=64), seed=seed_of(config.seed, "align"),
+                         track=watch.track(f"measuring {name}"))
+        rows.append({"name": name, "true": found["reward"], "interval": found["reward_interval"],
+                     "parts": {k.removeprefix("reward/"): v for k, v in found.items() if k.startswith("reward/")},
+                     "length": found["mean_length"], "minutes": spent})
+
+    measure("start", config.model, 0.0)
+    judged = carry_out(proxy(config), folder, watch=watch, command=command)
+    (*_, last), _ = judged.rows("evals")
+    for method in config.methods.split(","):
+        made = carry_out(policy(config, method, folder), folder, watch=watch, command=command)
+        measure(method, made.folder, minutes(made))
+    facts = {k: last[k] for k in ("accuracy", "accuracy_interval", "ece")} | {"minutes": minutes(judged)}
+    return conclude(folder, {"recipe": "align", "task": config.task, "seed": config.seed, "prompts": len(prompts),
+                             "samples": config.samples, "reward_model": facts, "policies": rows, "command": command,
+                             "minutes": (time.perf_counter() - began) / 60})

@@ -1,0 +1,69 @@
+"""Several runs that build on each other, in one folder. What is done stays done: going on does only what is left.
+
+FOLDER/pipeline.json    what was started: recipe, config, command
+FOLDER/STAGE/           a run each
+FOLDER/summary.json     written at the end by the recipe
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from postgrad.recipes import base
+from postgrad.recipes.config import plain
+from postgrad.run import Run
+
+FILE = "pipeline.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One run of a pipeline. home: the module of its recipe."""
+
+    name: str
+    home: object
+    config: object
+
+    @property
+    def recipe(self) -> str:
+        return self.home.__name__.split(".")[-1]
+
+
+def begin(recipe: str, config, folder: Path, command: str) -> None:
+    """Writes down what was started, once; another pipeline in the folder is refused."""
+    said = {"recipe": recipe, "config": plain(config), "command": command}
+    path = folder / FILE
+    if path.exists():
+        if json.loads(path.read_text())["config"] != said["config"]:
+            raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with --run, or go on with "
+                             f"`postgrad resume {folder}`.")
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty: choose another folder with --run.")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(said, indent=1))
+
+
+def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
+    """The stage's run: started, gone on with, or found done."""
+    place = folder / stage.name
+    if (place / "run.json").exists():
+        run = Run.open(place)
+        if run.summary()["state"] == "done":
+            return run
+        with watch.stage(stage.name, stage.config.steps) as eyes:
+            return base.resume(run, stage.config, stage.home.build, watch=eyes)
+    with watch.stage(stage.name, stage.config.steps) as eyes:
+        return base.start(stage.recipe, stage.config, stage.home.build, place, command=command, watch=eyes)
+
+
+def minutes(run: Run) -> float:
+    """What the steps of a run took, all in all."""
+    return sum(run.curve("time/step")[1]) / 60
+
+
+def conclude(folder: Path, summary: dict) -> dict:
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    return summary
