@@ -55,7 +55,7 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two answers to one prompt, the first preferred, optionally by a margin. weight 0.5 twice, swapped, is a tie.
+    """Two answers to one prompt, the first preferred, optionally by a margin. A tie is two pairs, swapped, of half the weight.
 
     Pair(id="1", messages=({"role": "user", "content": "Hi"},), chosen="Hello!", rejected="What?")
     """
@@ -66,6 +66,7 @@ class Pair:
     rejected: str
     margin: float = 0.0
     weight: float = 1.0
+    tie: bool = False               # one of the two halves of a tie
 
 
 @dataclass(frozen=True, kw_only=True)

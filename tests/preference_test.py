@@ -9,11 +9,11 @@ from small import CHAT, small_model, small_models
 
 from postgrad.batches import PairBatches
 from postgrad.cli import main
-from postgrad.data.preferences import contradictions, read_pairs
+from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs, tie
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_model, load_scalar, save_model
 from postgrad.recipes.preference import FAMILY
-from postgrad.records import Pair
+from postgrad.records import Conversation, Pair
 from postgrad.tasks import load_task
 from postgrad.tasks.questions import quality
 
@@ -43,15 +43,63 @@ def test_a_tie_is_half_a_win_each_way(tmp_path):
     assert (second.chosen, second.rejected, second.weight) == ("b", "a", 0.5)
 
 
+def says(text):
+    return [{"role": "assistant", "content": text}]
+
+
+def three(**more):
+    return {"prompt": "Hi", "answers": ["x", "y", "z"], **more}
+
+
+@pytest.mark.parametrize("row", [three(ranking=[2, 0, 1]), three(ranks=[2, 3, 1]), three(ranks=[0.5, 9, -1])])
+def test_a_ranking_of_three_is_three_pairs(tmp_path, row):
+    pairs = read_pairs(write(tmp_path / "p.jsonl", row))
+    assert [(p.chosen, p.rejected, p.weight) for p in pairs] == [("z", "x", 0.5), ("z", "y", 0.5), ("x", "y", 0.5)]
+    assert all(p.messages == ASK for p in pairs)
+    assert len({p.id for p in pairs}) == 3 and not any(p.tie for p in pairs)
+
+
+def test_every_ranked_answer_weighs_as_one_in_a_pair(tmp_path):
+    answers, ranks = list("vwxyz"), [1, 2, 2, 3, 3]
+    pairs = read_pairs(write(tmp_path / "p.jsonl", {"prompt": "Hi", "answers": answers, "ranks": ranks}))
+    assert sum(p.tie for p in pairs) == 4 and len(pairs) == 10 + 2  # 10 pairs, two of them ties in two halves
+    for text in answers:
+        assert sum(p.weight for p in pairs if text in (p.chosen, p.rejected)) == pytest.approx(1)
+    won = {text: sum(p.weight for p in pairs if p.chosen == text) for text in answers}
+    assert won == pytest.approx({"v": 1.0, "w": 0.625, "x": 0.625, "y": 0.125, "z": 0.125})
+    two, = read_pairs(write(tmp_path / "q.jsonl", {"prompt": "Hi", "answers": ["x", "y"], "ranking": [1, 0]}))
+    assert (two.chosen, two.rejected, two.weight) == ("y", "x", 1.0)
+
+
 @pytest.mark.parametrize("row, words", [
     ({"prompt": "Hi", "chosen": "a"}, "'rejected' is missing or empty"),
     ({"prompt": "Hi", "chosen": "", "rejected": "b"}, "'chosen' is missing or empty"),
     ({"prompt": "Hi", "chosen": "a", "rejected": "a"}, "are the same text"),
     ({"prompt": "", "chosen": "a", "rejected": "b"}, "the prompt is empty"),
     ({"prompt": "Hi", "chosen": "a", "rejected": "b", "margin": "much"}, "margin is 'much'"),
-    ({"chosen": [{"role": "user", "content": "Hi"}], "rejected": [{"role": "user", "content": "Ho"}]}, "must end with an"),
-    ({"chosen": [{"role": "assistant", "content": "a"}], "rejected": [{"role": "assistant", "content": "b"}]}, "same prompt"),
+    ({"prompt": "Hi", "chosen": "a", "rejected": "b", "margin": 10**400}, "margin is 1000"),
+    ({"prompt": "Hi", "chosen": "a", "rejected": "b", "tie": "yes"}, "tie is 'yes'"),
+    ({"prompt": "Hi", "chosen": "a", "rejected": "b", "tie": True, "margin": 1}, "a tie with margin"),
+    ({"prompt": 3, "chosen": "a", "rejected": "b"}, "prompt: messages must be a list"),
+    ({"chosen": "a", "rejected": "b"}, "there is no prompt"),
+    ({"prompt": "Hi", "chosen": "a", "rejected": " "}, "rejected is empty"),
+    ({"prompt": "Hi", "rejected": says("b")}, "'chosen' is missing or empty"),
+    ({"chosen": [*ASK], "rejected": [*ASK]}, "end with an assistant's"),
+    ({"chosen": [*ASK, *says("a")], "rejected": [*says("b")]}, "same prompt"),
     ({"prompt": "Hi", "chosen": 3, "rejected": "b"}, "messages must be a list"),
+    (three(), "need either 'ranking'"),
+    (three(ranking=[0, 1, 2], ranks=[1, 2, 3]), "need either 'ranking'"),
+    (three(ranking=[0, 1, 3]), "must name each of the 3 answers once"),
+    (three(ranking=[0, 1, 1]), "must name each of the 3 answers once"),
+    (three(ranking=[0, 1]), "must name each of the 3 answers once"),
+    (three(ranking=[True, False, 2]), "is no list of numbers"),
+    (three(ranking="012"), "is no list of numbers"),
+    (three(ranks=[1, 2]), "for 3 answers"),
+    (three(ranks=[1, 2, math.nan]), "is no list of numbers"),
+    (three(ranking=[0, 1, 2], margin=1), "a ranking has no margin"),
+    ({"prompt": "Hi", "answers": ["x"], "ranking": [0]}, "two or more"),
+    ({"prompt": "Hi", "answers": ["x", ""], "ranking": [0, 1]}, "answer 1 is empty"),
+    ({"prompt": "Hi", "answers": ["x", "y", "x"], "ranking": [0, 1, 2]}, "answers 0 and 2 are the same text"),
 ])
 def test_a_bad_line_is_named(tmp_path, row, words):
     path = write(tmp_path / "p.jsonl", {"prompt": "Hi", "chosen": "a", "rejected": "b"}, row)
@@ -59,10 +107,91 @@ def test_a_bad_line_is_named(tmp_path, row, words):
         read_pairs(path)
 
 
+@pytest.mark.parametrize("read", [read_pairs, read_singles])
+def test_an_empty_file_is_said(tmp_path, read):
+    (tmp_path / "p.jsonl").write_text("\n\n")
+    with pytest.raises(ValueError, match="p.jsonl has no rows"):
+        read(tmp_path / "p.jsonl")
+
+
+def test_singles_in_their_shapes(tmp_path):
+    said = {"role": "assistant", "content": "Hello"}
+    rows = [{"messages": [*ASK, said], "label": True}, {"prompt": "Hi", "completion": "Hello", "label": 1},
+            {"prompt": ASK, "completion": [said], "label": True, "messages": None},
+            {"prompt": "Hi", "completion": "Hello", "label": 0, "id": "bad"}]
+    singles = read_singles(write(tmp_path / "s.jsonl", *rows))
+    assert all(s.messages == (*ASK, said) for s in singles)
+    assert [(s.id, s.label) for s in singles] == [("1", True), ("2", True), ("3", True), ("bad", False)]
+
+
+@pytest.mark.parametrize("row, words", [
+    ({"prompt": "Hi", "completion": "a"}, "the label is missing"),
+    ({"prompt": "Hi", "completion": "a", "label": None}, "the label is missing"),
+    ({"prompt": "Hi", "completion": "a", "label": "good"}, 'label is "good"'),
+    ({"prompt": "Hi", "completion": "a", "label": 2}, "label is 2"),
+    ({"prompt": "Hi", "completion": "", "label": True}, "completion is empty"),
+    ({"prompt": "Hi", "chosen": "a", "rejected": "b", "label": True}, "found chosen, label, prompt, rejected"),
+    ({"completion": "a", "label": True}, "there is no prompt"),
+    ({"messages": [{"role": "assistant", "content": "a"}], "label": True}, "there is no prompt"),
+    ({"messages": ASK, "label": True}, "end with an assistant's"),
+])
+def test_a_bad_single_is_named(tmp_path, row, words):
+    path = write(tmp_path / "s.jsonl", {"prompt": "Hi", "completion": "a", "label": False}, row)
+    with pytest.raises(ValueError, match=f"s.jsonl line 2.*{words}"):
+        read_singles(path)
+
+
+def test_singles_of_one_kind_are_refused(tmp_path):
+    rows = [{"prompt": "Hi", "completion": text, "label": True} for text in "ab"]
+    with pytest.raises(ValueError, match="s.jsonl: all 2 labels are true; .* needs both"):
+        read_singles(write(tmp_path / "s.jsonl", *rows))
+
+
+def pair(id, chosen, rejected, ask="Hi"):
+    return Pair(id=id, messages=({"role": "user", "content": ask},), chosen=chosen, rejected=rejected)
+
+
 def test_repeats_and_contradictions_are_counted():
-    a, b, c = (Pair(id=i, messages=ASK, chosen=x, rejected=y) for i, x, y in ("1xy", "2yx", "3xy"))
-    assert contradictions([a, b, c]) == {"pairs": 3, "repeated": 1, "contradicted": 1}
-    assert contradictions([a]) == {"pairs": 1, "repeated": 0, "contradicted": 0}
+    found = report([pair(*p) for p in ("1xy", "2yx", "3xy", "4xz")])
+    assert found == {"judgements": 4, "ties": 0, "prompts": 1, "repeated": 1, "repeats": [["1", "3"]],
+                     "contradicted": 1, "contradictions": [["1", "2"]]}
+    assert sentence(found) == "4 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both ways (1 and 2)"
+    many = report([pair(str(i), *("xy" if i % 2 else "yx")) for i in range(20)])
+    assert (many["repeated"], many["contradicted"]) == (18, 10) and len(many["repeats"]) == len(many["contradictions"]) == 5
+    assert "10 labelled both ways (0 and 1, " in sentence(many) and "...)" in sentence(many)
+
+
+def test_a_tie_is_one_judgement_and_contradicts_nothing(tmp_path):
+    found = report([*tie(pair("1", "x", "y")), pair("2", "x", "y"), *tie(pair("3", "y", "x")), pair("4", "x", "y", ask="Ho")])
+    assert (found["judgements"], found["ties"], found["prompts"], found["contradicted"]) == (4, 2, 2, 0)
+    assert found["repeated"] == 1
+    ranking = read_pairs(write(tmp_path / "p.jsonl", three(ranks=[1, 2, 3]), three(ranks=[2, 1, 2])))
+    assert (found := report(ranking))["ties"] == 1  # the ranking's own weights of 1/2 make none
+    assert found["contradictions"] == [["1:0,1", "2:1,0"]]
+
+
+def test_singles_are_reported_alike():
+    single = [Conversation(id=i, messages=(*ASK, {"role": "assistant", "content": "x"}), label=label)
+              for i, label in (("1", True), ("2", False), ("3", True))]
+    found = report(single)
+    assert (found["judgements"], found["prompts"], found["repeats"]) == (3, 1, [["1", "3"]])
+    assert [set(two) for two in found["contradictions"]] == [{"1", "2"}]
+
+
+def test_a_prompt_is_never_on_both_sides():
+    asks = [str(n) for n in range(60)]
+    pairs = [p for ask in asks for p in [*tie(pair(f"{ask}t", "x", "y", ask)), pair(ask, "y", "z", ask)]]
+    train, held = split_pairs(pairs)
+    sides = [{p.messages[0]["content"] for p in side} for side in (train, held)]
+    assert not sides[0] & sides[1] and [len(s) for s in sides] == [54, 6] and len(held) == 18
+    assert train + held == sorted(pairs, key=lambda p: p in held) and [p for p in pairs if p in held] == held
+    again, same = split_pairs(pairs[::-1], one_in=10)
+    assert {p.id for p in same} == {p.id for p in held} and len(again) == len(train)
+    assert len(split_pairs(pairs, one_in=3)[1]) == 20 * 3
+    few = [p for p in pairs if int(p.messages[0]["content"]) < 19]
+    assert split_pairs(few) == (few, [])
+    with pytest.raises(ValueError, match="2 or more"):
+        split_pairs(pairs, one_in=1)
 
 
 def line(method, models, **changes):

@@ -1,72 +1,218 @@
-"""Preference files: pairs of answers, one preferred. Faults are named with their line, contradictions are counted."""
+"""Preference files: pairs, rankings and labelled singles as records.
+
+Faults are named with their line; repeats and contradictions are counted, never dropped: what to do about them is for the
+owner of the file to say.
+"""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Sequence
+import hashlib
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 from postgrad.data.rows import read_messages, read_rows
-from postgrad.records import Message, Pair
+from postgrad.records import Conversation, Message, Pair
+
+FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an examination
 
 
 def read_pairs(path: Path) -> list[Pair]:
     """{"prompt", "chosen", "rejected"} a line: texts, or lists of messages (the prompt may then stand inside both answers).
 
     Optional: "id", "margin" (how much better, in units of reward), "tie": true (half a win each way).
+    Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1 best; equal: a tie).
     """
     out: list[Pair] = []
-    for number, row in read_rows(path):
-        where = f"{path} line {number}"
-        messages, chosen, rejected = _sides(row, where)
-        if chosen == rejected:
-            raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: remove the line.")
-        margin = row.get("margin", 0.0)
-        if isinstance(margin, bool) or not isinstance(margin, int | float) or not math.isfinite(margin):
-            raise ValueError(f"{where}: margin is {margin!r}; it must be a number.")
-        name = str(row.get("id", number))
-        pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin))
-        out += tie(pair) if row.get("tie") is True else [pair]
-    if not out:
-        raise ValueError(f"{path} has no rows.")
+    for number, row in filled_rows(path):
+        out += pairs_of(row, str(row.get("id", number)), f"{path} line {number}")
     return out
+
+
+def filled_rows(path: Path) -> Iterator[tuple[int, dict]]:
+    """(line number, object) of each line, at least one; a null is as good as a key left out."""
+    number = 0
+    for number, row in read_rows(path):
+        yield number, {key: value for key, value in row.items() if value is not None}
+    if not number:
+        raise ValueError(f"{path} has no rows.")
+
+
+def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
+    """The pairs of one line: one, two halves of a tie, or all those of a ranking."""
+    if "answers" in row:
+        return ranked(row, name, where)
+    for key in ("chosen", "rejected"):
+        if not row.get(key):
+            raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
+    messages, (chosen, rejected) = read_answers(row.get("prompt"), {key: row[key] for key in ("chosen", "rejected")}, where)
+    if chosen == rejected:
+        raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: remove the line.")
+    margin, even = row.get("margin", 0.0), row.get("tie", False)
+    if not is_number(margin):
+        raise ValueError(f"{where}: margin is {margin!r}; it must be a number.")
+    if not isinstance(even, bool):
+        raise ValueError(f"{where}: tie is {even!r}; it must be true or false.")
+    if even and margin:
+        raise ValueError(f"{where}: a tie with margin {margin}; neither answer is better, so leave one of the two out.")
+    pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin))
+    return tie(pair) if even else [pair]
 
 
 def tie(pair: Pair) -> list[Pair]:
     """Half a win each way."""
-    half = {"messages": pair.messages, "weight": 0.5}
-    return [Pair(id=f"{pair.id}=", chosen=pair.chosen, rejected=pair.rejected, **half),
-            Pair(id=f"{pair.id}=swapped", chosen=pair.rejected, rejected=pair.chosen, **half)]
+    half = replace(pair, weight=pair.weight / 2, tie=True)
+    return [replace(half, id=f"{pair.id}="),
+            replace(half, id=f"{pair.id}=swapped", chosen=pair.rejected, rejected=pair.chosen)]
 
 
-def _sides(row: dict, where: str) -> tuple[tuple[Message, ...], str, str]:
-    for key in ("chosen", "rejected"):
-        if not row.get(key):
-            raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
-    if all(isinstance(row.get(key), str) for key in ("prompt", "chosen", "rejected")):
-        if not row["prompt"]:
-            raise ValueError(f"{where}: the prompt is empty.")
-        return ({"role": "user", "content": row["prompt"]},), row["chosen"], row["rejected"]
-    before = read_messages(row["prompt"], where) if isinstance(row.get("prompt"), list) else ()
-    if isinstance(row.get("prompt"), str):
-        before = ({"role": "user", "content": row["prompt"]},)
-    ends = []
-    for key in ("chosen", "rejected"):
-        turns = read_messages(row[key], f"{where}, {key}")
-        *lead, last = turns
-        if last["role"] != "assistant" or not last["content"]:
-            raise ValueError(f"{where}: {key} must end with an assistant's message that is not empty.")
-        ends.append(((*before, *lead), last["content"]))
-    if ends[0][0] != ends[1][0] or not ends[0][0]:
-        raise ValueError(f"{where}: chosen and rejected must answer the same prompt, and there must be one.")
-    return ends[0][0], ends[0][1], ends[1][1]
+def ranked(row: dict, name: str, where: str) -> list[Pair]:
+    """A ranking of k answers as all its k(k-1)/2 pairs, best against worst first, each of weight 1/(k-1).
+
+    All pairs, as InstructGPT takes them (Ouyang et al. 2022, 2203.02155, 3.5). They also found that pairs strewn over an epoch
+    overfit, for each answer is then trained on k-1 times. Weight 1/(k-1) gives every answer a total of 1, as it has in a lone
+    pair: k answers ranked weigh as k answers in k/2 pairs would. (Their 1/C(k,2) gives every ranking 1, however long; where all
+    rankings are of one length, the two differ by a constant that the step's normaliser removes.)
+    """
+    messages, answers = answers_of(row, where)
+    if row.get("margin") or row.get("tie"):
+        raise ValueError(f"{where}: a ranking has no margin and no tie: say what is equal with equal 'ranks'.")
+    ranks, k = ranks_of(row, len(answers), where), len(answers)
+    out = []
+    for i, j in combinations(sorted(range(k), key=lambda i: ranks[i]), 2):
+        pair = Pair(id=f"{name}:{i},{j}", messages=messages, chosen=answers[i], rejected=answers[j], weight=1 / (k - 1))
+        out += tie(pair) if ranks[i] == ranks[j] else [pair]
+    return out
 
 
-def contradictions(pairs: Sequence[Pair]) -> dict[str, int]:
-    """How often a pair stands twice, and how often once each way (ties, which do so on purpose, are left out)."""
-    whole = [p for p in pairs if p.weight == 1.0]
-    seen = Counter((tuple((m["role"], m["content"]) for m in p.messages), p.chosen, p.rejected) for p in whole)
-    repeats = sum(count - 1 for count in seen.values())
-    both = sum(min(count, seen[ask, b, a]) for (ask, a, b), count in seen.items() if a < b and (ask, b, a) in seen)
-    return {"pairs": len(pairs), "repeated": repeats, "contradicted": both}
+def answers_of(row: dict, where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The prompt and the answers of a line with "answers": two or more, all different."""
+    given = row["answers"]
+    if not isinstance(given, list) or len(given) < 2:
+        raise ValueError(f"{where}: 'answers' must be a list of two or more.")
+    messages, answers = read_answers(row.get("prompt"), {f"answer {i}": text for i, text in enumerate(given)}, where)
+    for i, j in combinations(range(len(answers)), 2):
+        if answers[i] == answers[j]:
+            raise ValueError(f"{where}: answers {i} and {j} are the same text, so neither is preferred: remove one.")
+    return messages, answers
+
+
+def ranks_of(row: dict, k: int, where: str) -> list[float]:
+    """The rank of each answer, the best lowest, from "ranking" (answers by number, best first) or "ranks" (one per answer)."""
+    if ("ranking" in row) == ("ranks" in row):
+        raise ValueError(f"{where}: answers need either 'ranking' (their numbers, best first) or 'ranks' (a rank for each). "
+                         "To have them labelled: postgrad label import.")
+    given = row["ranking"] if "ranking" in row else row["ranks"]
+    if not isinstance(given, list) or not all(map(is_number, given)):
+        raise ValueError(f"{where}: {json.dumps(given)[:60]} is no list of numbers.")
+    if "ranks" in row:
+        if len(given) != k:
+            raise ValueError(f"{where}: ranks {given} for {k} answers; give each answer one.")
+        return given
+    if sorted(given) != list(range(k)):
+        raise ValueError(f"{where}: ranking {given} must name each of the {k} answers once, by its number from 0 to {k - 1}.")
+    return [given.index(i) for i in range(k)]
+
+
+def is_number(x) -> bool:
+    """A finite number, as JSON may hold it: neither true, nor NaN, nor one beyond a float."""
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
+
+
+def read_singles(path: Path) -> list[Conversation]:
+    """{"messages", "label"} or {"prompt", "completion", "label"} a line, for KTO: the last answer is wanted (true) or not."""
+    out = []
+    for number, row in filled_rows(path):
+        where = f"{path} line {number}"
+        if "label" not in row:
+            raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for an unwanted one.")
+        if row["label"] not in (0, 1):
+            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true or false (or 1 or 0).")
+        key = "messages" if "messages" in row else "completion"
+        if key not in row:
+            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion', with 'label'; found "
+                             f"{', '.join(sorted(row))}.")
+        messages, (text,) = read_answers(None if key == "messages" else row.get("prompt"), {key: row[key]}, where)
+        messages += ({"role": "assistant", "content": text},)
+        out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=bool(row["label"])))
+    if len({single.label for single in out}) == 1:
+        raise ValueError(f"{path}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO weighs wanted against unwanted "
+                         "answers, so it needs both.")
+    return out
+
+
+def read_answers(prompt, answers: Mapping[str, object], where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The prompt's messages and the answers' texts. Each may be text or messages; a prompt may stand inside the answers."""
+    if isinstance(prompt, str) and not prompt.strip():
+        raise ValueError(f"{where}: the prompt is empty.")
+    before = ({"role": "user", "content": prompt},) if isinstance(prompt, str) else ()
+    if prompt is not None and not before:
+        before = read_messages(prompt, f"{where}, prompt")
+    found = []
+    for name, value in answers.items():
+        *lead, last = ({"role": "assistant", "content": value},) if isinstance(value, str) else \
+            read_messages(value, f"{where}, {name}")
+        if last["role"] != "assistant" or not last["content"].strip():
+            raise ValueError(f"{where}: {name} is empty; it must be text, or messages that end with an assistant's.")
+        found.append(((*before, *lead), last["content"]))
+    ask = found[0][0]
+    if not ask:
+        raise ValueError(f"{where}: there is no prompt, in 'prompt' or before the answer.")
+    if any(other != ask for other, _ in found):
+        raise ValueError(f"{where}: {' and '.join(answers)} must answer the same prompt.")
+    return ask, tuple(text for _, text in found)
+
+
+def ask_of(messages: Sequence[Message]) -> str:
+    """A prompt as one text: equal for equal messages."""
+    return json.dumps([[m["role"], m["content"]] for m in messages])
+
+
+def split_pairs(pairs: Sequence[Pair], one_in: int = 10) -> tuple[list[Pair], list[Pair]]:
+    """(to learn from, held out): one prompt in so many is held out, the first by a hash, with all its pairs.
+
+    So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is on both sides.
+    The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
+    """
+    if one_in < 2:
+        raise ValueError(f"one prompt in {one_in} cannot be held out: give 2 or more.")
+    asks = {ask_of(pair.messages) for pair in pairs}
+    spare = max(1, len(asks) // one_in) if len(asks) >= FEWEST_PROMPTS else 0
+    held = set(sorted(asks, key=lambda ask: hashlib.sha256(ask.encode()).digest())[:spare])
+    return [p for p in pairs if ask_of(p.messages) not in held], [p for p in pairs if ask_of(p.messages) in held]
+
+
+def report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict:
+    """How often a judgement stands twice, and how often the opposite stands too; of each the first few, as ids (line numbers).
+
+    A tie is one judgement, and contradicts nothing. {"judgements": 3, "ties": 0, "prompts": 1, "repeated": 1, "repeats":
+    [["1", "3"]], "contradicted": 1, "contradictions": [["1", "2"]]}: 3 says what 1 said, 2 says the opposite.
+    """
+    said: dict[tuple, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if isinstance(row, Conversation):
+            said[ask_of(row.messages[:-1]), row.messages[-1]["content"]][row.label].append(row.id)
+        elif not (row.tie and row.chosen > row.rejected):  # the other half of the same tie
+            two = sorted((row.chosen, row.rejected))
+            said[ask_of(row.messages), *two]["tie" if row.tie else two.index(row.chosen)].append(row.id)
+    repeats = [[ids[0], again] for sides in said.values() for ids in sides.values() for again in ids[1:]]
+    clear = [[ids for side, ids in sides.items() if side != "tie"] for sides in said.values()]
+    both = [list(two) for sides in clear if len(sides) == 2 for two in zip(*sides, strict=False)]
+    return {"judgements": sum(len(ids) for sides in said.values() for ids in sides.values()),
+            "ties": sum(len(sides.get("tie", ())) for sides in said.values()), "prompts": len({key[0] for key in said}),
+            "repeated": len(repeats), "repeats": repeats[:shown], "contradicted": len(both), "contradictions": both[:shown]}
+
+
+def sentence(found: Mapping) -> str:
+    """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both ways (1 and 2)"."""
+    def some(count: int, what: str, ids: Sequence[Sequence[str]]) -> str:
+        more = ", ..." if count > len(ids) else ""
+        return f", {count} {what} ({', '.join(f'{x} and {y}' for x, y in ids)}{more})" if count else ""
+
+    return (f"{found['judgements']} judgements on {found['prompts']} prompts"
+            + some(found["repeated"], "repeated", found["repeats"])
+            + some(found["contradicted"], "labelled both ways", found["contradictions"]))

@@ -14,8 +14,8 @@ def cohen_kappa(a: Sequence[Hashable], b: Sequence[Hashable]) -> float | None:
     and the same label throughout), for then nothing could be told from chance.
     """
     if len(a) != len(b) or not a:
-        raise ValueError(f"kappa compares two labellers item by item; there are {len(a)} and {len(b)} labels: give both the same "
-                         "items, at least one.")
+        raise ValueError(f"kappa compares two labellers item by item; there are {len(a)} and {len(b)} labels: give "
+                         "those of both on the same items, at least one.")
     n, same = len(a), sum(x == y for x, y in zip(a, b, strict=True))
     of_a, of_b = Counter(a), Counter(b)
     chance = sum(count * of_b[label] for label, count in of_a.items())  # in n^2-ths, so that p_e = 1 is met exactly

@@ -18,7 +18,7 @@ import torch
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches
 from postgrad.chat import Chat
-from postgrad.data.preferences import contradictions, read_pairs
+from postgrad.data.preferences import read_pairs, report, sentence
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models, load_model, load_scalar
@@ -93,10 +93,9 @@ def read(config: PreferenceConfig) -> tuple[list[Pair], list[Pair], object]:
     """Pairs to learn from, pairs held out, and the task, if there is one. Repeats and contradictions of a file are said."""
     if config.data:
         pairs = read_pairs(Path(config.data))
-        found = contradictions(pairs)
+        found = report(pairs)
         if found["repeated"] or found["contradicted"]:
-            print(f"{config.data}: {found['pairs']} pairs, {found['repeated']} repeated, {found['contradicted']} labelled both "
-                  "ways", file=sys.stderr)
+            print(f"{config.data}: {sentence(found)}", file=sys.stderr)
         if len(pairs) < 2 * HELD_OUT:
             return pairs, [], None
         return [p for i, p in enumerate(pairs) if i % HELD_OUT], pairs[::HELD_OUT], None
