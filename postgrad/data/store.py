@@ -32,7 +32,6 @@ SCHEMA = (
     "CREATE TABLE labels (id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES items, labeller TEXT NOT NULL, "
     f"choice TEXT NOT NULL CHECK (choice IN {CHOICES}), made REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0)",
     "CREATE INDEX standing ON labels (item, labeller, id, choice) WHERE NOT undone",
-    "CREATE VIEW current AS SELECT item, labeller, choice, max(id) FROM labels WHERE NOT undone GROUP BY item, labeller",
     f"PRAGMA application_id = {OURS}",
     f"PRAGMA user_version = {VERSION}",
 )
@@ -170,14 +169,15 @@ class Store:
     def items(self, start: int = 0, count: int = -1) -> list[tuple[Item, dict[str, str]]]:
         """Items in the order they came, each with {labeller: choice} as it stands now; -1: all of them."""
         query = ("SELECT uid, messages, a, b, origin, labeller, choice FROM (SELECT * FROM items ORDER BY id LIMIT ? OFFSET ?) "
-                 "AS some LEFT JOIN current ON current.item = some.id ORDER BY some.id, labeller")
+                 "AS some LEFT JOIN labels ON item = some.id AND NOT undone ORDER BY some.id, labeller, labels.id")
         out: dict[str, tuple[Item, dict[str, str]]] = {}
         with self._session() as db:
             rows = db.execute(query, (count, start)).fetchall()
         for *row, labeller, choice in rows:
-            _, said = out.setdefault(row[0], (item_of(row), {}))
+            if row[0] not in out:
+                out[row[0]] = item_of(row), {}
             if labeller is not None:
-                said[labeller] = choice
+                out[row[0]][1][labeller] = choice  # the newest of a labeller's comes last
         return list(out.values())
 
     def judged(self, labeller: str | None = None, how: str = "majority") -> list[tuple[Item, str, str | None]]:
