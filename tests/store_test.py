@@ -344,6 +344,7 @@ WRONG = {
     "import half.jsonl --labeller ann": "half.jsonl line 2: 'rejected' is missing or empty",
     "import pair.jsonl": "pair.jsonl line 1: it is labelled, but by whom?",
     "import single.jsonl --labeller ann": "single.jsonl line 1: 'chosen' is missing or empty",
+    "import who.jsonl": "who.jsonl line 1: 'ann\\n' cannot name a labeller",
     "import one.jsonl": "one.jsonl line 1: 'answers' must be a list of two or more",
     "import ask.jsonl --store file/p.db": "in a folder that exists",
     "make --model nowhere --task questions": "no model at nowhere",
@@ -360,6 +361,7 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(here, capsys, line):
     write(here / "pair.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y"})
     write(here / "half.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y"}, {"prompt": "Hi", "chosen": "x"})
     write(here / "single.jsonl", {"prompt": "Hi", "completion": "x", "label": True})
+    write(here / "who.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y", "labeller": "ann\n"})
     before = sorted(here.rglob("*"))
     assert main(["label", *line.split()]) == 2
     said = capsys.readouterr().err.strip().splitlines()

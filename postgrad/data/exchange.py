@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from postgrad.data.items import Item, Label
+from postgrad.data.items import Item, Label, check_labeller
 from postgrad.data.preferences import answers_of, filled_rows, pairs_of, report
 from postgrad.data.store import Store
 from postgrad.maths.noise import seed_of
@@ -39,6 +39,7 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
         who = row.get("labeller", labeller)
         if not isinstance(who, str):
             raise ValueError(f"{where}: it is labelled, but by whom? Name the labeller with --labeller NAME.")
+        check_labeller(who, f"{where}: ")
         pairs += found
         seen["rankings"] += "answers" in row
         seen["margins"] += found[0].margin != 0

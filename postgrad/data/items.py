@@ -48,9 +48,9 @@ class Item:
         return cls(uid=digest(ask, a, b)[:16], messages=plain, a=a, b=b, origin=origin)
 
 
-def check_labeller(name: str) -> None:
+def check_labeller(name: str, where: str = "") -> None:
     if not name or name != name.strip() or len(name) > 100 or not name.isprintable():
-        raise ValueError(f"{name[:40]!r} cannot name a labeller: use 1 to 100 printable characters, no space at the ends.")
+        raise ValueError(f"{where}{name[:40]!r} cannot name a labeller: 1 to 100 printable characters, no space at the ends.")
 
 
 @dataclass(frozen=True, kw_only=True)
