@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from postgrad import __version__
 
@@ -23,9 +25,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"postgrad {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
 
-    def add(name: str, about: str, **more) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=about, description=more.pop("description", about[0].upper() + about[1:] + "."),
-                                      formatter_class=argparse.RawDescriptionHelpFormatter, **more)
+    def add(name: str, about: str, to=commands, **more) -> argparse.ArgumentParser:
+        command = to.add_parser(name, help=about, description=more.pop("description", about[0].upper() + about[1:] + "."),
+                                formatter_class=argparse.RawDescriptionHelpFormatter, **more)
         command.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
         return command
 
@@ -71,7 +73,44 @@ def parser() -> argparse.ArgumentParser:
 
     c = add("explain", "what a metric or a method means, and when to worry")
     c.add_argument("name", nargs="?", metavar="METRIC|METHOD")
+
+    about = "preferences: a store of pairs of answers, and what labellers say of them"
+    c = commands.add_parser("label", help=about, description=f"{about[0].upper()}{about[1:]}.")
+    label_actions(partial(add, to=c.add_subparsers(dest="action", metavar="ACTION", required=True)))
     return top
+
+
+def label_actions(add: Callable[..., argparse.ArgumentParser]) -> None:
+    def action(name: str, about: str) -> argparse.ArgumentParser:
+        command = add(name, about)
+        command.add_argument("--store", default="preferences.db", metavar="FILE", help="the store (default: preferences.db)")
+        return command
+
+    c = action("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store")
+    c.add_argument("file", metavar="FILE.jsonl")
+    c.add_argument("--labeller", metavar="NAME", help="whose judgements these are, where the lines don't say")
+
+    c = action("export", "the judgements as a JSONL file to train on")
+    c.add_argument("--out", required=True, metavar="FILE.jsonl")
+    c.add_argument("--format", default="pairs", choices=("pairs", "singles"), help="pairs for reward and dpo, singles for kto")
+    c.add_argument("--labeller", metavar="NAME", help="only this labeller's")
+    c.add_argument("--how", default="majority", choices=("majority", "all"),
+                   help="one judgement an item (no majority: a tie), or every labeller's")
+
+    c = action("make", "items to label: two answers of a model to each of a task's prompts")
+    c.add_argument("--model", required=True, help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("--task", required=True, metavar="NAME|FILE")
+    c.add_argument("--prompts", type=int, default=50)
+    c.add_argument("--split", default="train", choices=("train", "validation", "test"))
+    c.add_argument("--max-new-tokens", type=int, default=64)
+    c.add_argument("--temperature", type=float, default=1.0)
+    c.add_argument("--seed", type=int, default=0)
+    c.add_argument("--device", default="cpu")
+
+    action("stats", "what is in the store: items, labels, contradictions, agreement between labellers")
+
+    c = action("ask", "label in the terminal, one key a line")
+    c.add_argument("--labeller", required=True, metavar="NAME")
 
 
 def main(argv: list[str] | None = None) -> int:

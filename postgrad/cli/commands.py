@@ -309,5 +309,10 @@ def explain(args) -> int:
     return table([{"": k, args.name: v} for k, v in found.items() if k != "name"])
 
 
+def label(args) -> int:
+    from postgrad.cli.label import label as act
+    return act(args)
+
+
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain}
+            "explain": explain, "label": label}

@@ -1,0 +1,133 @@
+"""Files into the preference store and out of it, and a model's own answers as items to be judged."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from postgrad.data.items import Item, Label, check_labeller
+from postgrad.data.preferences import answers_of, filled_rows, pairs_of, report
+from postgrad.data.store import Store
+from postgrad.maths.noise import seed_of
+from postgrad.records import Message, Pair, Prompt
+
+FORMATS = ("pairs", "singles")
+BLOCK = 32   # prompts that are sampled together
+ROUNDS = 4   # how often two answers are drawn before a prompt is given up
+
+
+def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], list[Label], dict]:
+    """What a file holds for the store: items, labels, and a report of the labelled lines.
+
+    Lines as in `read_pairs`, labelled by their "labeller", or else by the one given; or {"prompt", "answers": [...]}, to be
+    labelled. The store keeps who won, not by how much: margins stay behind, and are counted; so are rankings, whose pairs
+    go in as items of their own, each to weigh as any other.
+    """
+    path, items, labels, pairs = Path(path), [], [], []
+    seen = {"rows": 0, "rankings": 0, "margins": 0}
+    for number, row in filled_rows(path):
+        where = f"{path} line {number}"
+        seen["rows"] += 1
+        if "answers" in row and not {"ranking", "ranks"} & row.keys():
+            messages, answers = answers_of(row, where)
+            items += [Item.of(messages, two, path.name) for two in combinations(answers, 2)]
+            continue
+        found = pairs_of(row, str(row.get("id", number)), where)
+        who = row.get("labeller", labeller)
+        if not isinstance(who, str):
+            raise ValueError(f"{where}: it is labelled, but by whom? Name the labeller with --labeller NAME.")
+        check_labeller(who, f"{where}: ")
+        pairs += found
+        seen["rankings"] += "answers" in row
+        seen["margins"] += found[0].margin != 0
+        judged = {item.uid: (item, choice) for item, choice in (judgement(pair, path.name) for pair in found)}
+        items += [item for item, _ in judged.values()]
+        labels += [Label(item=item.uid, labeller=who, choice=choice) for item, choice in judged.values()]
+    return items, labels, seen | report(pairs)
+
+
+def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
+    """A pair as an item and what was said of it; both halves of a tie give the same."""
+    item = Item.of(pair.messages, (pair.chosen, pair.rejected), origin)
+    return item, "tie" if pair.tie else "a" if item.a == pair.chosen else "b"
+
+
+def export(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None, how: str = "majority") -> dict:
+    """Writes the store's judgements as lines that `read_pairs` or `read_singles` takes; says what was written and left out."""
+    if form not in FORMATS:
+        raise ValueError(f"there is no format {form!r}: choose {' or '.join(FORMATS)}.")
+    judged = store.judged(labeller, how)
+    left = len(store.items()) - len({item.uid for item, _, _ in judged})
+    ties = sum(choice == "tie" for _, choice, _ in judged)
+    rows = [row for one in judged for row in (pair_rows if form == "pairs" else single_rows)(*one)]
+    if not rows:
+        raise ValueError(f"{store.path} has no judgements to write: label some with `postgrad label ask`.")
+    write_rows(path, rows, not_over=store.path)
+    return {"rows": len(rows), "judgements": len(judged), "ties": ties, "unjudged": left}
+
+
+def pair_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
+    """{"id", "prompt", "chosen", "rejected"}, with "tie" and "labeller" where there is one."""
+    won, lost = (item.b, item.a) if choice == "b" else (item.a, item.b)
+    prompt, chosen, rejected = as_plain(item.messages, won, lost)
+    return [{"id": item.uid, "prompt": prompt, "chosen": chosen, "rejected": rejected}
+            | ({"tie": True} if choice == "tie" else {}) | ({"labeller": labeller} if labeller else {})]
+
+
+def single_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
+    """{"id", "prompt", "completion", "label"}: the winner wanted, the loser not; a tie says of neither which it is."""
+    if choice == "tie":
+        return []
+    prompt, *two = as_plain(item.messages, item.a, item.b)
+    name = f"{item.uid}/{labeller}" if labeller else item.uid
+    return [{"id": f"{name}/{side}", "prompt": prompt, "completion": text, "label": side == choice}
+            for side, text in zip("ab", two, strict=True)]
+
+
+def as_plain(messages: Sequence[Message], *answers: str) -> tuple:
+    """Prompt and answers as texts where the prompt is one question; else all as messages. Other libraries read both."""
+    if [m["role"] for m in messages] == ["user"]:
+        return messages[0]["content"], *answers
+    return list(messages), *([{"role": "assistant", "content": text}] for text in answers)
+
+
+def write_rows(path: Path, rows: Sequence[dict], not_over: Path) -> None:
+    """A JSONL file, whole or not at all."""
+    path = Path(path)
+    if path.resolve() == Path(not_over).resolve():
+        raise ValueError(f"{path} is the store itself: give the file another name.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: name a file in a folder that exists.")
+    temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        temp.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        os.replace(temp, path)
+    except OSError as error:
+        temp.unlink(missing_ok=True)
+        raise ValueError(f"cannot write {path} ({error.strerror}): choose a place you can write to.") from error
+
+
+def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int, origin: str,
+               track: Callable[[Sequence], Iterable] = iter) -> tuple[list[Item], int]:
+    """Two different answers of a model to each prompt, and how many prompts were given up.
+
+    Answers that are empty, or equal but for white space, are drawn again, up to four times two.
+    """
+    items = []
+    for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]):
+        found: list[dict[str, str]] = [{} for _ in block]  # by what a reader sees: the text without its margins
+        for turn in range(ROUNDS):
+            missing = [i for i, texts in enumerate(found) if len(texts) < 2]
+            if not missing:
+                break
+            groups = sampler.sample([block[i] for i in missing], 2, settings, seed_of(seed, "label", turn))
+            for i, group in zip(missing, groups, strict=True):
+                for rollout in group:
+                    if rollout.text.strip() and len(found[i]) < 2:
+                        found[i].setdefault(rollout.text.strip(), rollout.text)
+        items += [Item.of(prompt.messages, tuple(texts.values()), origin) for prompt, texts in zip(block, found, strict=True)
+                  if len(texts) == 2]
+    return items, len(prompts) - len(items)

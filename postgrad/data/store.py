@@ -1,0 +1,245 @@
+"""The preference store: pairs of answers to be judged, and what each labeller said of them, in one SQLite file.
+
+A label is on the disk when `label` returns: write-ahead log, synchronous=FULL. Without FULL a killed server would lose nothing
+either, but a power cut could take the last labels; a label is a person's work, comes every few seconds and costs one fsync.
+Labels are only ever added. What a labeller says of an item is their newest label that was not undone; so `undo` brings back
+what stood before. Several threads and several processes may use one file. No torch here: a page or a terminal opens at once.
+Left out on purpose: files (`exchange`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from postgrad.data.items import CHOICES, Asked, Item, Label, agreement, check_labeller, counts, majority, sides
+
+if TYPE_CHECKING:
+    from postgrad.records import Pair
+
+OURS, VERSION = 0x706F7374, 1  # SQLite's application_id ("post") and user_version
+PATIENCE = 30.0                # seconds to wait while another process writes
+SCHEMA = (
+    "CREATE TABLE items (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, messages TEXT NOT NULL, a TEXT NOT NULL, "
+    "b TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL)",
+    "CREATE TABLE labels (id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES items, labeller TEXT NOT NULL, "
+    f"choice TEXT NOT NULL CHECK (choice IN {CHOICES}), made REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0)",
+    "CREATE INDEX standing ON labels (item, labeller, id, choice) WHERE NOT undone",
+    f"PRAGMA application_id = {OURS}",
+    f"PRAGMA user_version = {VERSION}",
+)
+
+
+class Store:
+    """with Store.open("preferences.db") as store: store.add(items); asked = store.next("ann"); store.label(...)"""
+
+    def __init__(self, path: Path, db: sqlite3.Connection):
+        self.path, self._db, self._lock = path, db, threading.RLock()
+
+    @classmethod
+    def open(cls, path: Path | str, *, create: bool = True) -> Store:
+        """The store in this file. Where there is none, a new one, or with create=False a sentence."""
+        path = Path(path)
+        nothing = f"there is no store at {path}: make one with `postgrad label import` or `postgrad label make`."
+        if not create and not path.is_file():
+            raise ValueError(nothing)
+        store = cls(path, connect(path))
+        try:
+            with store._session("BEGIN") as db:
+                new = check(db, path)
+            if new and not create:
+                raise ValueError(nothing)
+            if new:
+                store._create()
+            with store._session() as db:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _create(self) -> None:
+        with self._session("BEGIN EXCLUSIVE") as db:  # of two who come at once the second finds it made
+            if check(db, self.path):
+                for line in SCHEMA:
+                    db.execute(line)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    @contextmanager
+    def _session(self, begin: str = "") -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread at a time; with `begin`, all that is done goes in as one or not at all."""
+        with self._lock:
+            try:
+                if begin:
+                    self._db.execute(begin)
+                yield self._db
+                if begin:
+                    self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise ValueError(f"the store {self.path} cannot be used: {error}. May you write there, is the disk full, is "
+                                 "another process busy with it?") from error
+            finally:
+                if begin and self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def add(self, items: Sequence[Item], labels: Sequence[Label] = ()) -> dict[str, int]:
+        """Adds what is new, all or nothing. A label that a labeller has given otherwise is not overwritten, but counted.
+
+        {"added", "known"} count items, {"labels", "known_labels", "conflicting"} labels.
+        """
+        found = Counter({"added": 0, "known": 0, "labels": 0, "known_labels": 0, "conflicting": 0})
+        with self._session("BEGIN IMMEDIATE") as db:
+            for item in items:
+                row = (item.uid, json.dumps(item.messages, ensure_ascii=False), item.a, item.b, item.origin, time.time())
+                new = db.execute("INSERT INTO items (uid, messages, a, b, origin, created) VALUES (?, ?, ?, ?, ?, ?) "
+                                 "ON CONFLICT (uid) DO NOTHING", row).rowcount
+                found["added" if new else "known"] += 1
+            for label in labels:
+                standing = self._standing(db, label)
+                if standing is None:
+                    self._write(db, label)
+                found["labels" if standing is None else "known_labels" if standing == label.choice else "conflicting"] += 1
+        return dict(found)
+
+    def label(self, item: str, labeller: str, choice: str) -> None:
+        """Writes a label through. The labeller's earlier one on the item gives way; the same one again changes nothing."""
+        label = Label(item=item, labeller=labeller, choice=choice)
+        with self._session("BEGIN IMMEDIATE") as db:
+            if self._standing(db, label) != choice:
+                self._write(db, label)
+
+    def _standing(self, db: sqlite3.Connection, label: Label) -> str | None:
+        row = db.execute("SELECT choice FROM labels JOIN items ON items.id = labels.item WHERE uid = ? AND labeller = ? "
+                         "AND NOT undone ORDER BY labels.id DESC LIMIT 1", (label.item, label.labeller)).fetchone()
+        return row and row[0]
+
+    def _write(self, db: sqlite3.Connection, label: Label) -> None:
+        done = db.execute("INSERT INTO labels (item, labeller, choice, made) SELECT id, ?, ?, ? FROM items WHERE uid = ?",
+                          (label.labeller, label.choice, time.time(), label.item))
+        if not done.rowcount:
+            raise ValueError(f"the store {self.path} has no item {label.item!r}.")
+
+    def next(self, labeller: str) -> Asked | None:
+        """The next item that this labeller has not seen: those with the fewest judgements first, then the oldest."""
+        check_labeller(labeller)
+        query = ("SELECT uid, messages, a, b, origin FROM items WHERE NOT EXISTS (SELECT 1 FROM labels WHERE item = items.id "
+                 "AND labeller = ? AND NOT undone) ORDER BY (SELECT count(DISTINCT labeller) FROM labels WHERE item = items.id "
+                 "AND NOT undone AND choice != 'skip'), id LIMIT 1")
+        return self._asked(query, (labeller,), labeller)
+
+    def left(self, labeller: str) -> int:
+        """How many items this labeller has not seen."""
+        query = ("SELECT (SELECT count(*) FROM items) - (SELECT count(DISTINCT item) FROM labels WHERE labeller = ? "
+                 "AND NOT undone)")
+        with self._session() as db:
+            return db.execute(query, (labeller,)).fetchone()[0]
+
+    def undo(self, labeller: str) -> Asked | None:
+        """Takes the labeller's newest label back and gives its item, to be asked again; None where there is no label."""
+        with self._session("BEGIN IMMEDIATE") as db:
+            row = db.execute("SELECT id, item FROM labels WHERE labeller = ? AND NOT undone ORDER BY id DESC LIMIT 1",
+                             (labeller,)).fetchone()
+            if row is None:
+                return None
+            db.execute("UPDATE labels SET undone = 1 WHERE id = ?", row[:1])
+            return self._asked("SELECT uid, messages, a, b, origin FROM items WHERE id = ?", row[1:], labeller)
+
+    def _asked(self, query: str, values: tuple, labeller: str) -> Asked | None:
+        with self._session() as db:
+            row = db.execute(query, values).fetchone()
+        return row and Asked(item=item_of(row), sides=sides(row[0], labeller))
+
+    def items(self, start: int = 0, count: int = -1) -> list[tuple[Item, dict[str, str]]]:
+        """Items in the order they came, each with {labeller: choice} as it stands now; -1: all of them."""
+        query = ("SELECT uid, messages, a, b, origin, labeller, choice FROM (SELECT * FROM items ORDER BY id LIMIT ? OFFSET ?) "
+                 "AS some LEFT JOIN labels ON item = some.id AND NOT undone ORDER BY some.id, labeller, labels.id")
+        out: dict[str, tuple[Item, dict[str, str]]] = {}
+        with self._session() as db:
+            rows = db.execute(query, (count, start)).fetchall()
+        for *row, labeller, choice in rows:
+            if row[0] not in out:
+                out[row[0]] = item_of(row), {}
+            if labeller is not None:
+                out[row[0]][1][labeller] = choice  # the newest of a labeller's comes last
+        return list(out.values())
+
+    def judged(self, labeller: str | None = None, how: str = "majority") -> list[tuple[Item, str, str | None]]:
+        """(item, "a", "b" or "tie", whose): one labeller's judgements, everybody's ("all"), or one an item ("majority")."""
+        if how not in ("majority", "all"):
+            raise ValueError(f"how is {how!r}: it is 'majority' (one judgement an item) or 'all' (every labeller's).")
+        items, out = self.items(), []
+        known = sorted({name for _, said in items for name in said})
+        if labeller is not None and labeller not in known:
+            raise ValueError(f"{labeller!r} has labelled nothing in {self.path}; labellers: {', '.join(known) or 'none'}.")
+        for item, said in items:
+            if labeller is not None:
+                said = {labeller: said.get(labeller)}
+            elif how == "majority":
+                said = {None: majority(said.values())}
+            out += [(item, choice, who) for who, choice in said.items() if choice in ("a", "b", "tie")]
+        return out
+
+    def pairs(self, labeller: str | None = None, how: str = "majority") -> list[Pair]:
+        """The judgements as pairs to train on; a tie is half a win each way."""
+        from postgrad.data.preferences import tie
+        from postgrad.records import Pair
+        out: list[Pair] = []
+        for item, choice, who in self.judged(labeller, how):
+            won, lost = (item.b, item.a) if choice == "b" else (item.a, item.b)
+            pair = Pair(id=item.uid if who is None else f"{item.uid}/{who}", messages=item.messages, chosen=won, rejected=lost)
+            out += tie(pair) if choice == "tie" else [pair]
+        return out
+
+    def stats(self) -> dict:
+        return counts(self.items())
+
+    def agreement(self) -> list[dict]:
+        return agreement(self.items())
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise ValueError(f"cannot open a store at {path} ({error}): name a file in a folder that exists.") from error
+
+
+def check(db: sqlite3.Connection, path: Path) -> bool:
+    """Whether the file is new; a sentence where it is somebody else's or another version's."""
+    try:
+        owner, version, tables = (db.execute(query).fetchone()[0] for query in
+                                  ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"))
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):  # locked, unreadable: not the file's contents
+            raise
+        raise ValueError(f"{path} is no preference store ({error}): name another file.") from error
+    if owner == 0 and tables == 0:
+        return True
+    if owner != OURS:
+        raise ValueError(f"{path} is a database, but no preference store: name another file.")
+    if version != VERSION:
+        raise ValueError(f"{path} is a preference store of version {version}; this postgrad reads version {VERSION}: use the "
+                         "postgrad that made it, or export there and import here.")
+    return False
+
+
+def item_of(row: Sequence[str]) -> Item:
+    uid, messages, a, b, origin = row
+    return Item(uid=uid, messages=tuple(json.loads(messages)), a=a, b=b, origin=origin)
