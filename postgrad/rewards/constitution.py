@@ -192,7 +192,7 @@ def _rule(table: object, where: str) -> Rule:
         where += f" ({table['name']!r})"
     for field, holds, expected in _wanted(table):
         if not holds:
-            seen = f"is {table[field]!r}" if field in table else "is missing"
+            seen = f"is {repr(table[field])[:80]}" if field in table else "is missing"
             raise ValueError(f"{where}: {field} {seen}; expected {expected}.")
     return Rule(**table | ({"texts": tuple(table["texts"])} if "texts" in table else {}))
 
