@@ -1,4 +1,4 @@
-"""RLAIF on the embedded model: what a constitution changes, and what it cannot. One thread, four minutes for two seeds.
+"""RLAIF on the embedded model: what a constitution changes, and what it cannot. Under five CPU minutes for two seeds.
 
     python bench/rlaif.py [SEED ...]      (default: 0 1)
 
