@@ -210,6 +210,11 @@ def shown(x) -> str:
     return f"{x:.3f}" if isinstance(x, float) else str(x)
 
 
+def rlaif(args) -> int:
+    from postgrad.cli.rlaif import label
+    return label(args)
+
+
 def chat(args) -> int:
     from postgrad.recipes.base import open_model
     from postgrad.records import Prompt
@@ -315,4 +320,4 @@ def label(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "label": label}
+            "explain": explain, "label": label, "rlaif": rlaif}

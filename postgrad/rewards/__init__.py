@@ -4,6 +4,7 @@ base        verdict arithmetic, and `check`: a verifier proves itself on gold be
 format      <think>...</think><answer>...</answer>
 number      exact numbers
 expression  + - * / ( ) over integers, parsed and evaluated here; nothing is ever handed to eval
+constitution, judges   rules in words with checks as data; which of two replies keeps them better, and how to mend one
 """
 
 from postgrad.rewards.base import check, weighted

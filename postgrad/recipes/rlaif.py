@@ -1,0 +1,151 @@
+"""RLAIF: replies of a model, critiqued, revised and compared by a constitution; what comes out feeds SFT, reward and DPO.
+
+    sample -> critique -> revise      revisions.jsonl    postgrad train sft data=...      (SL-CAI, Bai et al. 2022)
+    sample -> compare in pairs        pairs.jsonl        postgrad train dpo data=...      (RL-CAI; RLAIF, Lee et al. 2023)
+
+Left out on purpose: chain-of-thought before the judgement, and soft labels (a row keeps its confidence, training takes the
+side). Whether a reply is right is not judged by the rules that ship: a judge without the gold answer cannot know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from postgrad.evaluate import BLOCK
+from postgrad.maths.noise import seed_of
+from postgrad.recipes.base import open_model
+from postgrad.recipes.config import plain
+from postgrad.records import Prompt, Rollout
+from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
+from postgrad.rewards.judges import Judge, PromptedJudge, RuleJudge
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import load_task
+
+RULES = "rules"  # the judge that holds the rules by code
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLAIFConfig:
+    model: str
+    task: str
+    constitution: str | None = None   # None: the one that ships
+    judge: str = RULES                # or a chat model that is asked
+    prompts: int = 200
+    samples: int = 4                  # replies to each prompt; all pairs of them are compared
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self):
+        if self.prompts < 1 or self.samples < 2:
+            raise ValueError(f"prompts {self.prompts} and samples {self.samples}: expected at least 1 prompt, and 2 samples "
+                             "to make a pair.")
+
+
+def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
+    """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder; -> the summary."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is there and is not an empty folder: give another one with --out, or move it away.")
+    task, constitution = load_task(config.task), read_constitution(config.constitution)
+    model, chat = open_model(config.model, config.device)
+    settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
+    judge = open_judge(config, constitution, settings)
+    sampler, prompts = LocalSampler(model, chat), task.prompts("train", config.prompts, config.seed)
+    sampler.check(prompts, settings)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made ({error}): choose a place you can write to.") from error
+    revisions, pairs, counts = [], [], Counter()
+    for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]):
+        groups = sampler.sample(block, config.samples, settings, config.seed)
+        counts["unfinished"] += sum(not r.finished for group in groups for r in group)
+        revisions += revise(judge, groups, config.seed, counts)
+        pairs += compare(judge, groups, config.seed, counts)
+    summary = summarise(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
+    (folder / "constitution.toml").write_bytes(Path(config.constitution or SHIPPED).read_bytes())
+    for name, rows in (("revisions", revisions), ("pairs", pairs)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def open_judge(config: RLAIFConfig, constitution: Constitution, settings: Sampling) -> Judge:
+    if config.judge == RULES:
+        return RuleJudge(constitution)
+    model, chat = open_model(config.judge, config.device)
+    return PromptedJudge(model, chat, LocalSampler(model, chat), constitution, settings, device=config.device)
+
+
+def revise(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts: Counter) -> list[dict]:
+    """Rows for SFT: every reply, critiqued and written anew. What has no text, before or after, is counted and left out."""
+    replies = [(r.prompt, r.text) for group in groups for r in group if r.text.strip()]
+    counts["empty"] += sum(map(len, groups)) - len(replies)
+    rows = []
+    for (prompt, before), made in zip(replies, judge.revise(replies, seed_of(seed, "revise")), strict=True):
+        counts["revised"] += made.text != before
+        if not made.text.strip():
+            counts["emptied"] += 1
+            continue
+        messages = [*map(dict, prompt.messages), {"role": "assistant", "content": made.text}]
+        rows.append({"id": f"{prompt.id}#{len(rows)}", "messages": messages, "critique": made.critique, "rules": made.rules,
+                     "before": before})
+    return rows
+
+
+def compare(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts: Counter) -> list[dict]:
+    """Rows for DPO and reward models: all pairs of different replies to a prompt. Ties, equal texts and repeats are counted."""
+    asks: dict[tuple[str, frozenset[str]], tuple[Prompt, str, str]] = {}
+    for group in groups:
+        texts = [r.text for r in group if r.text.strip()]
+        for a, b in combinations(texts, 2):
+            key = group[0].prompt.id, frozenset((a, b))
+            kind = "identical" if a == b else "repeated" if key in asks else "judged"
+            counts[kind] += 1
+            if kind == "judged":
+                asks[key] = group[0].prompt, a, b
+    rows = []
+    for (prompt, a, b), said in zip(asks.values(), judge.compare(list(asks.values()), seed_of(seed, "compare")), strict=True):
+        counts["first shown"] += said.position
+        if said.first == 0.5:
+            counts["ties"] += 1
+            continue
+        sides = (a, b) if said.first > 0.5 else (b, a)
+        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_of(prompt, *sides), "rules": said.rules, "why": said.why,
+                     "confidence": max(said.first, 1 - said.first)})
+    return rows
+
+
+def pair_of(prompt: Prompt, chosen: str, rejected: str) -> dict:
+    """As texts where the prompt is one question, else as messages."""
+    if [m["role"] for m in prompt.messages] == ["user"]:
+        return {"prompt": prompt.question, "chosen": chosen, "rejected": rejected}
+    sides = {name: [{"role": "assistant", "content": text}] for name, text in (("chosen", chosen), ("rejected", rejected))}
+    return {"prompt": [*map(dict, prompt.messages)], **sides}
+
+
+def summarise(config: RLAIFConfig, constitution: Constitution, revisions: list[dict], pairs: list[dict],
+              counts: Counter) -> dict:
+    """Counts, and how often each rule was broken before and after the revision and decided a pair."""
+    before = [constitution.broken(row["before"]) for row in revisions]
+    after = [constitution.broken(row["messages"][-1]["content"]) for row in revisions]
+    decided = Counter(name for row in pairs for name in row["rules"])
+    rules = [{"rule": r.name, "broken before": sum(r.name in b for b in before) if r.check else None,
+              "after": sum(r.name in b for b in after) if r.check else None, "pairs decided": decided[r.name]}
+             for r in constitution.rules]
+    changed = next((row for row in revisions if row["messages"][-1]["content"] != row["before"]), None)
+    out = {**plain(config), "rules": rules, "revisions": len(revisions),
+           "keep all rules before": sum(not b for b in before), "keep all rules after": sum(not b for b in after),
+           **{name: counts[name] for name in ("revised", "empty", "emptied", "unfinished")},
+           "pairs": len(pairs), **{name: counts[name] for name in ("ties", "identical", "repeated")},
+           "reply shown first preferred": counts["first shown"] / counts["judged"] if counts["judged"] else None}
+    if changed:
+        out["example"] = {"question": changed["messages"][-2]["content"], "before": changed["before"],
+                          "critique": changed["critique"], "after": changed["messages"][-1]["content"]}
+    return out

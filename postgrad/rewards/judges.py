@@ -1,0 +1,148 @@
+"""Judges of replies by a constitution: one holds the rules by code, one asks a language model in words.
+
+Both critique and revise a reply (the supervised stage of Constitutional AI, Bai et al. 2022, arXiv:2212.08073), and say which
+of two replies is better (its feedback stage, and RLAIF, Lee et al. 2023, arXiv:2309.00267). Neither sees the gold answer.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from postgrad.maths.noise import seed_of
+from postgrad.records import Message, Prompt, pad_rows
+from postgrad.rewards.constitution import Constitution, Rule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opinion:
+    """Which of two replies is better, by which rules, and why.
+
+    first: how far the first is preferred, 1 wholly, 0 not at all, 0.5 a tie. position: how far the reply shown first was
+    preferred over both orders of showing; away from 0.5 the judge looks at the place and not at the text.
+    """
+
+    first: float
+    rules: tuple[str, ...]
+    why: str
+    position: float = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """What was said of a reply, by which rules, and the reply written anew."""
+
+    critique: str
+    rules: tuple[str, ...]
+    text: str
+
+
+class Judge(Protocol):
+    """The labels depend on the seed and the texts alone: not on the order of the rows, and mirrored when a pair is."""
+
+    def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]: ...
+
+    def revise(self, replies: Sequence[tuple[Prompt, str]], seed: int) -> list[Revision]: ...
+
+
+class RuleJudge:
+    """Prefers the reply that breaks less of the constitution, by weight, and mends replies by code."""
+
+    def __init__(self, constitution: Constitution):
+        blind = next((rule.name for rule in constitution.rules if rule.check is None), None)
+        if blind is not None:
+            raise ValueError(f"rule {blind!r} has no check, so code cannot judge by it: give it one, or name a language model "
+                             "with --judge MODEL.")
+        self.constitution = constitution
+
+    def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]:
+        return [self._compare(a, b) for _, a, b in pairs]
+
+    def _compare(self, a: str, b: str) -> Opinion:
+        debts = [self.constitution.debt(text) for text in (a, b)]
+        if math.isclose(*debts, abs_tol=1e-9):
+            return Opinion(first=0.5, rules=(), why="both replies keep the rules equally")
+        better, worse = (a, b) if debts[0] < debts[1] else (b, a)
+        kept = self.constitution.broken(better)
+        against = {name: said for name, said in self.constitution.broken(worse).items() if name not in kept}
+        return Opinion(first=float(better is a), rules=tuple(against), why=" ".join(against.values()))
+
+    def revise(self, replies: Sequence[tuple[Prompt, str]], seed: int) -> list[Revision]:
+        out = []
+        for prompt, text in replies:
+            broken = self.constitution.broken(text)
+            out.append(Revision(critique=" ".join(broken.values()) or "The reply keeps every rule.", rules=tuple(broken),
+                                text=self.constitution.revised(text, seed_of(seed, prompt.id))))
+        return out
+
+
+def which(rule: Rule, prompt: Prompt, a: str, b: str) -> tuple[Message, ...]:
+    asked = "\n".join(m["content"] for m in prompt.messages)
+    text = (f"Rule: {rule.rule}\n\nQuestion: {asked}\n\nReply A: {a}\n\nReply B: {b}\n\n"
+            "Which reply keeps the rule better? Answer with A or B alone.")
+    return ({"role": "user", "content": text},)
+
+
+def critique_request(rule: Rule) -> Message:
+    return {"role": "user", "content": f"Rule: {rule.rule} Say in one sentence how your last reply breaks this rule."}
+
+
+REVISION_REQUEST = {"role": "user", "content": "Now write that reply again so that it keeps the rule. Write the reply alone."}
+
+
+class PromptedJudge:
+    """Asks a chat model, with one rule drawn for each question.
+
+    A pair is shown in both orders, and the answers' log-probs compared:
+        first = (p(A | a, b) + 1 - p(A | b, a)) / 2,    p(A) = sigmoid(logp("A") - logp("B"))
+    so that a liking for one place cancels out (Lee et al. 2023, against position bias).
+    """
+
+    def __init__(self, model, chat, sampler, constitution: Constitution, settings, *, device="cpu", rows_at_once: int = 32):
+        self.model, self.chat, self.sampler, self.constitution = model, chat, sampler, constitution
+        self.settings, self.device, self.rows_at_once = settings, device, rows_at_once
+
+    def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]:
+        rules = [self._drawn(seed, prompt, *sorted((a, b))) for prompt, a, b in pairs]
+        asks = [which(rule, prompt, *order) for rule, (prompt, a, b) in zip(rules, pairs, strict=True)
+                for order in ((a, b), (b, a))]
+        logp = iter(self._logp([(ask, letter) for ask in asks for letter in "AB"]))
+        says_a = [1 / (1 + math.exp(min(b - a, 700.0))) for a, b in zip(logp, logp, strict=True)]
+        return [Opinion(first=(p + 1 - q) / 2, rules=(rule.name,), why=rule.rule, position=(p + q) / 2)
+                for rule, p, q in zip(rules, says_a[::2], says_a[1::2], strict=True)]
+
+    def revise(self, replies: Sequence[tuple[Prompt, str]], seed: int) -> list[Revision]:
+        rules = [self._drawn(seed, prompt, text) for prompt, text in replies]
+        talks = [(*prompt.messages, {"role": "assistant", "content": text}) for prompt, text in replies]
+        asks = [(prompt.id, (*talk, critique_request(rule)))
+                for (prompt, _), talk, rule in zip(replies, talks, rules, strict=True)]
+        critiques = self._write("critique", asks, seed)
+        again = [(name, (*ask, {"role": "assistant", "content": said}, REVISION_REQUEST))
+                 for (name, ask), said in zip(asks, critiques, strict=True)]
+        return [Revision(critique=said, rules=(rule.name,), text=text)
+                for said, rule, text in zip(critiques, rules, self._write("revision", again, seed), strict=True)]
+
+    def _drawn(self, seed: int, prompt: Prompt, *texts: str) -> Rule:
+        return random.Random(seed_of(seed, prompt.id, *texts)).choice(self.constitution.rules)
+
+    def _write(self, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]], seed: int) -> list[str]:
+        prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
+        return [group[0].text.strip() for group in self.sampler.sample(prompts, 1, self.settings, seed)]
+
+    @torch.no_grad()
+    def _logp(self, asks: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:
+        """The log-prob of each answer, its end of turn left out."""
+        coded = [self.chat.answer(messages, answer) for messages, answer in asks]
+        out: list[float] = []
+        for at in range(0, len(coded), self.rows_at_once):
+            rows = coded[at: at + self.rows_at_once]
+            tokens = pad_rows([row for row, _ in rows])
+            mask = pad_rows([mask for _, mask in rows], dtype=torch.bool) & ~torch.isin(tokens, torch.tensor(self.chat.stop))
+            logp, _ = self.model.logp(tokens.to(self.device), mask.to(self.device))
+            out += logp.double().sum(1).tolist()
+        return out
