@@ -133,10 +133,10 @@ def policy_trainer(name, batch, reward, group_size, passes=1, **attributes):
     made = trainer(
         name, args=args, num_generations=group_size, num_iterations=2, current_gradient_accumulation_steps=passes,
         use_vllm=False, environment_factories=None, environments=None, tools=None, pad_to_multiple_of=None,
-        mask_truncated_completions=False, _tokenizer=SimpleNamespace(pad_token_id=0), multi_objective_aggregation="sum_then_normalize", reward_weights=torch.ones(1),
-        reward_func_names=["given"], _logs=defaultdict(list, rewards=defaultdict(list)),
-        _pending_extra_logs={}, _pending_metrics={}, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
-        max_completion_length=BUDGET, _entropy_bonus_enabled=False, log_multimodal=False, **attributes,
+        mask_truncated_completions=False, _tokenizer=SimpleNamespace(pad_token_id=0), reward_weights=torch.ones(1),
+        multi_objective_aggregation="sum_then_normalize", reward_func_names=["given"], max_completion_length=BUDGET,
+        top_entropy_quantile=1.0, off_policy_mask_threshold=None, _entropy_bonus_enabled=False, log_multimodal=False,
+        _logs=defaultdict(list, rewards=defaultdict(list)), _pending_extra_logs={}, _pending_metrics={}, **attributes,
     )
     answer = [row[PROMPT:n].tolist() for row, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
     rest = (answer,) if name == "RLOOTrainer" else (None, answer, None, {}, None, [])  # no tools, no images

@@ -83,7 +83,7 @@ def test_ipo():
 
 
 def test_cdpo():
-    """TRL's DPO has lost the label smoothing of its sigmoid loss; its CPO has it, and given log-ratios for log-probs is cDPO."""
+    """TRL's sigmoid DPO has lost its label smoothing; its CPO still has it, and given log-ratios for log-probs it is cDPO."""
     row, batch = METHODS["cdpo"], pairs(UNEVEN)
     ratio = preference.sum_logp(POLICY.logp(batch.tokens, batch.mask)[0] - batch.ref_logp, batch.mask)
     made = cpo_trainer(loss_type="sigmoid", beta=constants("cdpo")["beta"], label_smoothing=constants("cdpo")["eps"])
