@@ -39,7 +39,7 @@ def test_there_is_a_way_to_go(beta):
 
 
 @pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("name", ["rloo", "grpo", "ppo"])
+@pytest.mark.parametrize("name", ["rloo", "grpo, KL in the reward", "ppo"])
 def test_at_the_optimum_nothing_is_praised_or_blamed(name, beta):
     """R(y) = r - beta log(pi*/ref) is beta log Z for every y: all advantages are 0, those of PPO by the critic that knows.
 

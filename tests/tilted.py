@@ -83,19 +83,18 @@ def grpo_rows(beta: float) -> dict[str, Policy]:
         "grpo, no std": centred,
         "grpo, no std, k2": replace(centred, kl=kl.k2),
         "grpo, no std, k2, sequence sum": replace(centred, kl=kl.k2, weigh=weights.sequence_sum),
-        "grpo": replace(row, kl_in_loss=0.0, kl_in_reward=beta),
+        "grpo, KL in the reward": replace(row, kl_in_loss=0.0, kl_in_reward=beta),
     }
 
 
 def rows_at(beta: float) -> dict[str, Policy | Preference]:
-    """The rows of the table with beta as their KL coefficient: those of the theorem, then GRPO's others."""
-    grpo = grpo_rows(beta)
+    """The rows of the table with beta as their KL coefficient: those of THEOREM, and GRPO's others."""
     reward = {name: replace(METHODS[name], kl_in_reward=beta) for name in ("ppo", "reinforce", "rloo")}
     dpo = replace(METHODS["dpo"], loss=partial(preference.dpo, beta=beta))
-    return {**reward, "grpo": grpo["grpo"], "dpo": dpo, **grpo}
+    return {**reward, "dpo": dpo, **grpo_rows(beta)}
 
 
-THEOREM = ("ppo", "reinforce", "rloo", "grpo", "dpo")
+THEOREM = ("ppo", "reinforce", "rloo", "grpo, KL in the reward", "dpo")  # the rows whose fixed point is pi*
 
 
 @cache
