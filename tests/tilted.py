@@ -5,6 +5,7 @@ Every row is trained through its own objective, credit and weights, from samples
 theorem: the KL coefficient is beta, and GRPO's KL stands in the reward. Nothing else needs to be:
 - With the KL in the reward, R(y) = r(y) - beta log(pi(y)/ref(y)) is the same number, beta log Z, for every y at pi*. So every
   advantage is 0 there, whatever divides them (GRPO's std and 1/length, PPO's whitening), clips them or discounts them (lambda).
+  PPO's are so by a critic that has learnt it; REINFORCE's, without a baseline, are one constant, so its noise stays.
 - KL in the loss, token by token, is another matter (see grpo_rows), so the paper's GRPO has another fixed point.
 - PPO's entropy bonus does move the optimum: at 0.001 by too little to be seen beside these betas, so it stays.
 - DPO has no samples of its own: its labels are drawn from sigmoid(r_1 - r_2), and its optimum is pi* with r at that scale.
