@@ -17,10 +17,10 @@ def gold(prompt): return "c"
 """
 WRONG = {
     "train gropo:words": "no recipe 'gropo'. Did you mean 'grpo'?",
-    "train kto:words": "kto has its row in the table",
+    "train kto:words": "preference has no setting 'words'",
     "train grpo:wrods": "no setting 'wrods'. Did you mean 'words'?",
     "train grpo": "Name a setting",
-    "train grpo:words optim.rl=1": "no setting 'optim.rl'. Did you mean 'lr'?",
+    "train grpo:words optim.rl=1": "no setting 'optim.rl'. Did you mean 'optim.lr'?",
     "train grpo:words optim.lr=fast": "expected float",
     "train grpo:words optim.lr=0": "must be a positive number",
     "train grpo:words optim=1": "name one of optim.lr",
@@ -35,7 +35,7 @@ WRONG = {
     "train dpo:questions beta=0": "beta is 0.0",
     "train dpo --task words": "no labelled pairs",
     "train dpo data=bad.jsonl": "bad.jsonl line 1",
-    "train reward:questions beta=1": "reward has no beta",
+    "train reward:questions beta=1": "no setting 'beta'",
     "train grpo:words model=nowhere": "no model at nowhere",
     "train grpo:words device=cuda:7": "no GPU",
     "train grpo --task missing.py": "no file 'missing.py'",

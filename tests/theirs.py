@@ -24,7 +24,7 @@ ALONE = SimpleNamespace(  # one process, no device: what TRL asks of accelerate
 
 
 class Bigram:
-    """A random model with logits[t] = table[t, token_t]. TRL calls it as one of `transformers`, postgrad by logp and score."""
+    """A random model with logits[t] = table[t, token_t]. TRL calls it as one of `transformers`, postgrad by logp and scores."""
 
     training, is_gradient_checkpointing = True, False
 
@@ -46,8 +46,8 @@ class Bigram:
     def logp(self, tokens, mask, temperature=1.0):
         return torch.where(mask, logp_of_logits(self.logits(tokens), tokens), 0.0), torch.zeros(mask.shape)
 
-    def score(self, tokens, lengths):
-        return self.logits(tokens)[torch.arange(len(tokens)), lengths - 1, 0]
+    def scores(self, tokens, lengths):
+        return self.logits(tokens)[torch.arange(len(tokens)), lengths - 1, :1]
 
 
 POLICY = Bigram(0)

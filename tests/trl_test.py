@@ -143,7 +143,7 @@ def test_reward():
     order = torch.arange(len(batch)).view(-1, 2).T.flatten()
 
     def head(input_ids, attention_mask, **_):
-        return SimpleNamespace(logits=POLICY.score(input_ids, attention_mask.sum(1))[:, None])
+        return SimpleNamespace(logits=POLICY.scores(input_ids, attention_mask.sum(1)))
 
     made = trainer("RewardTrainer", args=SimpleNamespace(center_rewards_coefficient=None))
     inputs = {"input_ids": batch.tokens[order], "attention_mask": seen(batch)[order], "margin": batch.margin}
