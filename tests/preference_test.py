@@ -256,8 +256,8 @@ def test_a_reward_model_opens_in_transformers_and_comes_back(tmp_path):
 
 @pytest.mark.parametrize("method", [*FAMILY, "reward"])
 def test_every_method_learns_the_preferences(method, tmp_path):
-    change = ("steps=12 pairs.drawn=200 pairs.held_out=120 pairs.per_step=16 optim.lr=3e-4 evaluation.every=12 evaluation.problems=2 "
-              "evaluation.samples=1")
+    change = ("steps=12 pairs.drawn=200 pairs.held_out=120 pairs.per_step=16 optim.lr=3e-4 evaluation.every=12 "
+              "evaluation.problems=2 evaluation.samples=1")
     assert main(["train", f"{method}:questions", *change.split(), "--run", str(tmp_path / "run"), "--json"]) == 0
     rows = [json.loads(x) for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     before, after = (json.loads(x) for x in (tmp_path / "run/evals.jsonl").read_text().splitlines())

@@ -261,13 +261,22 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path
     assert moved > 1e-6
 
 
-def test_with_adapters_four_models_share_one_body(reward_run):
-    config = small(grpo.GRPOConfig(task="questions", method="ppo", reward=reward_run), "lora=4")
+def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
+    judge = trained("reward", small(RewardConfig(task="questions"), "lora=4", "heads=1"), tmp_path / "judge")
+    config = small(grpo.GRPOConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=4")
     models = grpo.build(config, base.open_folder("tiny-chat")).models
-    bodies = {id(m.body) for m in (models.policy, models.reference, models.critic.body)}
+    bodies = {id(m.body) for m in (models.policy, models.reference, models.critic.body, models.reward.body)}
     assert len(bodies) == 1 and isinstance(models.policy, Adapted) and models.reference.adapter is None
     count = sum(p.numel() for m in models.trained().values() for p in m.parameters())
     assert count < 0.12 * sum(p.numel() for p in models.policy.body.parameters())
+    tokens, lengths = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 7])
+    alone = load_scalar(judge.latest())  # the same model, merged, with a body of its own
+    torch.testing.assert_close(models.reward.score(tokens, lengths), alone.score(tokens, lengths), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(models.critic.value(tokens), alone.value(tokens), rtol=1e-4, atol=1e-5)
+    assert not any(p.requires_grad for p in models.reward.parameters())
+    assert all(p.requires_grad for p in models.critic.parameters())
+    apart = grpo.build(replace(config, reward=reward_run), base.open_folder("tiny-chat")).models  # trained whole: its own body
+    assert not isinstance(apart.reward.body, Adapted) and isinstance(apart.critic.body, Adapted)
 
 
 def test_a_run_does_not_go_on_against_another_reward_model(reward_run, tmp_path):

@@ -15,7 +15,7 @@ from postgrad.chat import Chat
 from postgrad.evaluate import evaluate
 from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.maths.noise import seed_of
-from postgrad.models import Adapted, Adapter, Decoder, Models, find_model, is_adapted, load_model
+from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel, find_model, is_adapted, load_model
 from postgrad.models.checkpoint import read_state, seed_everything, write_state
 from postgrad.recipes.config import plain
 from postgrad.records import Batch
@@ -91,6 +91,21 @@ def open_reference(config, policy) -> Decoder | Adapted:
 def new_adapter(body: Decoder, config, role: str) -> Adapted:
     draw = torch.Generator().manual_seed(seed_of(config.seed, "lora", role))
     return Adapted(body, Adapter(body, rank=config.optim.lora, generator=draw))
+
+
+def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
+    """A reward model that was trained as an adapter on the very model a run starts from, put on that model's body; or None."""
+    if not (Path(name) / "run.json").exists():
+        return None
+    run, folder = Run.open(name), open_folder(name)
+    rank = run.config.get("optim", {}).get("lora", 0)
+    if not rank or run.info["begins_with"] != fingerprint(open_folder(config.model)):
+        return None
+    state = read_state(folder)["models"]["policy"]
+    adapter = Adapter(body, rank=rank, generator=torch.Generator())
+    model = ScalarModel(Adapted(body, adapter), len(state["score_head.weight"]))
+    model.load_state_dict(state)
+    return model
 
 
 def fingerprint(folder: Path) -> str:

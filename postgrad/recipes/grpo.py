@@ -27,6 +27,7 @@ from postgrad.recipes.base import (
     open_policy,
     open_reference,
     prove,
+    shared_scalar,
 )
 from postgrad.records import Rollout
 from postgrad.rewards.model import ModelJudge
@@ -130,12 +131,17 @@ def row(config: GRPOConfig):
     return replace(method, kl_in_reward=weight) if method.kl_in_reward > 0 else replace(method, kl_in_loss=weight)
 
 
-def rewards(config: GRPOConfig, chat: Chat) -> list[ScalarModel]:
+def scalar(config: GRPOConfig, name: str, policy) -> ScalarModel:
+    """A reward model: on the policy's body where both are adapters on it, else with a body of its own."""
+    shared = shared_scalar(name, policy.body, config) if is_adapted(policy) else None
+    return shared or load_scalar(open_folder(name), device=config.device)
+
+
+def rewards(config: GRPOConfig, policy, chat: Chat) -> list[ScalarModel]:
     """The reward models, each checked: a head that says something, and the policy's own tokens."""
     models = []
     for name in judges_of(config):
-        folder = open_folder(name)
-        model, theirs = load_scalar(folder, device=config.device).requires_grad_(False), Chat.load(folder)
+        model, theirs = scalar(config, name, policy).requires_grad_(False), Chat.load(open_folder(name))
         if not model.score_head.weight.any():
             raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
         if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
@@ -147,9 +153,11 @@ def rewards(config: GRPOConfig, chat: Chat) -> list[ScalarModel]:
 
 def new_critic(config: GRPOConfig, policy) -> ScalarModel:
     """From the (first) reward model, or from the policy's start with a head at zero; with adapters, on the policy's body."""
-    if is_adapted(policy):
-        return ScalarModel(new_adapter(policy.body, config, "critic"))
-    return load_scalar(open_folder((judges_of(config) or [config.model])[0]), device=config.device)
+    names = judges_of(config)
+    if not is_adapted(policy):
+        return load_scalar(open_folder((names or [config.model])[0]), device=config.device)
+    shared = shared_scalar(names[0], policy.body, config) if names else None
+    return shared or ScalarModel(new_adapter(policy.body, config, "critic"))
 
 
 def mixed_in(config: GRPOConfig, chat: Chat, room: int) -> Mix | None:
@@ -178,7 +186,7 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
     method, task = row(config), load_task(config.task)
     prove(task)
     policy, chat = open_policy(config, begins_with)
-    judges = rewards(config, chat)
+    judges = rewards(config, policy, chat)
     compared = method.reference or config.anchor.measure
     models = Models(policy=policy, reference=open_reference(config, policy) if compared else None,
                     critic=new_critic(config, policy) if getattr(method, "critic", False) else None,
