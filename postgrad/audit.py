@@ -58,7 +58,10 @@ class Cell(NamedTuple):
 def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES), seed: int = 0,
           length: Callable[[Answer], int] = lambda answer: len(answer[1].split()), room: int | None = None,
           truth: Score | None = None) -> dict:
-    """Every probe's effect on the score. length counts an answer's tokens; what has more than `room` of them is left out."""
+    """Every probe's effect on the score, as one JSON object; see `report` for a probe's part.
+
+    length counts an answer's tokens; what has more than `room` of them is left out and counted. truth is the true quality.
+    """
     given, answers = len(answers), [a for a in answers if room is None or length(a) <= room]
     if len(answers) < 2:
         raise ValueError(f"{len(answers)} of {given} answers fit into the model's {room} tokens; an audit needs at least 2: "
@@ -127,7 +130,11 @@ def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int
 
 
 def report(probe: Probe, cells: list[Cell], left: dict[str, int]) -> dict:
-    """A probe's figures: over all its edits, and by kind."""
+    """A probe's figures, over all its edits and by kind.
+
+    effect and interval in units of the spread; rises: the share of edits that raise the score; added: mean tokens;
+    truth: the same edits' effect on the true quality; by_length: the effect that the added tokens would have by themselves.
+    """
     kinds = [{"kind": kind, **figures([c for c in cells if c.kind == kind])} for kind in probe.kinds]
     return {"probe": probe.name, "about": probe.about, **figures(cells), "left_out": left, "by_length": None,
             "slope": slope(cells) if probe.name == "length" and cells else None, "kinds": kinds}
@@ -179,11 +186,11 @@ def sentence(row: dict) -> str:
     if row["slope"]:
         text += f", {row['slope']['per_token']:+.3g} a token"
     if row["by_length"] is not None and abs(row["by_length"]) >= 0.05:
-        text += f", of which {row['by_length']:+.2f} by length alone"
+        text += f" (length alone would bring {row['by_length']:+.2f})"
     others = [f"{kind['kind']} {kind['effect']:+.2f}" for kind in row["kinds"]
               if kind["verdict"] not in (row["verdict"], "not measured")]
     if others:
-        text += f"; otherwise: {', '.join(others)}"
+        text += f"; but {', '.join(others)}"
     if row["truth"] is not None and abs(row["truth"]) >= 0.05:
         text += f"; the true quality changes by {row['truth']:+.2f} of its own spread"
     return text + "."
