@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import statistics
 import sys
 import tempfile
 import time
@@ -78,14 +79,13 @@ def reward_model(pairs: list[Pair], seed: int, folder: Path) -> Path:
 
 
 def examine(run: Path, held: list[Pair], seed: int) -> dict:
-    """The audit's length probe, and the accuracy on held-out pairs of the same annotator."""
+    """The audit's length probe, and the accuracy on held-out pairs that differ in quality."""
     model, chat = load_scalar(open_folder(run)), Chat.load(open_folder(run))
     score = scorer(model, chat)
     found = audit(answers_of_pairs(held, ANSWERS, seed), score, names=["length"], seed=seed,
                   length=lambda a: len(chat.answer(*a)[0]), room=model.config.max_position_embeddings)
-    best, other = (score([(p.messages, getattr(p, side)) for p in held]) for side in ("chosen", "rejected"))
-    right = sum(a > b for a, b in zip(best, other, strict=True)) / len(held)
-    return found["probes"][0] | {"accuracy": right}
+    best, other = (score([(p.messages, getattr(p, side)) for p in held[::2]]) for side in ("chosen", "rejected"))
+    return found["probes"][0] | {"accuracy": statistics.fmean(a > b for a, b in zip(best, other, strict=True))}
 
 
 def table(seeds: list[int]) -> list[dict]:
