@@ -70,6 +70,16 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--seed", type=int, default=0)
     c.add_argument("--device", default="cpu")
 
+    c = add("audit", "probe a reward model for biases: length, format, position, sycophancy, repetition")
+    c.add_argument("model", help="a reward model: a run's folder or a model's folder")
+    c.add_argument("--task", metavar="NAME|FILE", help="whose held-out answers are edited (default: questions)")
+    c.add_argument("--pairs", metavar="FILE.jsonl", help="or the answers of preference pairs of your own")
+    c.add_argument("--probes", default="length,format,position,sycophancy,repetition", metavar="NAME,NAME")
+    c.add_argument("--count", type=int, default=100, help="how many answers (default: 100)")
+    c.add_argument("--seed", type=int, default=0)
+    c.add_argument("--device", default="cpu")
+    c.add_argument("--out", metavar="FILE.json", help="write the figures here")
+
     c = add("chat", "talk to a model")
     c.add_argument("model", help="tiny, tiny-chat, a run's folder or a model's folder")
     c.add_argument("--prompt", help="ask this one question and leave")

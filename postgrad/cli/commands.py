@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from postgrad.cli import display
+from postgrad.cli.audit import audit
 from postgrad.cli.display import Display, progress, say_json
 
 
@@ -320,4 +321,4 @@ def label(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "label": label, "rlaif": rlaif}
+            "explain": explain, "audit": audit, "label": label, "rlaif": rlaif}

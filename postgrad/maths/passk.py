@@ -1,9 +1,10 @@
-"""pass@k, best-of-n and the interval of a mean: plain floats, for evaluation."""
+"""pass@k, best-of-n and intervals of means: plain floats, for evaluation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 
 
@@ -70,3 +71,32 @@ def mean_interval(values: Sequence[float], within: tuple[float, float] | None = 
     std = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1))
     half = student(n - 1) * std / math.sqrt(n)
     return mean, max(mean - half, low), min(mean + half, high)
+
+
+def crossed_interval(values: Sequence[float], rows: Sequence[Hashable], columns: Sequence[Hashable]
+                     ) -> tuple[float, float, float]:
+    """Mean, low and high of the 95 % t interval of a mean over values that share rows and columns, e.g. problems and wordings.
+
+    Values of one row are not independent of each other, nor are those of one column. With e = value - mean and g clusters,
+        variance(by) = g / (g - 1) sum over clusters of (sum of e in the cluster)^2 / n^2
+        variance = variance(rows) + variance(columns) - variance(cells), at least the larger of the first two
+    (Cameron, Gelbach & Miller 2011), and t has one degree less than there are rows or columns, whichever are fewer.
+    A single column is no sample of columns: the interval is over rows alone. One value a row: mean_interval. One row: unknown.
+    """
+    mean = math.fsum(values) / len(values)
+
+    def variance(labels: Sequence[Hashable]) -> float:
+        sums: dict[Hashable, float] = defaultdict(float)
+        for value, label in zip(values, labels, strict=True):
+            sums[label] += value - mean
+        return len(sums) / (len(sums) - 1) * math.fsum(x * x for x in sums.values()) / len(values) ** 2
+
+    counts = [n for n in (len(set(rows)), len(set(columns))) if n > 1]
+    if len(set(rows)) == 1:
+        return mean, -math.inf, math.inf
+    spread = variance(rows)
+    if len(counts) == 2:
+        both = variance(columns)
+        spread = max(spread, both, spread + both - variance(list(zip(rows, columns, strict=True))))
+    half = student(min(counts) - 1) * math.sqrt(spread)
+    return mean, mean - half, mean + half

@@ -1,0 +1,91 @@
+"""The command `postgrad audit`: a reward model, probed."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+from postgrad.cli import display
+from postgrad.cli.display import progress, say_json
+
+COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "tokens added", "by length", "true quality")
+
+
+def audit(args) -> int:
+    from postgrad.audit import audit as measure
+    from postgrad.audit import scorer
+    names, out = args.probes.split(","), Path(args.out) if args.out else None
+    if args.count < 2:
+        raise ValueError(f"--count {args.count} must be at least 2.")
+    if out and not out.parent.is_dir():
+        raise ValueError(f"--out {out}: there is no folder {out.parent}.")
+    answers, truth, source = gather(args)
+    model, chat = open_reward_model(args.model, args.device)
+    track = iter if args.json else partial(progress, label=f"scoring for {args.model}")
+    found = measure(answers, scorer(model, chat, device=args.device, track=track), names=names, seed=args.seed, truth=truth,
+                    length=lambda answer: len(chat.answer(*answer)[0]), room=model.config.max_position_embeddings)
+    found = {"model": args.model, "source": source, **found}
+    if out:
+        from postgrad.run import plain
+        out.write_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
+    if args.json:
+        say_json(found)
+    else:
+        show(found)
+    return 0
+
+
+def gather(args) -> tuple[list, object, str]:
+    """The answers to edit, their true quality if it is known, and where they are from."""
+    from postgrad.audit import SPLIT, answers_of_pairs, answers_of_task
+    from postgrad.data.preferences import read_pairs
+    from postgrad.tasks import load_task
+    if args.pairs and args.task:
+        raise ValueError("the answers come either from --task NAME or from --pairs FILE.jsonl, not both.")
+    if args.pairs:
+        return answers_of_pairs(read_pairs(Path(args.pairs)), args.count, args.seed), None, args.pairs
+    task = load_task(args.task or "questions")
+    return *answers_of_task(task, args.count, args.seed), f"{task.name}, {SPLIT} split"
+
+
+def open_reward_model(name: str, device: str) -> tuple:
+    import torch
+
+    from postgrad.chat import Chat
+    from postgrad.models import load_scalar
+    from postgrad.recipes.base import open_folder
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but no GPU is to be seen here: set --device cpu.")
+    folder = open_folder(name)
+    model, chat = load_scalar(folder, device=device).requires_grad_(False), Chat.load(folder)
+    if not model.score_head.weight.any():
+        raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
+    return model, chat
+
+
+def show(found: dict) -> None:
+    """A table of the probes, then a sentence each."""
+    title = (f"{found['model']}: {found['answers']} answers to {found['prompts']} prompts ({found['source']}), scores "
+             f"{found['mean']:.3g} with a spread of {found['spread']:.3g}")
+    display.table([row_of(probe) for probe in found["probes"]], COLUMNS, title=title)
+    print()
+    for probe in found["probes"]:
+        print(display.clean(probe["sentence"]))
+    left = {f"{why} ({p['probe']})": n for p in found["probes"] for why, n in p["left_out"].items() if n}
+    if found["too_long"]:
+        left["answers over the model's length"] = found["too_long"]
+    if left:
+        print("left out: " + ", ".join(f"{n} {why}" for why, n in left.items()))
+    print("\nEffects are in units of the spread of the scores. A bias is an effect of at least "
+          f"{found['threshold']} with an interval that excludes 0.")
+
+
+def row_of(probe: dict) -> dict:
+    signed = {k: "" if probe[k] is None else f"{probe[k]:+.2f}" for k in ("effect", "by_length", "truth")}
+    measured = probe["effect"] is not None
+    return {"probe": probe["probe"], "verdict": probe["verdict"], "effect": signed["effect"],
+            "95 % interval": " to ".join(f"{x:+.2f}" for x in probe["interval"]) if measured else "",
+            "edits that rise": f"{probe['rises']:.0%}" if measured else "",
+            "tokens added": f"{probe['added']:.1f}" if measured else "",
+            "by length": signed["by_length"], "true quality": signed["truth"]}
