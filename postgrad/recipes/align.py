@@ -30,6 +30,7 @@ class AlignConfig:
     task: str
     model: str = "tiny-chat"
     methods: str = "dpo,ppo,grpo"   # the policies to train, with commas between
+    beta: float = 0.5               # DPO's: with the row's 0.1 it moves so far that it invents words
     pairs: int = 2000               # that the reward model and DPO learn from
     reward_steps: int = 120
     steps: int = 60                 # of each policy
@@ -73,6 +74,7 @@ def policy(config: AlignConfig, method: str, folder: Path) -> Stage:
               "optim": config.optim}
     if HOMES[method] is preference:
         made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.steps,
+                                           beta=config.beta if method == "dpo" else None,
                                            evaluation=Evaluation(every=config.steps, problems=examined, samples=4))
     else:
         made = replace(grpo.questions(), **shared, reward=str(folder / "reward"), steps=config.steps,
