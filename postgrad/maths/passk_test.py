@@ -1,9 +1,10 @@
 import itertools
 import math
+import random
 
 import pytest
 
-from postgrad.maths.passk import mean_interval, pass_at_k, student
+from postgrad.maths.passk import best_of_n, mean_interval, pass_at_k, student
 
 
 def test_by_hand():
@@ -30,6 +31,48 @@ def test_large_numbers_and_wrong_ones():
     assert pass_at_k(100_000, 3, 1000) == pytest.approx(1 - (99 / 100) ** 3, abs=1e-4)
     with pytest.raises(ValueError, match="draw more samples"):
         pass_at_k(4, 2, 8)
+
+
+def test_best_of_n_by_hand():
+    # of the 6 draws of two, score 4 is the higher in 3, score 3 in 2, score 2 in 1, score 1 in none
+    assert best_of_n([3.0, 1.0, 4.0, 2.0], [10, 1000, 0, 1], 2) == pytest.approx((3 * 0 + 2 * 10 + 1 * 1) / 6)
+    # a tie at the top is the best of 5 draws of 6, and then it is either of the two
+    assert best_of_n([5.0, 5.0, 1.0, 0.0], [7, 9, 3, 100], 2) == pytest.approx(5 / 6 * 8 + 1 / 6 * 3)
+    assert best_of_n([0.0] * 3, [1, 2, 6], 2) == pytest.approx(3)  # scores that say nothing: the mean
+    assert best_of_n([-math.inf, 0.5], [1, 0], 2) == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_best_of_n_is_the_mean_over_all_subsets(seed, n):
+    rng = random.Random(seed)
+    score, value = [float(rng.randrange(1 + 2 * seed)) for _ in range(7)], [rng.gauss(0, 1) for _ in range(7)]
+    picked = []
+    for chosen in itertools.combinations(range(7), n):
+        top = max(score[i] for i in chosen)
+        best = [value[i] for i in chosen if score[i] == top]
+        picked.append(sum(best) / len(best))
+    assert best_of_n(score, value, n) == pytest.approx(sum(picked) / len(picked))
+
+
+def test_best_of_n_with_the_truth_as_its_score_is_pass_at_n():
+    for right in range(9):
+        truth = [1.0] * right + [0.0] * (8 - right)
+        for n in (1, 3, 8):
+            assert best_of_n(truth, truth, n) == pytest.approx(pass_at_k(8, right, n))
+    values = [0.5, 3.0, -1.0]
+    assert best_of_n([9, 8, 7], values, 1) == pytest.approx(sum(values) / 3) and best_of_n([7, 9, 8], values, 3) == 3.0
+    many = [float(i) for i in range(2000)]
+    assert best_of_n(many, many, 1000) == pytest.approx(1000 * 2001 / 1001 - 1)  # the largest of n ranks: n(N+1)/(n+1)
+
+
+def test_best_of_n_says_what_it_cannot_rank():
+    with pytest.raises(ValueError, match="draw more samples"):
+        best_of_n([1.0, 2.0], [0, 1], 3)
+    with pytest.raises(ValueError, match="2 scores and 1 values"):
+        best_of_n([1.0, 2.0], [0], 1)
+    with pytest.raises(ValueError, match="nan"):
+        best_of_n([1.0, math.nan], [0, 1], 1)
 
 
 def test_interval_by_hand():
