@@ -27,6 +27,7 @@ class Metric:
 
 _ROLLOUTS, _EVAL = "the rollouts of the step", "evaluation on held-out problems"
 _TRAIN, _CLOCK, _PAIRS = "the training pass", "the clock", "the pairs of the step"
+_STEPS = "the labelled replies"
 
 _ALL = (
     Metric(
@@ -168,9 +169,26 @@ _ALL = (
         healthy="It follows the reward, less the KL penalty where a method puts that into the reward.",
         formula="mean over tokens of adv + value, before advantages are whitened", source=_TRAIN),
     Metric(
-        name="accuracy", meaning="The share of pairs in which the chosen answer gets the higher score.",
-        healthy="From 0.5 upwards. 1.0 on training pairs is memory: judge by held-out pairs.",
-        formula="pairs with chosen > rejected / pairs, a tie counts half", source=_PAIRS),
+        name="accuracy", meaning="The share of pairs, or of labelled steps or answers, that the model's score gets right.",
+        healthy="From 0.5 upwards. 1.0 on what it was trained on is memory: judge by what was held out.",
+        formula="pairs with chosen > rejected / pairs; steps with score above 0 exactly if right / steps; a tie counts half",
+        source=_PAIRS),
+    Metric(
+        name="accuracy_right", meaning="The share of right steps or answers that score above 0.",
+        healthy="Read it with accuracy_wrong: a model that says right to everything has 1 here and 0 there.",
+        formula="right steps with score > 0 / right steps, a score of 0 counts half", source=_STEPS),
+    Metric(
+        name="accuracy_wrong", meaning="The share of wrong steps or answers that score below 0.",
+        healthy="Read it with accuracy_right. Low: mistakes go unseen, and a policy trained on this model will make them.",
+        formula="wrong steps with score < 0 / wrong steps, a score of 0 counts half", source=_STEPS),
+    Metric(
+        name="balanced_accuracy", meaning="The mean of accuracy_right and accuracy_wrong on held-out replies.",
+        healthy="From 0.5, which is guessing, upwards, whatever the share of right steps is.",
+        formula="(accuracy_right + accuracy_wrong) / 2", source=_EVAL),
+    Metric(
+        name="right_steps", meaning="The share of the labelled steps or answers that are right.",
+        healthy="Between 0.2 and 0.8. Near 0 or 1 there is little to tell apart: take another generator.",
+        formula="labels that say right / labels", source=_STEPS),
     Metric(
         name="margin", meaning="By how much the chosen answers outscore the rejected ones on average.",
         healthy="It grows from 0. Growing without end means over-fitting: stop earlier or raise beta.",

@@ -1,4 +1,6 @@
-"""Three assembly lines: conversations, pairs and rollouts become batches. An algorithm is one of these and an objective.
+"""Four assembly lines: conversations, pairs, rollouts and labelled steps become batches.
+
+An algorithm is one of these and an objective.
 
 A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and its random numbers
 are functions of (seed, name, step), so its state is a few numbers, and the rollouts it still holds.
@@ -8,5 +10,6 @@ from postgrad.batches.conversations import ConversationBatches
 from postgrad.batches.deck import Deck
 from postgrad.batches.pairs import PairBatches
 from postgrad.batches.rollouts import RolloutBatches, Rollouts
+from postgrad.batches.steps import Marked, StepBatches
 
-__all__ = ["ConversationBatches", "Deck", "PairBatches", "RolloutBatches", "Rollouts"]
+__all__ = ["ConversationBatches", "Deck", "Marked", "PairBatches", "RolloutBatches", "Rollouts", "StepBatches"]

@@ -132,7 +132,7 @@ class RolloutBatches:
         old = self.logp(self.models.policy, batch) if several or self.method.kl_in_reward > 0 else None
         ref = self.logp(self.models.reference, batch) if self.method.reference else None
         value = seen(lambda b: self.models.critic.value(b.tokens), batch, self.tokens_per_pass) if self.method.critic else None
-        reward = credit.place_reward(self.scores(rows).to(self.device), batch.mask)
+        reward = self.rewards(rows, batch.mask)
         if self.method.kl_in_reward > 0:
             reward = credit.kl_penalty(reward, old, ref, batch.mask, self.method.kl_in_reward)
         adv = self.method.credit(reward, batch.mask, self.settings.group_size, value)
@@ -143,6 +143,16 @@ class RolloutBatches:
 
     def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
         return seen(lambda b: model.logp(b.tokens, b.mask, self.settings.temperature)[0], batch, self.tokens_per_pass)
+
+    def rewards(self, rows: Sequence[Scored], mask: Tensor) -> Tensor:  # [B, T]
+        """The score on the last token; where a verdict has spread it over the tokens, only what was added to it since."""
+        score, dense = self.scores(rows), torch.zeros(mask.shape)
+        for i, s in enumerate(rows):
+            if s.verdict.per_token is not None:
+                at = len(s.rollout.prompt_tokens)
+                dense[i, at: at + len(s.rollout.tokens)] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
+                score[i] -= s.verdict.score
+        return credit.place_reward(score.to(self.device), mask) + torch.where(mask, dense.to(self.device), 0.0)
 
     def scores(self, rows: Sequence[Scored]) -> Tensor:  # [B]
         """One score a row, DAPO's length penalty included. Rows whose verdict failed are masked, so credit passes over them."""
@@ -203,5 +213,6 @@ def _batch(plain: dict) -> Batch:
     for s in plain["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
         sampled = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
-        scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**s["verdict"])))
+        said = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
+        scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**said)))
     return Batch(ids=tuple(plain["ids"]), facts=plain["facts"], scored=tuple(scored), **plain["columns"])

@@ -12,11 +12,12 @@ class ScalarModel(nn.Module):
     """A decoder body and a linear head to one number.
 
     The head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0.
+    head: what the number was trained to be, `reward` and `outcome` (of a whole answer) or `process` (after each step).
     """
 
-    def __init__(self, body: Decoder):
+    def __init__(self, body: Decoder, head: str = "reward"):
         super().__init__()
-        self.body = body
+        self.body, self.head = body, head
         self.score_head = nn.Linear(body.config.hidden_size, 1, bias=False).to(body.head)
         nn.init.zeros_(self.score_head.weight)
 
@@ -27,6 +28,10 @@ class ScalarModel(nn.Module):
     def value(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
         """Column t: the value of the state in which token t is chosen, so read at token t-1."""
         return align(self.score_head(self.body.hidden(tokens)).squeeze(-1))
+
+    def token_scores(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
+        """Column t: the score of the answer as far as token t, read at token t. Its last column is `score`."""
+        return self.score_head(self.body.hidden(tokens)).squeeze(-1)
 
     def score(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B]
         """The score of a whole answer, read at its last token."""

@@ -44,7 +44,8 @@ def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = to
 
 
 def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> ScalarModel:
-    """A reward model with its head; from a language model, a new one whose head is zero."""
+    """A reward, outcome or process model with its head (config.json says which); from a language model, a new reward model
+    whose head is zero."""
     folder = find_model(name)
     tensors = read_tensors(folder / "model.safetensors")
     head = tensors.pop(SCORE, None)
@@ -54,6 +55,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = t
             raise ValueError(f"{folder}/model.safetensors: {SCORE} is {list(head.shape)}, expected "
                              f"{list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
+        model.head = json.loads((folder / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
     return model
 
 
@@ -82,5 +84,5 @@ def save_model(model: Decoder | ScalarModel, folder: Path, dtype: torch.dtype | 
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes it private
     written = model.config.written() | {"torch_dtype": str(next(iter(tensors.values())).dtype).removeprefix("torch.")}
     if scalar:
-        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}
+        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": 1, "postgrad": {"head": model.head}}
     (folder / "config.json").write_text(json.dumps(written, indent=1))

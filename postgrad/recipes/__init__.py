@@ -8,9 +8,11 @@ from pathlib import Path
 
 from postgrad.recipes.config import override, suggest, unplain
 
-RECIPES = {"sft": "SFTConfig", "preference": "PreferenceConfig", "grpo": "GRPOConfig", "pretrain": "PretrainConfig"}
+RECIPES = {"sft": "SFTConfig", "preference": "PreferenceConfig", "process": "ProcessConfig", "grpo": "GRPOConfig",
+           "pretrain": "PretrainConfig"}
 ALIASES = {  # a row of the table stands for the recipe that trains it
     **dict.fromkeys(("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "reward"), "preference"),
+    "outcome": "process",
     **dict.fromkeys(("ppo", "reinforce", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "nano"), "grpo"),
 }
 

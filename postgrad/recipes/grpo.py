@@ -12,6 +12,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.models import Models, load_model, load_scalar
 from postgrad.recipes.base import Evaluation, Parts, examiner, open_folder, open_model, prove
 from postgrad.rewards.model import ModelJudge
+from postgrad.rewards.process import ProcessJudge
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
@@ -82,8 +83,9 @@ def beside(config: GRPOConfig, method, policy) -> Models:
     origin = open_folder(config.model)
     reference = load_model(origin, device=config.device).requires_grad_(False) if method.reference else None
     scored = open_folder(config.reward) if config.reward else None
-    critic = load_scalar(scored or origin, device=config.device) if method.critic else None
     reward = load_scalar(scored, device=config.device).requires_grad_(False) if scored else None
+    alike = scored and reward.head != "process"  # a process model's numbers are log-odds, and what it pays are chances
+    critic = load_scalar(scored if alike else origin, device=config.device) if method.critic else None
     if reward and not reward.score_head.weight.any():
         raise ValueError(f"{config.reward} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
     return Models(policy=policy, reference=reference, critic=critic, reward=reward)
@@ -95,6 +97,18 @@ def same_tokens(config: GRPOConfig, chat: Chat) -> None:
     if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
         raise ValueError(f"the reward model {config.reward} has another tokenizer or chat template than the policy, so it "
                          "would misread its tokens: train it from the same model.")
+
+
+def judged_by(reward, task, chat: Chat, device: str):
+    """The judge of a run's rollouts: the task's verifier, or the model that stands in for it."""
+    if reward is None:
+        return lambda rollouts: [task.verify(r.prompt, r.text) for r in rollouts]
+    if reward.head != "process":
+        return ModelJudge(reward, device=device)
+    if task.steps is None:
+        raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take a reward model, or "
+                         "the task's own verifier (reward=none).")
+    return ProcessJudge(reward, chat, lambda r: [step.end for step in task.steps(r.prompt, r.text)], device=device)
 
 
 def build(config: GRPOConfig, begins_with: Path) -> Parts:
@@ -110,12 +124,9 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
         sampler.policy_step = step
         return sampler.sample(prompts, group_size, settings, seed)
 
-    def verify(rollouts):
-        return [task.verify(r.prompt, r.text) for r in rollouts]
-
     prompts = task.prompts("train", config.rollouts.prompts, config.seed)
     sampler.check(prompts, settings)
-    judge = ModelJudge(models.reward, device=config.device) if models.reward else verify
+    judge = judged_by(models.reward, task, chat, config.device)
     batches = RolloutBatches(prompts, sample=sample, judge=judge, models=models, method=method, settings=config.rollouts,
                              steps=config.steps, seed=config.seed, tokens_per_pass=config.optim.tokens_per_pass,
                              device=config.device)

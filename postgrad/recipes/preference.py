@@ -111,6 +111,7 @@ def build(config: PreferenceConfig, begins_with: Path) -> Parts:
     train, held, task = read(config)
     if config.method == "reward":
         policy, chat = load_scalar(open_folder(begins_with), device=config.device), Chat.load(open_folder(begins_with))
+        policy.head = "reward"
     else:
         policy, chat = open_model(begins_with, config.device)
     reference = load_model(open_folder(config.model), device=config.device).requires_grad_(False) if method.reference else None
