@@ -149,6 +149,7 @@ class RolloutBatches:
         score, dense = self.scores(rows), torch.zeros(mask.shape)
         for i, s in enumerate(rows):
             if s.verdict.per_token is not None:
+                assert len(s.verdict.per_token) == len(s.rollout.tokens), "a reward for each sampled token"
                 at = len(s.rollout.prompt_tokens)
                 dense[i, at: at + len(s.rollout.tokens)] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
                 score[i] -= s.verdict.score
