@@ -3,8 +3,8 @@
 An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss * batch.weight).sum().
 It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
 models.policy.score(tokens, lengths) -> [B]; for `process` and `outcome` models.policy.token_scores(tokens) -> [B, T], whose
-column t is read at token t; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of the state before
-token t. Advantages, old and reference log-probs come with the batch: they are constants of the step.
+column t is read at token t; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of the state
+before token t. Advantages, old and reference log-probs come with the batch: they are constants of the step.
 """
 
 from __future__ import annotations
