@@ -50,7 +50,7 @@ def generator(folder: Path) -> Path:
 
 
 def checker(method: str, folder: Path) -> Path:
-    changes = [f"method={method}", f"model={generator(folder)}", "steps=120", "save_every=120", "evaluation.every=120",
+    changes = [f"method={method}", f"model={generator(folder)}", "save_every=100", "evaluation.every=100",
                "evaluation.split=test"]
     return run(process, method, override(process.words(), changes), folder)
 

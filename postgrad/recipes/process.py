@@ -37,7 +37,7 @@ Hits = dict[bool, list[float]]  # of the labels "right" and "wrong": 1 where the
 class Replies:
     """The replies that are labelled: how many problems, how many samples of each, and how many replies go into a step."""
 
-    problems: int = 1000
+    problems: int = 800
     samples: int = 4
     per_step: int = 32
     max_new_tokens: int = 64
@@ -60,10 +60,10 @@ class ProcessConfig:
     generator: str | None = None    # the model whose replies are labelled; None: the model as it was before training
     method: str = "process"
     replies: Replies = field(default_factory=Replies)
-    steps: int = 120
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=5e-4, schedule="linear", warmup=5))
-    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=30, problems=100))
-    save_every: int = 30
+    steps: int = 100
+    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
+    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=25, problems=100))
+    save_every: int = 25
     seed: int = 0
     device: str = "cpu"
 
