@@ -7,8 +7,10 @@ template is rendered in a sandbox: it comes from somebody else's folder.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from jinja2 import TemplateError
@@ -97,6 +99,15 @@ class Chat:
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token's own text, control tokens by name, for the token strip."""
         return [self.tokenizer.decode([t], skip_special_tokens=False) for t in tokens]
+
+    def places(self, tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """For each end in the text of a reply, the last of its tokens that belongs to the text so far.
+
+        "2+3=5" and a stop token: places(tokens, [3, 5]) -> [2, 5], as the stop token adds no text. A token that goes on past an
+        end belongs to it whole. The tokens are taken as they are, never made anew from the text.
+        """
+        written = list(accumulate((len(self.decode(tokens[: i + 1])) for i in range(len(tokens))), max))
+        return [bisect_right(written, written[bisect_left(written, end)]) - 1 for end in ends]
 
     def render(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of a prompt, up to where the assistant begins to write."""

@@ -14,7 +14,8 @@ from typing import ClassVar
 
 from postgrad.maths import credit, kl, preference, select, surrogate, weights
 
-SOURCES = ("conversations", "pairs", "singles", "rollouts", "rollouts to pairs", "rollouts to conversations")
+SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
+           "rollouts to conversations")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class Supervised:
 
 @dataclass(frozen=True, kw_only=True)
 class Preference:
-    """Prefer: rows to scores, scores to a loss per pair or per labelled single. score None: the model's scalar head.
+    """Prefer: rows to scores, scores to a loss per pair, labelled single or labelled token. score None: the scalar head.
 
     reference: the reference's score is subtracted, so that loss sees log-ratios.
     """
@@ -111,6 +112,22 @@ PREFERENCE = (
         score=None, reference=False, loss=partial(preference.reward, smoothing=0.0, centre=0.0),
         paper="Ouyang et al. 2022, InstructGPT, arXiv:2203.02155; margin: Llama 2, arXiv:2307.09288",
         about="a scalar head learns which answer was preferred",
+    ),
+    # The papers have people label the steps, and stop at the first mistake; here a task's checker does, and what follows a
+    # mistake is labelled wrong as well: a label says whether all is right so far (Uesato et al.).
+    Preference(
+        name="process", source="steps",
+        score=None, reference=False, loss=preference.labelled,
+        paper="Lightman et al. 2023, arXiv:2305.20050; Uesato et al. 2022, arXiv:2211.14275",
+        about="a scalar head learns after every step whether all is right so far",
+    ),
+    # The paper's verifier predicts at every token, with a language-model loss beside it; here at the last token alone. The
+    # cross-entropy is that of Math-Shepherd (arXiv:2312.08935).
+    Preference(
+        name="outcome", source="outcomes",
+        score=None, reference=False, loss=preference.labelled,
+        paper="Cobbe et al. 2021, arXiv:2110.14168",
+        about="a scalar head learns at the end whether the answer is right",
     ),
     # beta 0.1 is the paper's default; its TL;DR runs have 0.5.
     Preference(

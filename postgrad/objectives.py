@@ -2,8 +2,9 @@
 
 An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss * batch.weight).sum().
 It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
-models.policy.scores(tokens, lengths) -> [B, K], K heads; with a critic models.critic.value(tokens) -> [B, T], whose column t is
-the value of the state before token t. Advantages, old and reference log-probs come with the batch: constants of the step.
+models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome` models.policy.token_scores(tokens) ->
+[B, T], whose column t is read at token t; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of
+the state before token t. Advantages, old and reference log-probs come with the batch: constants of the step.
 """
 
 from __future__ import annotations
@@ -38,7 +39,12 @@ def supervised(method) -> Objective:
 
 
 def preference(method) -> Objective:
-    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...) or labelled singles."""
+    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...) or labelled singles.
+
+    Steps and outcomes are labelled tokens: a loss for each token of the mask.
+    """
+    if method.source in ("steps", "outcomes"):
+        return lambda models, batch: _steps(method, models.policy.token_scores(batch.tokens), batch)
     judge = _singles if method.source == "singles" else _pairs
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
@@ -77,6 +83,17 @@ def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
     stats = {
         "loss": _mean(loss), "accuracy": _mean(right), "baseline": _mean(baseline),
         "chosen": _mean(score, wanted), "rejected": _mean(score, unwanted),
+    }
+    return loss, Stats(stats)
+
+
+def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, T]
+    label, mask = _needed(batch, "label", method), batch.mask
+    loss = torch.where(mask, method.loss(score, label), 0.0)
+    hit = (label * score > 0) + 0.5 * (score == 0)  # a score of 0 says nothing: half right
+    stats = {
+        "loss": _mean(loss, mask), "accuracy": _mean(hit, mask),
+        "accuracy_right": _mean(hit, mask & (label > 0)), "accuracy_wrong": _mean(hit, mask & (label < 0)),
     }
     return loss, Stats(stats)
 

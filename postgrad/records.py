@@ -92,6 +92,8 @@ class Verdict:
     """A verifier's judgement: a score, why, and the parts it was summed from.
 
     Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "format": 1.0})
+    per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None: all of it stands
+    on the last token.
     error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.
     """
 
@@ -99,6 +101,19 @@ class Verdict:
     reason: str = ""
     parts: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    per_token: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A step of a written chain: where it ends in the text (one past its last character), and whether all is right so far.
+
+    "<think>5+8=13, 13-3=11</think>..." -> Step(end=13, right=True), Step(end=22, right=False, reason="13-3 is 10, not 11")
+    """
+
+    end: int
+    right: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +150,7 @@ class Batch:
     returns: Tensor | None = None       # [B, T]
     margin: Tensor | None = None        # [U]
     votes: Tensor | None = None         # [U, K] how often each head of an ensemble sees the unit
-    label: Tensor | None = None         # [U] +1 wanted, -1 unwanted
+    label: Tensor | None = None         # [U] or [B, T] +1 wanted, -1 unwanted
     imitate: Tensor | None = None       # [U] bool: rows that are imitated beside the reinforced ones (PPO-ptx)
     baseline: Tensor | None = None      # [U]
     scored: tuple[Scored, ...] = ()     # the rows' origin, for the log

@@ -10,10 +10,12 @@ ASKED = """loss reward reward_std pass@1 pass@8 greedy format length kl kl_k1 en
 grad_norm lr flat_groups resampled truncated skipped tokens time/step time/sample time/train value_loss explained_variance
 accuracy margin chosen rejected errors repetition""".split()
 ALSO = "value return baseline mean_length finished time/score".split()
+STEPS = "accuracy_right accuracy_wrong balanced_accuracy right_steps".split()
+RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()
 
 
 def test_every_metric_is_explained_in_one_sentence():
-    assert set(METRICS) == {*ASKED, *ALSO}
+    assert set(METRICS) == {*ASKED, *ALSO, *STEPS, *RLHF}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"
@@ -49,12 +51,14 @@ def test_what_the_objectives_measure_is_explained():
     import postgrad
 
     home, found = Path(postgrad.__file__).parent, set()
-    for name in ("objectives.py", "batches/rollouts.py", "batches/pairs.py", "loop.py", "evaluate.py"):
+    for name in ("objectives.py", "batches/collect.py", "batches/rollouts.py", "batches/chosen.py", "batches/pairs.py",
+                 "batches/singles.py", "batches/steps.py", "recipes/reward.py",
+                 "recipes/process.py", "loop.py", "evaluate.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
             if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) and isinstance(node.value, ast.Dict):
                 target = getattr(getattr(node, "targets", [getattr(node, "target", None)])[0], "id", "")
                 if target in ("stats", "seen", "facts", "row", "out"):
                     found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
     assert {"entropy", "reward", "kl", "time/step", "mean_length"} <= found
-    for name in found - {"pass@1_interval", "problems", "samples"}:
-        explain(name)
+    for name in found - {"problems", "samples", "calibration"}:
+        explain(name.removesuffix("_interval"))

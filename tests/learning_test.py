@@ -1,5 +1,6 @@
 """Every row of the table learns: a few steps through its real objective make what was rewarded, chosen or shown likelier."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import toy
 
 from postgrad import objectives
 from postgrad.maths.select import best_and_worst
+from postgrad.maths.weights import token_mean
 from postgrad.methods import METHODS, SOURCES, get
 from postgrad.records import Batch, Stats
 
@@ -23,6 +25,28 @@ class Scorer:
 
     def scores(self, tokens, lengths):
         return self.table[tokens[:, 1], tokens[:, 2], tokens[:, 3]][:, None]
+
+
+class StepScorer:
+    """A scalar head over the language: a number after each beginning, by how much of it was said, [4, V, V, V]."""
+
+    def __init__(self):
+        self.table = torch.zeros(1 + toy.LONGEST, toy.V, toy.V, toy.V, dtype=torch.float64, requires_grad=True)
+
+    def token_scores(self, tokens):
+        said = [tokens * (torch.arange(1 + toy.LONGEST) <= t) for t in range(1 + toy.LONGEST)]
+        return torch.stack([self.table[t, x[:, 1], x[:, 2], x[:, 3]] for t, x in enumerate(said)], dim=1)
+
+
+def step_batch(method, rows):
+    """Steps: all is right until a 1 is said. Outcomes: what the verifier says, at the last token."""
+    tokens, mask = toy.TOKENS[rows], toy.MASK[rows]
+    right = (tokens == 1).cumsum(1) == 0
+    if method.source == "outcomes":
+        mask = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
+        right = (toy.REWARD[rows] == 1)[:, None].expand_as(mask)
+    label = torch.where(mask, right.double() * 2 - 1, 0.0)
+    return replace(batch_of(rows, weight=token_mean(mask, toy.LONGEST), label=label), mask=mask)
 
 
 def batch_of(rows, **columns):
@@ -44,6 +68,8 @@ def next_batch(method, models, draw):
     good, bad = (x[torch.randint(0, len(x), (16,), generator=draw)] for x in (GOOD, BAD))
     if method.source == "rollouts":
         return toy.rollout_batch(method, sampled, models.policy, models.reference, models.critic, GROUP)
+    if method.source in ("steps", "outcomes"):
+        return step_batch(method, torch.cat([good, bad]))
     if method.source == "pairs":
         return pair_batch(good, bad, models.reference)
     if method.source == "rollouts to pairs":
@@ -61,8 +87,8 @@ def learn(method, epochs=2, steps=STEPS, lr=0.05):
     """STEPS batches, each used `epochs` times (so that ratios leave 1). The models, and the results of every step."""
     policy, critic = toy.POLICY.clone().requires_grad_(), torch.zeros(toy.STATES, dtype=torch.float64, requires_grad=True)
     models = SimpleNamespace(policy=toy.Talker(policy), reference=toy.Talker(toy.POLICY), critic=toy.Judge(critic), reward=None)
-    scorer = Scorer()
-    trained = SimpleNamespace(policy=scorer) if method.name == "reward" else models
+    scorer = StepScorer() if method.source in ("steps", "outcomes") else Scorer()
+    trained = SimpleNamespace(policy=scorer) if method.kind == "preference" and method.score is None else models
     optim = torch.optim.Adam([{"params": [policy, scorer.table], "lr": lr}, {"params": [critic], "lr": 0.05}])
     objective, draw, results = objectives.build(method), torch.Generator().manual_seed(0), []
     for _ in range(steps):
@@ -86,6 +112,11 @@ def test_a_row_makes_the_good_likelier(name):
         score = scorer.scores(toy.TOKENS, None)[:, 0]
         assert score[GOOD].min() > score[BAD].max() + 1
         assert results[-1]["accuracy"] == 1.0
+        return
+    if method.source in ("steps", "outcomes"):
+        batch = step_batch(method, torch.arange(len(toy.TOKENS)))
+        assert (batch.label * scorer.token_scores(batch.tokens))[batch.mask].min() > 1
+        assert results[0]["accuracy"] == 0.5 and results[-1]["accuracy_right"] == results[-1]["accuracy_wrong"] == 1.0
         return
     before, after = toy.Talker(toy.POLICY).row_logp().exp()[GOOD].sum(), models.policy.row_logp().exp()[GOOD].sum()
     assert after > before + 0.5 * (1 - before), f"{name}: {before:.3f} -> {after:.3f}"

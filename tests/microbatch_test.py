@@ -31,6 +31,8 @@ class Tables:
     def value(self, tokens):
         return self.values[tokens[:, 0], : tokens.shape[1]]
 
+    token_scores = value
+
     def scores(self, tokens, lengths):
         return self.values[tokens[:, 0], lengths - 1][:, None]
 
@@ -38,7 +40,8 @@ class Tables:
 def step_of(method):
     """Models and a batch with rows of very different lengths, off policy, with every column that a row may ask for."""
     draw = torch.Generator().manual_seed(3)
-    per_unit = 2 if method.kind == "preference" and method.source != "singles" else 1
+    by_mark = method.source in ("steps", "outcomes")
+    per_unit = 2 if method.kind == "preference" and method.source != "singles" and not by_mark else 1
     rows = UNITS * per_unit
     lengths = torch.tensor([3, 23, 7, 4, 17, 5, 2, 11] * per_unit)
     columns = torch.arange(LONG)[None]
@@ -52,10 +55,13 @@ def step_of(method):
     random = {name: torch.randn(rows, LONG, generator=draw, dtype=D) for name in ("adv", "value", "returns")}
     by_token = {name: torch.where(mask, x, 0.0) for name, x in (shifted | random).items()}
     by_unit = {name: torch.randn(UNITS, generator=draw, dtype=D) for name in ("margin", "baseline")}
-    weight = torch.rand(UNITS, generator=draw, dtype=D) if method.kind == "preference" else method.weigh(mask, LONG).to(D)
+    weigh = getattr(method, "weigh", token_mean)
+    by_pair = method.kind == "preference" and not by_mark
+    weight = torch.rand(UNITS, generator=draw, dtype=D) if by_pair else weigh(mask, LONG).to(D)
+    label = torch.tensor([1.0, -1.0] * (UNITS // 2), dtype=D)
     batch = Batch(
         ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask, lengths=lengths, weight=weight, rows_per_unit=per_unit,
-        label=torch.tensor([1.0, -1.0] * (UNITS // 2), dtype=D), sampler_logp=logp, **by_token, **by_unit,
+        label=label[:, None].expand(rows, LONG) * mask if by_mark else label, sampler_logp=logp, **by_token, **by_unit,
     )
     return models, batch
 

@@ -162,5 +162,6 @@ def _batch(plain: dict) -> Batch:
     for s in plain["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
         sampled = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
-        scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**s["verdict"])))
+        said = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
+        scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**said)))
     return Batch(ids=tuple(plain["ids"]), facts=plain["facts"], scored=tuple(scored), **plain["columns"])

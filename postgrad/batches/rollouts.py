@@ -64,7 +64,7 @@ class RolloutBatches(Collector):
         old = self.logp(self.models.policy, batch) if several or self.method.kl_in_reward > 0 else None
         ref = self.logp(self.models.reference, batch) if self.method.reference else None
         value = seen(lambda b: self.models.critic.value(b.tokens), batch, self.tokens_per_pass) if self.method.critic else None
-        reward = credit.place_reward(self.scores(rows).to(self.device), batch.mask)
+        reward = self.rewards(rows, batch.mask)
         if self.method.kl_in_reward > 0:
             reward = credit.kl_penalty(reward, old, ref, batch.mask, self.kl)
             facts = self.steered(old, ref, batch)
@@ -81,6 +81,17 @@ class RolloutBatches(Collector):
         if self.target is not None:
             self.kl = adaptive_coefficient(self.kl, observed, self.target, self.horizon, len(batch))
         return facts
+
+    def rewards(self, rows: Sequence[Scored], mask: Tensor) -> Tensor:  # [B, T]
+        """The score on the last token; where a verdict has spread it over the tokens, only what was added to it since."""
+        score, dense = self.scores(rows), torch.zeros(mask.shape)
+        for i, s in enumerate(rows):
+            if s.verdict.per_token is not None:
+                assert len(s.verdict.per_token) == len(s.rollout.tokens), "a reward for each sampled token"
+                at = len(s.rollout.prompt_tokens)
+                dense[i, at: at + len(s.rollout.tokens)] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
+                score[i] -= s.verdict.score
+        return credit.place_reward(score.to(self.device), mask) + torch.where(mask, dense.to(self.device), 0.0)
 
     def scores(self, rows: Sequence[Scored]) -> Tensor:  # [B]
         """One score a row, DAPO's length penalty included. Rows whose verdict failed are masked, so credit passes over them."""

@@ -1,4 +1,4 @@
-"""Losses on pairs and on labelled singles. Rows become scores first, then a pair of scores becomes a loss:
+"""Losses on pairs, on labelled singles and on labelled tokens. Rows become scores first, then a pair of scores becomes a loss:
 
     score(logp [B, T], mask [B, T]) -> [B]        less the reference's score where the method has a reference: the log-ratio
     pair(chosen [U], rejected [U], margin [U]) -> loss [U]
@@ -41,6 +41,15 @@ def reward(chosen: Tensor, rejected: Tensor, margin: Tensor, *, smoothing: float
     """
     right, wrong = bradley_terry(chosen, rejected, margin), bradley_terry(rejected, chosen, -margin)
     return (1 - smoothing) * right + smoothing * wrong + centre * (chosen + rejected) ** 2
+
+
+def labelled(score: Tensor, label: Tensor) -> Tensor:  # label +1 right, -1 wrong; any one shape
+    """-log sigmoid(label score): the cross-entropy of P(right) = sigmoid(score). log 2 at score 0.
+
+    Of steps: Lightman et al. 2023 (2305.20050); of whole answers too: Wang et al. 2023, Math-Shepherd (2312.08935).
+    bradley_terry of the score against 0, or of 0 against the score.
+    """
+    return -logsigmoid(label * score)
 
 
 def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:

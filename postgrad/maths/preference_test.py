@@ -25,6 +25,14 @@ def test_bradley_terry_by_hand():
     torch.testing.assert_close(p.bradley_terry(T(2.0), T(1.0), T(0.4)), p.bradley_terry(T(102.0), T(101.4), T(0)))
 
 
+def test_labelled_by_hand():
+    assert p.labelled(T(0.0, 0.0), T(1, -1)).exp().tolist() == pytest.approx([2.0, 2.0])
+    assert p.labelled(T(1.0, -1.0, 1.0), T(1, -1, -1)).tolist() == pytest.approx([0.313262, 0.313262, 1.313262], abs=1e-6)
+    score, zero = T(0.3, -2.0, 5.0), T(0, 0, 0)
+    torch.testing.assert_close(p.labelled(score, T(1, 1, 1)), p.bradley_terry(score, zero, zero))
+    torch.testing.assert_close(p.labelled(score, T(-1, -1, -1)), p.bradley_terry(zero, score, zero))
+
+
 def test_600_comparisons_recover_the_ranking_and_the_rewards():
     true = T(2, 1, 0, -1)
     draw = torch.Generator().manual_seed(0)

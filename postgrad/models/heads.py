@@ -14,11 +14,12 @@ class ScalarModel(nn.Module):
 
     One head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0. Several start at
     random, each at its own place, or they would stay one.
+    head: what the number was trained to be, `reward` and `outcome` (of a whole answer) or `process` (after each step).
     """
 
-    def __init__(self, body: Decoder, heads: int = 1, generator: torch.Generator | None = None):
+    def __init__(self, body: Decoder, heads: int = 1, generator: torch.Generator | None = None, head: str = "reward"):
         super().__init__()
-        self.body = body
+        self.body, self.head = body, head
         self.score_head = nn.Linear(body.config.hidden_size, heads, bias=False).to(body.head)
         start = torch.zeros(heads, body.config.hidden_size)
         if heads > 1:
@@ -40,6 +41,10 @@ class ScalarModel(nn.Module):
     def scores(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B, K]
         """What each head says of a whole answer, read at its last token."""
         return self.score_head(self.body.hidden(tokens)[range(len(tokens)), lengths - 1])
+
+    def token_scores(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
+        """Column t: the score of the answer as far as token t, read at token t. Its last column is `score`."""
+        return self.score_head(self.body.hidden(tokens)).mean(-1)
 
     def score(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B]
         return self.scores(tokens, lengths).mean(-1)

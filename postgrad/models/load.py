@@ -45,7 +45,8 @@ def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = to
 
 
 def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32, heads: int = 1) -> ScalarModel:
-    """A reward model with its heads; from a language model, a new one with as many as asked for."""
+    """A reward, outcome or process model with its heads (config.json says which); from a language model, a new reward model
+    with as many heads as asked for."""
     folder = find_model(name)
     tensors = read_tensors(folder / "model.safetensors")
     head = tensors.pop(SCORE, None)
@@ -55,6 +56,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = t
             raise ValueError(f"{folder}/model.safetensors: {SCORE} is {list(head.shape)}, expected "
                              f"{list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
+        model.head = json.loads((folder / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
     return model
 
 
@@ -89,5 +91,6 @@ def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torc
     (folder / "model.safetensors").chmod(0o644)  # safetensors makes it private
     written = model.config.written() | {"torch_dtype": str(next(iter(tensors.values())).dtype).removeprefix("torch.")}
     if scalar:
-        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": model.heads}
+        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": model.heads,
+                    "postgrad": {"head": model.head}}
     (folder / "config.json").write_text(json.dumps(written, indent=1))

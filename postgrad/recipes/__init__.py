@@ -9,10 +9,11 @@ from pathlib import Path
 
 from postgrad.recipes.config import override, suggest, unplain
 
-RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "preference": "PreferenceConfig", "grpo": "GRPOConfig",
-           "pretrain": "PretrainConfig"}
+RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig", "preference": "PreferenceConfig",
+           "grpo": "GRPOConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
 ALIASES = {  # a row of the table stands for the recipe that trains it
+    "outcome": "process",
     **dict.fromkeys(("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "kto"), "preference"),
     **dict.fromkeys(("ppo", "reinforce", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "nano", "online_dpo", "best_of_n",
                      "rejection"), "grpo"),

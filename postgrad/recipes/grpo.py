@@ -31,6 +31,7 @@ from postgrad.recipes.base import (
 )
 from postgrad.records import Rollout
 from postgrad.rewards.model import ModelJudge
+from postgrad.rewards.process import ProcessJudge
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
@@ -151,9 +152,12 @@ def rewards(config: GRPOConfig, policy, chat: Chat) -> list[ScalarModel]:
     return models
 
 
-def new_critic(config: GRPOConfig, policy) -> ScalarModel:
-    """From the (first) reward model, or from the policy's start with a head at zero; with adapters, on the policy's body."""
-    names = judges_of(config)
+def new_critic(config: GRPOConfig, policy, judges: list[ScalarModel]) -> ScalarModel:
+    """From the (first) reward model, or from the policy's start with a head at zero; with adapters, on the policy's body.
+
+    A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
+    """
+    names = [] if any(model.head == "process" for model in judges) else judges_of(config)
     if not is_adapted(policy):
         return load_scalar(open_folder((names or [config.model])[0]), device=config.device)
     shared = shared_scalar(names[0], policy.body, config) if names else None
@@ -182,6 +186,20 @@ def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[fl
     return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
 
 
+def judged_by(judges: list[ScalarModel], task, chat: Chat, config: GRPOConfig):
+    """The judge of a run's rollouts: the task's verifier, or the models that stand in for it."""
+    if not judges:
+        return lambda rollouts: [task.verify(r.prompt, r.text) for r in rollouts]
+    if all(model.head != "process" for model in judges):
+        return ModelJudge(judges, rule=config.anchor.ensemble, device=config.device)
+    if len(judges) > 1:
+        raise ValueError("a process model pays token by token, so it makes no ensemble: name it alone in reward.")
+    if task.steps is None:
+        raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take a reward model, or "
+                         "the task's own verifier (reward=none).")
+    return ProcessJudge(judges[0], chat, lambda r: [step.end for step in task.steps(r.prompt, r.text)], device=config.device)
+
+
 def build(config: GRPOConfig, begins_with: Path) -> Parts:
     method, task = row(config), load_task(config.task)
     prove(task)
@@ -189,7 +207,7 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
     judges = rewards(config, policy, chat)
     compared = method.reference or config.anchor.measure
     models = Models(policy=policy, reference=open_reference(config, policy) if compared else None,
-                    critic=new_critic(config, policy) if getattr(method, "critic", False) else None,
+                    critic=new_critic(config, policy, judges) if getattr(method, "critic", False) else None,
                     reward=judges[0] if judges else None)
     sampler = LocalSampler(policy, chat)
     settings = Sampling(max_new_tokens=config.rollouts.max_new_tokens, temperature=config.rollouts.temperature)
@@ -198,12 +216,9 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
         sampler.policy_step = step
         return sampler.sample(prompts, group_size, settings, seed)
 
-    def verify(rollouts):
-        return [task.verify(r.prompt, r.text) for r in rollouts]
-
     prompts = task.prompts("train", config.rollouts.prompts, config.seed)
     sampler.check(prompts, settings)
-    judge = ModelJudge(judges, rule=config.anchor.ensemble, device=config.device) if judges else verify
+    judge = judged_by(judges, task, chat, config)
     line = LINES[method.source]
     steered = {} if line is not RolloutBatches else {
         "target": config.anchor.target, "horizon": config.anchor.horizon,

@@ -79,7 +79,9 @@ def open_scalar(config: RewardConfig, begins_with: Path) -> tuple[ScalarModel, C
     """The model to train: all of it, or an adapter and heads on a frozen body."""
     folder = open_folder(begins_with)
     if not config.optim.lora:
-        return load_scalar(folder, device=config.device, heads=config.head.heads), Chat.load(folder)
+        model = load_scalar(folder, device=config.device, heads=config.head.heads)
+        model.head = "reward"
+        return model, Chat.load(folder)
     body, chat = open_model(config.model, config.device)
     draw = torch.Generator().manual_seed(seed_of(config.seed, "heads"))
     return ScalarModel(new_adapter(body, config, "reward"), config.head.heads, draw), chat

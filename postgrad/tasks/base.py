@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from postgrad.records import Conversation, Pair, Prompt, Verdict
+from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
 from postgrad.rewards.format import find_answer, split_reply
 from postgrad.rewards.number import exact_number
 
@@ -23,6 +23,7 @@ class Task:
     gold(prompt)                        a completion that scores `best`; None where the task has no gold
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
     preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task has none
+    steps(prompt, completion_text)      total: the steps of a reply, each labelled, the answer last; None where it has no steps
     meta                                what a reader should know, e.g. {"shared_splits": True}
     """
 
@@ -33,6 +34,7 @@ class Task:
     gold: Callable[[Prompt], str] | None = None
     demonstrations: Callable[[str, int, int], list[Conversation]] | None = None
     preferences: Callable[[str, int, int], list[Pair]] | None = None
+    steps: Callable[[Prompt, str], list[Step]] | None = None
     best: float = 1.0
     meta: Mapping[str, object] = field(default_factory=dict)
 

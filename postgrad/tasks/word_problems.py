@@ -13,10 +13,11 @@ import random
 from functools import partial
 from typing import NamedTuple
 
-from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import weighted
 from postgrad.rewards.format import split_reply
 from postgrad.tasks.base import Task, conversation, distinct, generator, number_in_form, split_of, think
+from postgrad.tasks.chain import check_chain
 
 LARGEST = 199  # no value on the way is larger, none is below 0
 OPERATIONS = {"words": (2, 4), "words-easy": (1, 2), "words-hard": (4, 6), "words-es": (2, 4)}
@@ -56,6 +57,8 @@ _ASK = {"en": ("How many {thing}?", "How many {thing} are there now?", "How many
         "es": ("¿{many} {thing}?", "¿{many} {thing} hay ahora?", "¿{many} {thing} tiene {name}?")}
 _SAY = {"en": {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "=": "is", ",": ", then "},
         "es": {"+": "más", "-": "menos", "*": "por", "/": "entre", "=": "son", ",": ", luego "}}
+_SIGNS = {"plus": "+", "minus": "-", "times": "*", "divided": "/", "by": "", "is": "=", "then": "",
+          "más": "+", "menos": "-", "por": "*", "entre": "/", "son": "=", "luego": ""}
 LANGUAGE_WORDS = {"en": frozenset(["plus", "minus", "times", "divided", "by", "is", "then"]),
                   "es": frozenset(["más", "menos", "por", "entre", "son", "luego"])}
 
@@ -206,6 +209,13 @@ def gold(prompt: Prompt) -> str:
     return reply(made, "spanish" if made.language == "es" else "full", random.Random(0))
 
 
+def label_steps(prompt: Prompt, text: str) -> list[Step]:
+    """The steps of a reply in any style, checked against the problem's numbers: see tasks/chain.py for the rule."""
+    made = of_prompt(prompt)
+    values = [answer(made.start, made.ops[:done]) for done in range(len(made.ops) + 1)]
+    return check_chain(values, made.ops, text, number_in_form(prompt, text), _SIGNS)
+
+
 def language_of_thought(text: str, language: str) -> Verdict:
     """The share of the reasoning's words that are of the language (R1's language consistency); no words at all score 0."""
     parts = split_reply(text)
@@ -235,4 +245,5 @@ def load(name: str) -> Task:
         verify=verify_spanish if spanish else number_in_form,
         gold=gold,
         demonstrations=partial(demonstrations, name=name),
+        steps=label_steps,
     )

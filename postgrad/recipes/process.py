@@ -1,0 +1,172 @@
+"""Models that check reasoning: the process model scores every step, the outcome model the whole answer, on the same replies.
+
+    postgrad train process:words                    labels: is all right after this step?
+    postgrad train outcome:words                    labels: is the answer right?
+    postgrad train process:words generator=RUN      on the replies of another model than the one that is trained
+    postgrad train ppo:words reward=RUN             what they are for
+
+The replies are a model's own samples, so that the mistakes are those a model makes; the task's checker labels them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from postgrad import methods, objectives
+from postgrad.batches import Marked, StepBatches
+from postgrad.batches.steps import mark
+from postgrad.chat import Chat
+from postgrad.loop import Optim, OptimSettings
+from postgrad.maths.noise import seed_of
+from postgrad.maths.passk import mean_interval
+from postgrad.models import Models, ScalarModel, load_scalar
+from postgrad.recipes.base import Evaluation, Parts, open_folder, open_model, prove
+from postgrad.records import Rollout, Step
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import Task, load_task
+
+FAMILY = ("process", "outcome")
+Hits = dict[bool, list[float]]  # of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replies:
+    """The replies that are labelled: how many problems, how many samples of each, and how many replies go into a step."""
+
+    problems: int = 800
+    samples: int = 4
+    per_step: int = 32
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+
+    def __post_init__(self):
+        if min(self.problems, self.samples, self.per_step) < 1:
+            raise ValueError(f"replies.problems {self.problems}, replies.samples {self.samples} and replies.per_step "
+                             f"{self.per_step} must be at least 1.")
+        self.sampling()  # checks its own
+
+    def sampling(self) -> Sampling:
+        return Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessConfig:
+    task: str
+    model: str = "tiny-chat"        # the body that is trained
+    generator: str | None = None    # the model whose replies are labelled; None: the model as it was before training
+    method: str = "process"
+    replies: Replies = field(default_factory=Replies)
+    steps: int = 100
+    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
+    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=25, problems=100))
+    save_every: int = 25
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self):
+        if self.method not in FAMILY:
+            methods.get(self.method)
+            raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
+        if min(self.steps, self.save_every) < 1:
+            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
+
+
+def words() -> ProcessConfig:
+    """Word problems of two to four operations."""
+    return ProcessConfig(task="words")
+
+
+def hard() -> ProcessConfig:
+    """Word problems of four to six operations."""
+    return ProcessConfig(task="words-hard", replies=Replies(max_new_tokens=96))
+
+
+SETTINGS = {"words": words, "hard": hard}
+
+
+def build(config: ProcessConfig, begins_with: Path) -> Parts:
+    method, task = methods.get(config.method), load_task(config.task)
+    prove(task)
+    policy, chat = load_scalar(open_folder(begins_with), device=config.device), Chat.load(open_folder(begins_with))
+    policy.head = config.method
+    generator, look = Generator(config, chat), config.evaluation
+    line = {"seed": config.seed, "room": policy.config.max_position_embeddings, "device": config.device}
+    drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
+    batches = StepBatches(labelled(config.method, task, drawn, chat), rows_per_step=config.replies.per_step,
+                          steps=config.steps, **line)
+    examine = None
+    if look.every:
+        held = labelled(config.method, task, generator.replies(task, look.split, look.problems, look.samples), chat)
+        examine = lambda step: judge(policy, StepBatches(held, rows_per_step=len(held), steps=1, **line), config)  # noqa: E731
+    models = Models(policy=policy)
+    return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
+                 optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every)
+
+
+class Generator:
+    """The model whose replies are labelled. Its replies are functions of (seed, split): a resumed run labels the same ones."""
+
+    def __init__(self, config: ProcessConfig, chat: Chat):
+        name = config.generator or config.model
+        model, theirs = open_model(name, config.device)
+        if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
+            raise ValueError(f"the generator {name} has another tokenizer or chat template than the model {config.model}, so "
+                             "its tokens would be misread: take a generator trained from the same model.")
+        self.sampler, self.settings, self.seed = LocalSampler(model, chat), config.replies.sampling(), config.seed
+
+    def replies(self, task: Task, split: str, problems: int, samples: int) -> list[Rollout]:
+        seed = seed_of(self.seed, "replies", split)
+        groups = self.sampler.sample(task.prompts(split, problems, seed % 2**31), samples, self.settings, seed)
+        return [r for group in groups for r in group]
+
+
+def labelled(method: str, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[Marked]:
+    """Replies with the labels of their steps (process), or one label at the end (outcome), on their tokens."""
+    if method == "process" and task.steps is None:
+        raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model (outcome), or give the "
+                         "task a `steps`.")
+
+    def steps(r: Rollout) -> list[Step]:
+        if method == "process":
+            return task.steps(r.prompt, r.text)
+        said = task.verify(r.prompt, r.text)
+        return [Step(end=len(r.text), right=said.score >= task.best, reason=said.reason)]
+
+    return [mark(r, steps(r), chat) for r in replies]
+
+
+@torch.no_grad()
+def judge(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
+    """How often the sign of the score is the label, on replies that were held out."""
+    hits: dict[str, Hits] = {}
+    (batch,) = held
+    for micro in batch.split(config.optim.tokens_per_pass):
+        agrees = micro.label * model.token_scores(micro.tokens)
+        for i, name in enumerate(micro.ids):
+            mine = hits.setdefault(name, {True: [], False: []})
+            for x, label in zip(agrees[i][micro.mask[i]].tolist(), micro.label[i][micro.mask[i]].tolist(), strict=True):
+                mine[label > 0].append(0.5 if x == 0 else float(x > 0))
+    return figures(hits)
+
+
+def figures(hits: Mapping[str, Hits]) -> dict:
+    """Accuracy on all labels, on the right ones and on the wrong ones; their mean, balanced, with its interval over problems.
+
+    Labels of one problem are not independent, so the interval is that of a ratio of sums over problems, linearised:
+    a share S = sum_i h_i / sum_i n_i moves with problem i by (h_i - S n_i) / mean(n).
+    """
+    count = {side: sum(len(x[side]) for x in hits.values()) for side in (True, False)}
+    share = {side: sum(sum(x[side]) for x in hits.values()) / count[side] for side in count if count[side]}
+    balanced = sum(share.values()) / len(share)
+    moved = [sum((sum(x[side]) - s * len(x[side])) * len(hits) / count[side] for side, s in share.items()) / len(share)
+             for x in hits.values()]
+    _, low, high = mean_interval([balanced + by for by in moved], (0.0, 1.0))
+    out = {"accuracy": sum(share[side] * count[side] for side in share) / sum(count.values()),
+           "balanced_accuracy": balanced, "balanced_accuracy_interval": [low, high],
+           "right_steps": count[True] / sum(count.values()), "problems": len(hits)}
+    names = {True: "accuracy_right", False: "accuracy_wrong"}
+    return out | {names[side]: s for side, s in share.items()}
