@@ -1,6 +1,7 @@
 # make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems, in about two minutes on two cores
 # make test   sets up .venv and runs the tests
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
+# make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
 # make bench  timings
 # make lint   style
 
@@ -8,7 +9,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof bench lint clean
+.PHONY: demo test proof proof-rlhf bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -25,6 +26,9 @@ test: $(READY) lint
 
 proof: $(READY)
 	$(BIN)/python bench/foundation.py
+
+proof-rlhf: $(READY)
+	$(BIN)/python bench/rlhf.py all runs/proof-rlhf
 
 bench: $(READY)
 	$(BIN)/python bench/steps.py

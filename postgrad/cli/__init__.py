@@ -16,6 +16,9 @@ first steps:
   postgrad train grpo:words                      one training run; any setting can follow: optim.lr=1e-4 steps=20
   postgrad train grpo --task mytask.py           your own prompts and your own verifier
   postgrad train sft data=chats.jsonl            imitate conversations of your own
+  postgrad train dpo data=pairs.jsonl            learn from preferences of your own
+  postgrad train align                           reward model, PPO, DPO and GRPO on one task, measured side by side
+  postgrad train overoptimise                    push a reward model too far, on a leash and off it
 """
 
 

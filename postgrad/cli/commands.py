@@ -120,14 +120,18 @@ def train(args) -> int:
         print(f"{args.recipe} -> {folder}\n" + "  ".join(f"{k}={v}" for k, v in flat(config).items()))
     command = shlex.join(["postgrad", "train", args.recipe, *args.changes, *(["--task", args.task] if args.task else [])])
     go = partial(recipes.start, recipe, config, folder, command=command)
-    return stages(args, folder, go) if recipe in recipes.PIPELINES else follow(args, folder, args.recipe, config.steps, go)
+    if recipe in recipes.PIPELINES:
+        from postgrad.cli.pipelines import carry_out
+        return carry_out(args, folder, go)
+    return follow(args, folder, args.recipe, config.steps, go)
 
 
 def resume(args) -> int:
     from postgrad import recipes
     from postgrad.run import Run
     if recipes.pipeline_in(Path(args.run)):
-        return stages(args, Path(args.run), partial(recipes.resume, Path(args.run)))
+        from postgrad.cli.pipelines import carry_out
+        return carry_out(args, Path(args.run), partial(recipes.resume, Path(args.run)))
     run = Run.open(args.run)
     return follow(args, Path(args.run), run.info["recipe"], run.info["steps"], partial(recipes.resume, Path(args.run)))
 
@@ -145,38 +149,6 @@ def follow(args, folder: Path, title: str, steps: int, go) -> int:
     else:
         print(f"done: {folder}\n  postgrad runs {folder}   postgrad chat {folder}")
     return 0
-
-
-def stages(args, folder: Path, go) -> int:
-    """Carries out a pipeline, and shows what it found."""
-    with stopping(folder, args.json, again=f"postgrad resume {folder}"):
-        summary = go(watch=Stages(args.json))
-    if args.json:
-        return say_json(summary | {"folder": str(folder)})
-    print()
-    for title, rows in findings(summary).items():
-        table(rows, title=title)
-    print(f"{summary['minutes']:.1f} minutes. Runs and figures: {folder}")
-    return 0
-
-
-def findings(summary: dict) -> dict[str, list[dict]]:
-    """The tables of a pipeline's summary."""
-    if summary["recipe"] == "align":
-        model, title = summary["reward_model"], f"True quality on {summary['prompts']} held-out prompts"
-        judged = {"held-out accuracy": shown(model["accuracy"]), "95 % interval": shown(model["accuracy_interval"]),
-                  "calibration error": shown(model["ece"]), "minutes": shown(model["minutes"])}
-        return {"Reward model": [judged], title: [
-            {"policy": p["name"], "true quality": shown(p["true"]), "95 % interval": shown(p["interval"]),
-             **{k: shown(v) for k, v in p["parts"].items() if k in ("correct", "greets", "closes", "filler", "rude")},
-             "length": f"{p['length']:.1f}", "minutes": f"{p['minutes']:.1f}"} for p in summary["policies"]]}
-    return {"Pushed against a reward model": [
-        {"policy": p["name"], "peak": shown(p["turning"]["peak"]), "at step": p["turning"]["step"],
-         "at KL": f"{p['turning']['kl']:.1f}", "end": shown(p["turning"]["end"]), "fall": f"{p['turning']['fall']:.0%}",
-         "proxy at peak": shown(p["turning"]["proxy_at_peak"]), "proxy at end": shown(p["turning"]["proxy_at_end"]),
-         "minutes": f"{p['minutes']:.1f}"} for p in summary["policies"]],
-        "Best of n": [{"n": p["n"], "KL at most": shown(p["kl"]), "proxy": shown(p["proxy"]), "true": shown(p["true"])}
-                      for p in summary["best_of_n"]]}
 
 
 def free_folder(spec: str) -> Path:
