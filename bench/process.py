@@ -1,6 +1,6 @@
 """The process model against the outcome model: picking the best of n answers, and as the reward of a policy.
 
-python bench/process.py [FOLDER]     prints three tables; about 6 minutes on one idle core; the runs are kept in FOLDER
+python bench/process.py [FOLDER]     prints three tables; 10 minutes on one core; the runs are kept in FOLDER
 
 The generator is `tiny-chat` after one step of GRPO: right in about half of its answers, with steps and without. Both models
 learn from the same labelled replies of it, on training problems; all figures are on test problems.
@@ -55,8 +55,8 @@ def checker(method: str, folder: Path) -> Path:
     return run(process, method, override(process.words(), changes), folder)
 
 
-def percent(values: list[float]) -> str:
-    mean, low, high = mean_interval(values)
+def percent(values: list[float], least: float = 0.0) -> str:
+    mean, low, high = mean_interval(values, (least, 1.0))
     return f"{mean:.1%} ({low:.1%} to {high:.1%})"
 
 
@@ -108,7 +108,7 @@ def reranking(folder: Path) -> list[dict]:
     rows = [{"picked by": name} | {f"n = {n}": percent([p[i] for p in found]) for i, n in enumerate(SIZES)}
             for name, found in picks.items()]
     pairs = list(zip(picks["process model, min"], picks["outcome model"], strict=True))
-    gap = {f"n = {n}": percent([a[i] - b[i] for a, b in pairs]) for i, n in enumerate(SIZES)}
+    gap = {f"n = {n}": percent([a[i] - b[i] for a, b in pairs], -1.0) for i, n in enumerate(SIZES)}
     return [*rows, {"picked by": "process (min) less outcome", **gap}]
 
 
