@@ -77,7 +77,7 @@ def test_an_empty_deck_is_a_sentence():
 # conversations
 
 def conversation_line(steps=9, seed=0, rows=3):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], rows_per_step=rows, steps=steps, seed=seed, room=100)
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=seed, room=100)
 
 
 def test_conversations_become_rows():
@@ -106,7 +106,7 @@ def test_conversations_resumed_are_the_same(at, tmp_path):
 
 def test_a_conversation_that_does_not_fit():
     with pytest.raises(ValueError, match=r"conversation c7 has \d+ tokens, over the model's 20: shorten it or leave it out"):
-        ConversationBatches(TALKS[::-1], CHAT, METHODS["sft"], rows_per_step=2, steps=1, seed=0, room=20)
+        ConversationBatches(TALKS[::-1], CHAT, METHODS["sft"], per_step=2, steps=1, seed=0, room=20)
 
 
 # pairs

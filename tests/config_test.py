@@ -153,7 +153,7 @@ def test_every_recipe_and_method_can_be_named():
     for recipe, setting in NAMED:
         name, config = recipes.resolve(f"{recipe}:{setting}")
         assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
-        assert type(config).__name__ == recipes.RECIPES[recipe]
+        assert type(config).__name__ == (recipes.RECIPES | recipes.PIPELINES)[recipe]
     for method in FAMILY:
         recipe, config = recipes.resolve(f"{method}:words", ["optim.lr=1e-4"])
         assert (recipe, config.method, config.task, config.optim.lr) == ("grpo", method, "words", 1e-4)

@@ -27,7 +27,7 @@ def new_run(folder, name="run", steps=10):
 
 
 def conversations(steps=6, rows=4):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], rows_per_step=rows, steps=steps, seed=0, room=100)
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0, room=100)
 
 
 def rollouts(method, models, steps, **settings):

@@ -133,7 +133,7 @@ def test_the_loss_is_the_mean_over_the_steps_of_the_batch():
     model.score_head.weight.data.normal_(generator=rng)
     rollouts = [rolled(text) for text in (GOLD, think("5+8=14", 22), think("", 20))]
     rows = [mark(r, wp.label_steps(ASK, r.text), CHAT) for r in rollouts]
-    batch = StepBatches(rows, rows_per_step=3, steps=1, seed=0, room=512).batch(rows)
+    batch = StepBatches(rows, per_step=3, steps=1, seed=0, room=512).batch(rows)
     with torch.no_grad():
         loss, stats = build(METHODS["process"])(type("M", (), {"policy": model}), batch)
         each = []
@@ -148,7 +148,7 @@ def test_the_loss_is_the_mean_over_the_steps_of_the_batch():
 
 def test_a_restored_line_goes_on_and_another_one_does_not():
     rows = [Marked(id=str(i), tokens=(1, 2, 3 + i), marks=((2, i % 2 == 0),)) for i in range(7)]
-    make = lambda rows: StepBatches(rows, rows_per_step=3, steps=5, seed=1, room=8)  # noqa: E731
+    make = lambda rows: StepBatches(rows, per_step=3, steps=5, seed=1, room=8)  # noqa: E731
     whole, first, second = list(make(rows)), make(rows), make(rows)
     run = iter(first)
     seen = [next(run), next(run)]
@@ -157,7 +157,7 @@ def test_a_restored_line_goes_on_and_another_one_does_not():
     with pytest.raises(ValueError, match="not those that this run began with"):
         make([replace(rows[0], marks=((2, False),)), *rows[1:]]).restore(first.state())
     with pytest.raises(ValueError, match="reply 0 has 3 tokens with its prompt, over the model's 2"):
-        StepBatches(rows, rows_per_step=1, steps=1, seed=0, room=2)
+        StepBatches(rows, per_step=1, steps=1, seed=0, room=2)
     with pytest.raises(ValueError, match="reply x has no labelled step"):
         make([Marked(id="x", tokens=(1, 2), marks=())])
 

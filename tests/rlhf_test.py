@@ -11,6 +11,7 @@ from small import CHAT, PROMPTS, by_text, judge, small_model, small_models
 
 from postgrad import objectives, recipes
 from postgrad.batches import ChosenPairs, ChosenTexts, Mix, PairBatches, RolloutBatches, Rollouts, SingleBatches
+from postgrad.chat import Chat
 from postgrad.cli import main
 from postgrad.methods import METHODS
 from postgrad.models import Adapted, Models, ScalarModel, load_model, load_scalar, save_model
@@ -297,6 +298,10 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
                           (f"{reward_run},tiny", "tiny is no reward model")):
         with pytest.raises(ValueError, match=words):
             grpo.build(small(grpo.GRPOConfig(task="questions", reward=reward)), base.open_folder("tiny-chat"))
+    save_model(load_scalar(base.open_folder(reward_run)), tmp_path)
+    Chat(CHAT.tokenizer, CHAT.template + " ", bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad).save(tmp_path)
+    with pytest.raises(ValueError, match="has another tokenizer or chat template than the policy, so it would misread"):
+        grpo.build(small(grpo.GRPOConfig(task="questions", reward=str(tmp_path))), base.open_folder("tiny-chat"))
     with pytest.raises(ValueError, match="rejection has no KL"):
         grpo.row(grpo.GRPOConfig(task="words", method="rejection", anchor=grpo.Anchor(kl=0.1)))
     with pytest.raises(ValueError, match="anchor.ptx and anchor.target are for policy methods"):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from postgrad.batches.deck import Deck, assemble
+from postgrad.batches.deck import DeckLine, assemble
 from postgrad.records import Batch, Conversation
 
 
-class ConversationBatches:
+class ConversationBatches(DeckLine):
     """Conversations -> Batch: the assistant's tokens are trained."""
 
-    def __init__(self, conversations: Sequence[Conversation], chat, method, *, rows_per_step: int, steps: int, seed: int,
+    def __init__(self, conversations: Sequence[Conversation], chat, method, *, per_step: int, steps: int, seed: int,
                  room: int, device="cpu"):
-        self.rows, self.steps, self.step, self.device, self.method = rows_per_step, steps, 0, device, method
         coded = [(c.id, *chat.conversation(c.messages)) for c in conversations]
         for name, tokens, mask in coded:
             if len(tokens) > room:
@@ -22,19 +21,12 @@ class ConversationBatches:
             if not any(mask):
                 raise ValueError(f"conversation {name}: the template gives the assistant's turn no tokens, "
                                  "so nothing would be learned.")
-        self.deck = Deck(coded, seed)
+        super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
+        self.method = method
 
-    def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
-            self.step += 1
-            ids, tokens, masks = zip(*sorted(self.deck.take(self.rows), key=lambda row: len(row[1])), strict=True)
-            columns = assemble(ids, tokens, masks)
-            weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
-            facts = {"tokens": float(columns["lengths"].sum())}
-            yield Batch(**columns, weight=weight, facts=facts).to(self.device)
-
-    def state(self) -> dict:
-        return {"step": self.step, "at": self.deck.at}
-
-    def restore(self, state: dict) -> None:
-        self.step, self.deck.at = state["step"], state["at"]
+    def batch(self, coded: Sequence[tuple]) -> Batch:
+        ids, tokens, masks = zip(*sorted(coded, key=lambda row: len(row[1])), strict=True)
+        columns = assemble(ids, tokens, masks)
+        weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
+        facts = {"tokens": float(columns["lengths"].sum())}
+        return Batch(**columns, weight=weight, facts=facts).to(self.device)

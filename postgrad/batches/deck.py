@@ -1,8 +1,8 @@
-"""What the three lines share: an endless shuffled deck, rows as padded columns, and a look at every row by a model."""
+"""What the lines share: an endless shuffled deck, rows as padded columns, and a look at every row by a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -33,6 +33,27 @@ class Deck:
             self._round, self._order = turn, torch.randperm(len(self.items), generator=shuffler).tolist()
         self.at += 1
         return self.items[self._order[place]]
+
+
+class DeckLine:
+    """A line that deals `per_step` items of a deck to every optimizer step; `batch` makes a Batch of them."""
+
+    def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu"):
+        self.deck, self.per_step, self.steps, self.step, self.device = Deck(items, seed), per_step, steps, 0, device
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            yield self.batch(self.deck.take(self.per_step))
+
+    def batch(self, items: list) -> Batch:
+        raise NotImplementedError
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.deck.at}
+
+    def restore(self, state: dict) -> None:
+        self.step, self.deck.at = state["step"], state["at"]
 
 
 def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:

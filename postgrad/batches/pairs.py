@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from postgrad.batches.deck import Deck, assemble, seen
+from postgrad.batches.deck import DeckLine, assemble, seen
 from postgrad.maths.noise import poisson, seed_of, uniform
 from postgrad.records import Batch, Pair
 
 
-class PairBatches:
+class PairBatches(DeckLine):
     """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
 
     def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int, room: int,
                  tokens_per_pass: int, device="cpu"):
-        self.pairs, self.steps, self.step, self.device = per_step, steps, 0, device
+        coded = [code_pair(pair, chat, room) for pair in pairs]
+        super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.method, self.models, self.tokens_per_pass, self.seed = method, models, tokens_per_pass, seed
         self.heads = models.policy.heads if method.score is None else 1
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} compares with a reference model, and there is none: give models.reference.")
-        self.deck = Deck([code_pair(pair, chat, room) for pair in pairs], seed)
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
-            self.step += 1
-            yield self.batch(self.deck.take(self.pairs))
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         """The rows of these pairs, shortest first, with the reference's log-probs where the method has a reference."""
@@ -49,12 +44,6 @@ class PairBatches:
             return None
         names = torch.tensor([seed_of(name) for name in ids])[:, None].expand(-1, self.heads)
         return poisson(uniform(names, torch.tensor([seed_of(self.seed, "head", k) for k in range(self.heads)]))).float()
-
-    def state(self) -> dict:
-        return {"step": self.step, "at": self.deck.at}
-
-    def restore(self, state: dict) -> None:
-        self.step, self.deck.at = state["step"], state["at"]
 
 
 def code_pair(pair: Pair, chat, room: int) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from postgrad.batches.deck import Deck, assemble, seen
+from postgrad.batches.deck import DeckLine, assemble, seen
 from postgrad.maths.preference import kto_baseline
 from postgrad.records import Batch, Conversation
 
 
-class SingleBatches:
+class SingleBatches(DeckLine):
     """Conversations with a label -> Batch. The last message is the answer; what comes before is the prompt."""
 
     def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int, seed: int,
@@ -21,14 +21,10 @@ class SingleBatches:
         if per_step < 2:
             raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is {per_step}, "
                              "set it to 2 or more.")
-        self.per_step, self.steps, self.step, self.device, self.room = per_step, steps, 0, device, room
+        super().__init__([code_single(single, chat, room) for single in singles], per_step=per_step, steps=steps, seed=seed,
+                         device=device)
+        self.room = room
         self.method, self.models, self.tokens_per_pass = method, models, tokens_per_pass
-        self.deck = Deck([code_single(single, chat, room) for single in singles], seed)
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
-            self.step += 1
-            yield self.batch(self.deck.take(self.per_step))
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         """The rows, shortest first, with the reference's log-probs and the step's baseline."""
@@ -54,12 +50,6 @@ class SingleBatches:
 
     def look(self, model, batch: Batch) -> Tensor:  # [B, T]
         return seen(lambda b: model.logp(b.tokens, b.mask)[0], batch, self.tokens_per_pass)
-
-    def state(self) -> dict:
-        return {"step": self.step, "at": self.deck.at}
-
-    def restore(self, state: dict) -> None:
-        self.step, self.deck.at = state["step"], state["at"]
 
 
 def code_single(single: Conversation, chat, room: int) -> tuple[str, list[int], list[bool], bool]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from postgrad.batches.deck import Deck, assemble
+from postgrad.batches.deck import DeckLine, assemble
 from postgrad.maths.weights import token_mean
 from postgrad.records import Batch, Rollout, Step, pad_rows
 
@@ -33,24 +33,18 @@ def mark(rollout: Rollout, steps: Sequence[Step], chat) -> Marked:
     return Marked(id=rollout.prompt.id, tokens=(*rollout.prompt_tokens, *rollout.tokens), marks=tuple(marks.items()))
 
 
-class StepBatches:
+class StepBatches(DeckLine):
     """Marked replies -> Batch: the marked tokens are trained, each counts the same in its step."""
 
-    def __init__(self, rows: Sequence[Marked], *, rows_per_step: int, steps: int, seed: int, room: int, device="cpu"):
-        self.rows, self.steps, self.step, self.device = rows_per_step, steps, 0, device
+    def __init__(self, rows: Sequence[Marked], *, per_step: int, steps: int, seed: int, room: int, device="cpu"):
+        super().__init__(rows, per_step=per_step, steps=steps, seed=seed, device=device)
         for row in rows:
             if len(row.tokens) > room:
                 raise ValueError(f"reply {row.id} has {len(row.tokens)} tokens with its prompt, over the model's {room}: "
                                  "shorten it or leave it out.")
             if not row.marks:
                 raise ValueError(f"reply {row.id} has no labelled step, so nothing would be learned from it: leave it out.")
-        self.deck = Deck(rows, seed)
         self.sum = zlib.crc32(repr([(row.tokens, row.marks) for row in rows]).encode())
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
-            self.step += 1
-            yield self.batch(self.deck.take(self.rows))
 
     def batch(self, rows: Sequence[Marked]) -> Batch:
         """These replies, shortest first; label is +1 or -1 on the marked tokens, 0 elsewhere."""
@@ -66,10 +60,10 @@ class StepBatches:
         return Batch(**base, weight=token_mean(base["mask"], base["mask"].shape[1]), label=label, facts=facts).to(self.device)
 
     def state(self) -> dict:
-        return {"step": self.step, "at": self.deck.at, "sum": self.sum}
+        return super().state() | {"sum": self.sum}
 
     def restore(self, state: dict) -> None:
         if state["sum"] != self.sum:
             raise ValueError("the labelled replies are not those that this run began with, so it cannot go on to the same "
                              "result: put the old generator back, or start a new run.")
-        self.step, self.deck.at = state["step"], state["at"]
+        super().restore(state)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from postgrad import __version__
+from postgrad import __version__, methods
 from postgrad.chat import Chat
 from postgrad.evaluate import evaluate
 from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
@@ -38,6 +38,15 @@ class Evaluation:
         if self.every < 0 or self.problems < 1 or self.samples < 1:
             raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples {self.samples}: "
                              "expected every >= 0 and at least one problem and sample.")
+
+
+def check_run(config, family: Sequence[str]) -> None:
+    """What every recipe asks of its config: a method that it trains, and at least one step."""
+    if config.method not in family:
+        methods.get(config.method)  # a name that is no method at all gets a suggestion
+        raise ValueError(f"method {config.method!r} is not trained by this recipe: it takes {', '.join(family)}.")
+    if min(config.steps, config.save_every) < 1:
+        raise ValueError(f"steps {config.steps} and save_every {config.save_every} must be at least 1.")
 
 
 @dataclass

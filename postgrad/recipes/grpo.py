@@ -20,6 +20,7 @@ from postgrad.models import Models, ScalarModel, is_adapted, load_scalar
 from postgrad.recipes.base import (
     Evaluation,
     Parts,
+    check_run,
     examiner,
     judges_of,
     new_adapter,
@@ -79,16 +80,12 @@ class GRPOConfig:
     device: str = "cpu"
 
     def __post_init__(self):
-        if self.method not in FAMILY:
-            methods.get(self.method)
-            raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
+        check_run(self, FAMILY)
         if (self.anchor.ptx or self.anchor.target) and methods.get(self.method).kind != "policy":
             raise ValueError(f"anchor.ptx and anchor.target are for policy methods such as ppo; {self.method} has neither.")
         if self.anchor.ptx and self.rollouts.temperature != 1:
             raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
                              f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
-        if min(self.steps, self.save_every) < 1:
-            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
 
 
 def words() -> GRPOConfig:

@@ -21,7 +21,7 @@ from postgrad.data.preferences import read_pairs, read_singles, report, sentence
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models
-from postgrad.recipes.base import Evaluation, Parts, examiner, open_policy, open_reference
+from postgrad.recipes.base import Evaluation, Parts, check_run, examiner, open_policy, open_reference
 from postgrad.records import Conversation, Pair, Stats
 from postgrad.tasks import Task, load_task
 
@@ -59,11 +59,7 @@ class PreferenceConfig:
 
     def __post_init__(self):
         one_source(self)
-        if self.method not in FAMILY:
-            methods.get(self.method)
-            raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
-        if min(self.steps, self.save_every) < 1:
-            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
+        check_run(self, FAMILY)
         if self.beta is not None and not (0 < self.beta < float("inf")):
             raise ValueError(f"beta is {self.beta}: it must be above 0.")
 

@@ -24,7 +24,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models, ScalarModel, load_scalar
-from postgrad.recipes.base import Evaluation, Parts, open_folder, open_model, prove
+from postgrad.recipes.base import Evaluation, Parts, check_run, open_folder, open_model, prove
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import Task, load_task
@@ -68,11 +68,7 @@ class ProcessConfig:
     device: str = "cpu"
 
     def __post_init__(self):
-        if self.method not in FAMILY:
-            methods.get(self.method)
-            raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes {', '.join(FAMILY)}.")
-        if min(self.steps, self.save_every) < 1:
-            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
+        check_run(self, FAMILY)
 
 
 def words() -> ProcessConfig:
@@ -96,12 +92,12 @@ def build(config: ProcessConfig, begins_with: Path) -> Parts:
     generator, look = Generator(config, chat), config.evaluation
     line = {"seed": config.seed, "room": policy.config.max_position_embeddings, "device": config.device}
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
-    batches = StepBatches(labelled(config.method, task, drawn, chat), rows_per_step=config.replies.per_step,
+    batches = StepBatches(labelled(config.method, task, drawn, chat), per_step=config.replies.per_step,
                           steps=config.steps, **line)
     examine = None
     if look.every:
         held = labelled(config.method, task, generator.replies(task, look.split, look.problems, look.samples), chat)
-        examine = lambda step: judge(policy, StepBatches(held, rows_per_step=len(held), steps=1, **line), config)  # noqa: E731
+        examine = lambda step: judge(policy, StepBatches(held, per_step=len(held), steps=1, **line), config)  # noqa: E731
     models = Models(policy=policy)
     return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every)

@@ -20,7 +20,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.models import Models, ScalarModel, load_scalar
-from postgrad.recipes.base import Evaluation, Parts, new_adapter, open_folder, open_model
+from postgrad.recipes.base import Evaluation, Parts, check_run, new_adapter, open_folder, open_model
 from postgrad.recipes.preference import Pairs, judge, one_source, read
 
 
@@ -56,10 +56,7 @@ class RewardConfig:
 
     def __post_init__(self):
         one_source(self)
-        if self.method != "reward":
-            raise ValueError(f"method {self.method!r} is not trained by this recipe: it takes reward.")
-        if min(self.steps, self.save_every) < 1:
-            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
+        check_run(self, ("reward",))
 
 
 def questions() -> RewardConfig:

@@ -78,7 +78,7 @@ def build(config: SFTConfig, begins_with: Path) -> Parts:
     if task and config.evaluation.every:
         prove(task)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
-    batches = ConversationBatches(conversations(config, task), chat, method, rows_per_step=config.rows_per_step,
+    batches = ConversationBatches(conversations(config, task), chat, method, per_step=config.rows_per_step,
                                   steps=config.steps, seed=config.seed, room=model.config.max_position_embeddings,
                                   device=config.device)
     models = Models(policy=model)
