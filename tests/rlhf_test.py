@@ -13,6 +13,7 @@ from postgrad import objectives, recipes
 from postgrad.batches import ChosenPairs, ChosenTexts, Mix, PairBatches, RolloutBatches, Rollouts, SingleBatches
 from postgrad.chat import Chat
 from postgrad.cli import main
+from postgrad.data.rows import read_conversations
 from postgrad.methods import METHODS
 from postgrad.models import Adapted, Models, ScalarModel, load_model, load_scalar, save_model
 from postgrad.recipes import base, grpo
@@ -24,6 +25,7 @@ from postgrad.records import Conversation, Pair, Verdict
 from postgrad.rewards.model import ModelJudge
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import load_task
 
 PAIRS = [Pair(id=str(i), messages=({"role": "user", "content": f"Hi {i}"},), chosen="Hello" + "!" * i, rejected="What?")
          for i in range(6)]
@@ -356,3 +358,23 @@ def test_the_lab_writes_its_curves(tmp_path, capsys):
     assert proxy == sorted(proxy)  # more to choose from is never worse by the measure that chooses
     assert main(["train", "overoptimise", "kls=a,b", "--json"]) == 2
     assert "expected weights with commas between" in capsys.readouterr().err
+
+
+def test_picked_replies_are_the_best_or_those_that_pass(tmp_path, capsys):
+    ask = ["pick", "tiny-chat", "--task", "questions", "--prompts", "4", "--samples", "6", "--json"]
+    assert main([*ask, "--out", str(tmp_path / "best.jsonl")]) == 0
+    said, rows = json.loads(capsys.readouterr().out), read_conversations(tmp_path / "best.jsonl")
+    assert (said["kept"], said["replies"], said["KL at most"]) == (4, 24, pytest.approx(math.log(6) - 5 / 6))
+    assert len({r.messages[0]["content"] for r in rows}) == 4 and said["mean score kept"] > said["mean score"]
+    assert main([*ask, "--out", str(tmp_path / "good.jsonl"), "--keep", "passing", "--threshold", "0"]) == 0
+    good = [json.loads(line) for line in (tmp_path / "good.jsonl").read_text().splitlines()]
+    task = load_task("questions")
+    prompts = {p.question: p for p in task.prompts("train", 400, 0)}
+    for row in good:
+        score = task.verify(prompts[row["messages"][0]["content"]], row["messages"][1]["content"]).score
+        assert row["score"] == score >= 0
+    for more, words in ((["--keep", "passing", "--threshold", "9"], "none of 24 replies scores 9"),
+                        (["--keep", "passing", "--reward", "x"], "say which score passes"), ([], "is there already")):
+        out = tmp_path / ("best.jsonl" if not more else "none.jsonl")
+        assert main([*ask, "--out", str(out), *more]) == 2 and words in capsys.readouterr().err
+    assert not (tmp_path / "none.jsonl").exists()

@@ -73,6 +73,21 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--seed", type=int, default=0)
     c.add_argument("--device", default="cpu")
 
+    c = add("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT")
+    c.add_argument("model", help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("--task", required=True, metavar="NAME|FILE", help="whose training prompts are asked")
+    c.add_argument("--out", required=True, metavar="FILE.jsonl", help="where the kept replies are written")
+    c.add_argument("--reward", metavar="RUN,RUN", help="judge by reward models instead of the task's verifier")
+    c.add_argument("--keep", default="best", choices=("best", "passing"),
+                   help="the best reply to each prompt (default), or all that pass")
+    c.add_argument("--threshold", type=float, help="the score that passes (default: the task's best)")
+    c.add_argument("--prompts", type=int, default=200)
+    c.add_argument("--samples", type=int, default=8, help="replies to each prompt")
+    c.add_argument("--max-new-tokens", type=int, default=64)
+    c.add_argument("--temperature", type=float, default=1.0)
+    c.add_argument("--seed", type=int, default=0)
+    c.add_argument("--device", default="cpu")
+
     c = add("audit", "probe a reward model for biases: length, format, position, sycophancy, repetition")
     c.add_argument("model", help="a reward model: a run's folder or a model's folder")
     c.add_argument("--task", metavar="NAME|FILE", help="whose held-out answers are edited (default: questions)")

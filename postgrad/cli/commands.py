@@ -287,10 +287,20 @@ def explain(args) -> int:
     return table([{"": k, args.name: v} for k, v in found.items() if k != "name"])
 
 
+def pick(args) -> int:
+    from postgrad.recipes.pick import PickConfig, run
+    config = PickConfig(**{f.name: getattr(args, f.name) for f in fields(PickConfig)})
+    found = run(config, Path(args.out), track=iter if args.json else partial(progress, label=f"sampling {args.model}"))
+    if args.json:
+        return say_json(found)
+    return table([{"": k, "value": shown(v)} for k, v in found.items() if v is not None])
+
+
 def label(args) -> int:
     from postgrad.cli.label import label as act
     return act(args)
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "label": label, "rlaif": rlaif}
+            "explain": explain, "audit": audit, "label": label, "pick": pick,
+            "rlaif": rlaif}

@@ -1,0 +1,81 @@
+"""Best-of-n and rejection sampling to a file: sample, judge, keep the good replies as conversations that `sft` reads.
+
+    postgrad pick tiny-chat --task words --keep passing --out good.jsonl        what the verifier pays in full
+    postgrad pick tiny-chat --task questions --reward runs/reward --out best.jsonl      the best of n by a reward model
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from postgrad.evaluate import BLOCK, mean_of
+from postgrad.maths.noise import seed_of
+from postgrad.maths.select import best_of, best_of_n_kl, passing
+from postgrad.recipes.base import open_model
+from postgrad.recipes.grpo import GRPOConfig, judged_by, rewards
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import load_task
+
+KEEP = ("best", "passing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PickConfig:
+    model: str
+    task: str
+    reward: str | None = None       # reward models with commas between; None: the task's own verifier
+    keep: str = "best"              # the best reply to each prompt, or every reply that is `passing`
+    threshold: float | None = None  # the score that passes; None: the task's best, without a reward model
+    prompts: int = 200
+    samples: int = 8
+    max_new_tokens: int = 64
+    temperature: float = 1.0
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self):
+        if self.keep not in KEEP:
+            raise ValueError(f"keep is {self.keep!r}: expected {' or '.join(KEEP)}.")
+        if min(self.prompts, self.samples) < 1:
+            raise ValueError(f"prompts {self.prompts} and samples {self.samples} must be at least 1.")
+        if self.keep == "passing" and self.reward and self.threshold is None:
+            raise ValueError("a reward model's scores have no natural bar: say which score passes with --threshold.")
+
+
+def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
+    """Writes the kept replies, one conversation a line with its score; -> counts, and the KL bound of best-of-n."""
+    if out.exists():
+        raise ValueError(f"{out} is there already: give another file with --out.")
+    task = load_task(config.task)
+    model, chat = open_model(config.model, config.device)
+    judging = GRPOConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
+    judge = judged_by(rewards(judging, model, chat), task, chat, judging)
+    settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
+    sampler = LocalSampler(model, chat)
+    prompts = task.prompts("train", config.prompts, config.seed)
+    sampler.check(prompts, settings)
+    seed = seed_of(config.seed, "pick")
+    rollouts = [r for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)])
+                for group in sampler.sample(block, config.samples, settings, seed) for r in group]
+    verdicts = judge(rollouts)
+    score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
+    bar = task.best if config.threshold is None else config.threshold
+    select = best_of if config.keep == "best" else partial(passing, threshold=bar)
+    kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
+    if not kept:
+        raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or keep the best.")
+    rows = [{"messages": [*map(dict, rollouts[i].prompt.messages), {"role": "assistant", "content": rollouts[i].text}],
+             "score": verdicts[i].score} for i in kept]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    sound = [v.score for v in verdicts if v.error is None]
+    return {"prompts": len(prompts), "replies": len(rollouts), "kept": len(kept), "errors": len(verdicts) - len(sound),
+            "prompts without one": len(prompts) - len({i // config.samples for i in kept}), "mean score": mean_of(sound),
+            "mean score kept": mean_of(row["score"] for row in rows),
+            "KL at most": best_of_n_kl(config.samples) if config.keep == "best" else None, "out": str(out)}
