@@ -10,7 +10,7 @@ import torch
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
-from postgrad.models.weights import LARGEST, Stored, list_weights, read_weights, write_weights
+from postgrad.models.weights import LARGEST, Stored, list_weights, read_weights, weight_files, write_weights
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
@@ -62,7 +62,8 @@ def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.d
         del listed[HEAD]
     missing, unknown = sorted(wanted.keys() - listed.keys()), sorted(listed.keys() - wanted.keys())
     if missing or unknown:
-        raise ValueError(f"{folder}/model.safetensors does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
+        file = "" if len(weight_files(folder)) > 1 else "/model.safetensors"
+        raise ValueError(f"{folder}{file} does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
     for key, stored in listed.items():
         if stored.shape != wanted[key].shape:
             raise ValueError(f"{stored.path}: {key} is {list(stored.shape)}, config.json expects {list(wanted[key].shape)}.")
