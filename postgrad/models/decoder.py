@@ -178,9 +178,8 @@ class Decoder(nn.Module):
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin of the first positions, [>= positions, head_dim / 2]: kept, and made anew when more are asked for."""
-        like = self.head
-        if self._angles is None or len(self._angles[0]) < positions or self._angles[0].device != like.device \
-                or self._angles[0].dtype != like.dtype:
+        like, made = self.head, None if self._angles is None else self._angles[0]
+        if made is None or len(made) < positions or (made.device, made.dtype) != (like.device, like.dtype):
             many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
             table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(like.device)
             self._angles = table.cos().to(like.dtype), table.sin().to(like.dtype)
