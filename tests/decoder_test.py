@@ -219,12 +219,18 @@ def written(tmp_path, **changes):
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    (dict(model_type="qwen2"), "model_type is 'qwen2'"),
+    (dict(model_type="gemma3"), "config.json: model_type is 'gemma3'; the decoder reads llama, mistral, qwen2, qwen3"),
     (dict(model_type=None), "model_type is None"),
-    (dict(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rotary scaling 'llama3' is not supported"),
-    (dict(rope_scaling={"type": "linear", "factor": 2.0}), "rotary scaling 'linear' is not supported"),
-    (dict(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), "rotary scaling 'yarn'"),
-    (dict(attention_bias=True), "attention_bias is True"),
+    (dict(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rotary scaling 'llama3' needs low_freq_factor"),
+    (dict(rope_scaling={"type": "linear", "factor": 0}), "'linear' needs factor as a number above 0, not 0"),
+    (dict(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), "rotary scaling 'yarn' is not supported; default, linear"),
+    (dict(rope_parameters={"full_attention": {"rope_theta": 1e4}}), "rope_parameters differ by layer type"),
+    (dict(partial_rotary_factor=0.5), "partial_rotary_factor is 0.5"),
+    (dict(quantization_config={"bits": 4}), r"quantization_config is {'bits': 4}"),
+    (dict(layer_types=["sliding_attention"] * 2), "layer_types is .* does not go with 2 layers of 'llama'"),
+    (dict(model_type="mistral", sliding_window=0), "sliding_window is 0; it must be a whole number above 0, or null"),
+    (dict(model_type="qwen2", layer_types=["full_attention", "sliding_attention"]), "and a sliding window of None"),
+    (dict(model_type="qwen3", max_window_layers="2"), "max_window_layers is '2'"),
     (dict(mlp_bias=True), "mlp_bias is True"),
     (dict(hidden_act="gelu"), "hidden_act is 'gelu'"),
     (dict(num_key_value_heads=3), "8 attention heads cannot share 3 key-value heads"),

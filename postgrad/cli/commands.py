@@ -12,6 +12,7 @@ from pathlib import Path
 from postgrad.cli import display
 from postgrad.cli.audit import audit
 from postgrad.cli.display import Display, progress, say_json
+from postgrad.cli.fetch import fetch
 
 
 def table(rows: list[dict], title: str = "") -> None:
@@ -302,5 +303,4 @@ def label(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "label": label, "pick": pick,
-            "rlaif": rlaif}
+            "explain": explain, "audit": audit, "fetch": fetch, "label": label, "pick": pick, "rlaif": rlaif}

@@ -8,9 +8,10 @@ from postgrad.models.decoder import Cache, Config, Decoder
 from postgrad.models.heads import ScalarModel
 from postgrad.models.load import find_model, load_model, load_scalar, save_model
 from postgrad.models.lora import Adapted, Adapter, is_adapted
+from postgrad.models.weights import weight_files
 
 __all__ = ["Adapted", "Adapter", "Cache", "Config", "Decoder", "Models", "ScalarModel", "find_model", "is_adapted",
-           "load_model", "load_scalar", "save_model"]
+           "load_model", "load_scalar", "save_model", "weight_files"]
 
 
 @dataclass

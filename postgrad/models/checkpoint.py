@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from postgrad.models.load import read_tensors, save_model
+from postgrad.models.load import save_model
+from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
 

@@ -1,76 +1,20 @@
 """The Llama family of decoders in one file, for training and sampling alike, in Hugging Face's weight names and layout.
 
-RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU. Left out on purpose: dropout, attention maps,
-loss functions (objectives.py), a generate method (sampler/). Families that add parts (biases, q/k norms, windows, scaled
-rotary positions) extend `Config`; what `Config.read` does not know it refuses.
+RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU; and what Mistral and Qwen add: biases, norms of
+queries and keys, sliding windows, scaled rotary positions (families.py says which and reads their config.json). Left out on
+purpose: dropout, attention maps, loss functions (objectives.py), a generate method (sampler/).
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, fields
-from pathlib import Path
+import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import select_logp
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """The sizes of a decoder, by the names of Hugging Face's config.json."""
-
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    head_dim: int
-    max_position_embeddings: int = 2048
-    rms_norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
-    tie_word_embeddings: bool = False
-
-    def __post_init__(self):
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(f"{self.num_attention_heads} attention heads cannot share {self.num_key_value_heads} "
-                             "key-value heads: set num_key_value_heads to a divisor.")
-        if self.head_dim % 2:
-            raise ValueError(f"head_dim is {self.head_dim}; rotary positions need an even number.")
-
-    @classmethod
-    def read(cls, path: Path) -> Config:
-        """From a config.json. A setting that would change the result and is not built in is refused, not ignored."""
-        try:
-            raw = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read as JSON: {error}") from error
-        kind = raw.get("model_type")
-        if kind != "llama":
-            raise ValueError(f"{path}: model_type is {kind!r}; this decoder reads 'llama'.")
-        rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
-        scaling = rope.get("rope_type", rope.get("type", "default"))  # "type" is the older name
-        if scaling != "default":
-            raise ValueError(f"{path}: rotary scaling {scaling!r} is not supported; only 'default' is.")
-        for key, plain in {"attention_bias": False, "mlp_bias": False, "hidden_act": "silu"}.items():
-            if raw.get(key, plain) != plain:
-                raise ValueError(f"{path}: {key} is {raw[key]!r}; only {plain!r} is supported.")
-        needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-        if missing := [key for key in needed if not isinstance(raw.get(key), int)]:
-            raise ValueError(f"{path}: {missing[0]} is {raw.get(missing[0])!r}; a decoder needs it as a whole number.")
-        raw["num_key_value_heads"] = raw.get("num_key_value_heads") or raw["num_attention_heads"]
-        raw["head_dim"] = raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]
-        raw.setdefault("rms_norm_eps", 1e-6)  # what a file that leaves it out means
-        raw["rope_theta"] = rope.get("rope_theta", raw.get("rope_theta", 10000.0))
-        return cls(**{f.name: raw[f.name] for f in fields(cls) if f.name in raw})
-
-    def written(self) -> dict:
-        """As config.json, readable by `transformers`."""
-        return {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "attention_bias": False,
-                "mlp_bias": False, **{f.name: getattr(self, f.name) for f in fields(self)}}
+from postgrad.models.families import Config
 
 
 class Cache:
@@ -105,22 +49,27 @@ class Norm(nn.Module):
 
 
 class Attention(nn.Module):
-    def __init__(self, c: Config):
+    def __init__(self, c: Config, layer: int):
         super().__init__()
-        self.c = c
-        self.q_proj = nn.Linear(c.hidden_size, c.num_attention_heads * c.head_dim, bias=False)
-        self.k_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=False)
-        self.v_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=False)
-        self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=False)
+        self.c, self.layer, parts = c, layer, c.parts
+        self.windowed = layer in parts.window_layers
+        self.q_proj = nn.Linear(c.hidden_size, c.num_attention_heads * c.head_dim, bias=parts.qkv_bias)
+        self.k_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=parts.qkv_bias)
+        self.v_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=parts.qkv_bias)
+        self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=parts.o_bias)
+        if parts.qk_norm:
+            self.q_norm, self.k_norm = Norm(c.head_dim, c.rms_norm_eps), Norm(c.head_dim, c.rms_norm_eps)
 
-    def forward(self, x: Tensor, where: Where, cache: Cache | None, layer: int) -> Tensor:  # [B, T, D] -> [B, T, D]
+    def forward(self, x: Tensor, where: Where, cache: Cache | None) -> Tensor:  # [B, T, D] -> [B, T, D]
         B, T, _ = x.shape
-        q, k, v = (p(x).view(B, T, -1, self.c.head_dim).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = rotate(q, where), rotate(k, where)
+        q, k, v = (p(x).view(B, T, -1, self.c.head_dim) for p in (self.q_proj, self.k_proj, self.v_proj))
+        if self.c.parts.qk_norm:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = rotate(q.transpose(1, 2), where), rotate(k.transpose(1, 2), where), v.transpose(1, 2)
         if cache is not None:
-            k, v = where.store(cache.k[layer], k), where.store(cache.v[layer], v)
-        grouped = k.shape[1] != q.shape[1]
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=where.mask, is_causal=where.mask is None, enable_gqa=grouped)
+            k, v = where.store(cache.k[self.layer], k), where.store(cache.v[self.layer], v)
+        grouped, mask = k.shape[1] != q.shape[1], where.near if self.windowed else where.mask
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
         return self.o_proj(y.transpose(1, 2).reshape(B, T, -1))
 
 
@@ -136,31 +85,35 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, c: Config):
+    def __init__(self, c: Config, index: int):
         super().__init__()
         self.input_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
-        self.self_attn = Attention(c)
+        self.self_attn = Attention(c, index)
         self.post_attention_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
         self.mlp = MLP(c)
 
-    def forward(self, x: Tensor, where: Where, cache: Cache | None, index: int) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), where, cache, index)
+    def forward(self, x: Tensor, where: Where, cache: Cache | None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), where, cache)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Body(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
-        self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c.num_hidden_layers))
+        # Zero until `start` or a file fills it: nn.Embedding's own draw takes seconds the first time it meets the meta device.
+        self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(c.vocab_size, c.hidden_size), freeze=False)
+        self.layers = nn.ModuleList(Layer(c, i) for i in range(c.num_hidden_layers))
         self.norm = Norm(c.hidden_size, c.rms_norm_eps)
 
 
 class Where:
-    """Where the tokens of one pass stand: their rotary angles, what they may look at, and their slots in the cache."""
+    """Where the tokens of one pass stand: their rotary angles, what they may look at, and their slots in the cache.
 
-    def __init__(self, cos: Tensor, sin: Tensor, mask: Tensor | None, slots: tuple | None):
-        self.cos, self.sin, self.mask, self.slots = cos, sin, mask, slots
+    mask is for layers that look at all that came before, near for those with a sliding window; None is plain causal.
+    """
+
+    def __init__(self, cos: Tensor, sin: Tensor, mask: Tensor | None, near: Tensor | None, slots: tuple | None):
+        self.cos, self.sin, self.mask, self.near, self.slots = cos, sin, mask, near, slots
 
     def store(self, slot: Tensor, x: Tensor) -> Tensor:
         """Writes x [B, H, T, head_dim] into a layer's cache and returns what this pass may look at."""
@@ -176,6 +129,25 @@ def rotate(x: Tensor, where: Where) -> Tensor:  # [B, H, T, head_dim]
     """Rotary positions, half-split: (a, b) -> (a cos - b sin, b cos + a sin)."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * where.cos - b * where.sin, b * where.cos + a * where.sin), dim=-1)
+
+
+def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
+    """theta^(-2i / head_dim), then scaled for texts longer than those the model was first trained on.
+
+    linear: divided by the factor. dynamic: as they are, since it changes them past max_position_embeddings alone. llama3
+    (Llama 3.1): waves longer than original / low are divided by the factor, those shorter than original / high stay, and
+    those in between are mixed.
+    """
+    plain = 1.0 / c.rope_theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.int64).float() / c.head_dim)
+    scaling = dict(c.parts.scaling)
+    if scaling.get("rope_type", "dynamic") == "dynamic":
+        return plain
+    if scaling["rope_type"] == "linear":
+        return plain / scaling["factor"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    waves = scaling["original_max_position_embeddings"] * plain / (2 * math.pi)  # in the original length
+    kept = ((waves - low) / (high - low)).clamp(0, 1)
+    return plain * (kept + (1 - kept) / scaling["factor"])
 
 
 class Decoder(nn.Module):
@@ -200,16 +172,17 @@ class Decoder(nn.Module):
                 deep = name.endswith(("o_proj.weight", "down_proj.weight"))
                 std = 0.02 / (2 * self.config.num_hidden_layers) ** 0.5 if deep else 0.02
                 p.data.copy_(torch.empty(p.shape).normal_(0.0, std, generator=generator))
+            elif name.endswith("bias"):
+                p.data.zero_()
         return self
 
-    def angles(self) -> tuple[Tensor, Tensor]:
-        """cos and sin of every position, [positions, head_dim / 2], made once per device."""
-        device = self.head.device
-        if self._angles is None or self._angles[0].device != device:
-            c = self.config
-            powers = torch.arange(0, c.head_dim, 2, dtype=torch.int64).float() / c.head_dim
-            table = torch.outer(torch.arange(c.max_position_embeddings).float(), 1.0 / c.rope_theta**powers).to(device)
-            self._angles = table.cos(), table.sin()
+    def angles(self, positions: int) -> tuple[Tensor, Tensor]:
+        """cos and sin of the first positions, [>= positions, head_dim / 2]: kept, and made anew when more are asked for."""
+        like, made = self.head, None if self._angles is None else self._angles[0]
+        if made is None or len(made) < positions or (made.device, made.dtype) != (like.device, like.dtype):
+            many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
+            table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(like.device)
+            self._angles = table.cos().to(like.dtype), table.sin().to(like.dtype)
         return self._angles
 
     def new_cache(self, rows: int, slots: int) -> Cache:
@@ -220,16 +193,21 @@ class Decoder(nn.Module):
         if max(T, span) > self.config.max_position_embeddings:
             raise ValueError(f"{max(T, span)} tokens do not fit the model's {self.config.max_position_embeddings} positions: "
                              "shorten the prompts or max_new_tokens.")
-        cos, sin = (x.to(self.head.dtype) for x in self.angles())
+        cos, sin = self.angles(max(T, span))
+        at, window = torch.arange(max(T, span), device=tokens.device), self.config.parts.window
+        short = window is None or max(T, span) <= window  # no token is far enough from another to be out of its sight
+        if segments is None and positions is None:
+            near = None if short else (at <= at[:, None]) & (at > at[:, None] - window)
+            return Where(cos[:T], sin[:T], None, near, None)
         if segments is not None:
-            positions = restart(segments)
-            mask = (segments[:, :, None] == segments[:, None, :]).tril()[:, None]
-            return Where(cos[positions][:, None], sin[positions][:, None], mask, None)
-        if positions is None:
-            return Where(cos[:T], sin[:T], None, None)
-        mask = (torch.arange(span, device=tokens.device) <= positions[:, :, None])[:, None]
-        rows = torch.arange(tokens.shape[0], device=tokens.device)[:, None]
-        return Where(cos[positions][:, None], sin[positions][:, None], mask, (rows, positions, span))
+            positions, slots = restart(segments), None
+            mask = (segments[:, :, None] == segments[:, None, :]).tril()
+            near = mask if short else mask.triu(1 - window)
+        else:
+            slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None], positions, span
+            mask = at <= positions[:, :, None]
+            near = mask if short else mask & (at > positions[:, :, None] - window)
+        return Where(cos[positions][:, None], sin[positions][:, None], mask[:, None], near[:, None], slots)
 
     def hidden(self, tokens: Tensor, *, positions: Tensor | None = None, segments: Tensor | None = None,
                cache: Cache | None = None, span: int = 0) -> Tensor:  # [B, T] -> [B, T, D]
@@ -242,8 +220,8 @@ class Decoder(nn.Module):
         """
         where = self.where(tokens, positions, segments, cache, span)
         x = self.model.embed_tokens(tokens)
-        for i, layer in enumerate(self.model.layers):
-            x = layer(x, where, cache, i)
+        for layer in self.model.layers:
+            x = layer(x, where, cache)
         return self.model.norm(x)
 
     def logits(self, tokens: Tensor, **place) -> Tensor:  # [B, T] -> [B, T, V]

