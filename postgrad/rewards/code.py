@@ -68,9 +68,25 @@ def suite_of(tests: str, setup: str = "") -> Suite:
     if not names:
         raise ValueError(f"the tests call nothing that a candidate could define: {tests[:80]!r}.")
     setup = "\n".join([*(f"import {name}" for name in modules), setup])
-    built = sorted(name for name in names if name[0].isupper())
+    built = sorted(name for name in names if name[0].isupper() and len(names) > 1)
     cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else _unsupported(tests)
-    return Suite(tests=tests, names={name: name for name in sorted(names)}, setup=setup, unsupported=cannot)
+    tests, truths = _truths(tests, names)
+    return Suite(tests=tests, names={name: name for name in sorted(names)} | truths, setup=setup, unsupported=cannot)
+
+
+def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:
+    """Where only the truth of an answer is asserted, only its truth needs to cross: a match object is as good as True.
+
+    "assert f(2)" -> "assert f_is_true(2)", {"f_is_true": "bool f"}
+    """
+    tree, truths = ast.parse(tests), {}
+    for node in tree.body:
+        call = getattr(node, "test", None)
+        call = call.operand if isinstance(call, ast.UnaryOp) and isinstance(call.op, ast.Not) else call
+        if isinstance(node, ast.Assert) and isinstance(call, ast.Call) and getattr(call.func, "id", None) in names:
+            truths[f"{call.func.id}_is_true"] = f"bool {call.func.id}"
+            call.func.id += "_is_true"
+    return (ast.unparse(tree), truths) if truths else (tests, {})
 
 
 def _outermost(tree: ast.Module) -> set[str]:

@@ -77,7 +77,8 @@ def candidate(pipe: Pipe) -> None:
         _, body = pipe.receive()
         name, args, kwargs = codec.decode(body)
         try:
-            pipe.send(b"V", codec.encode(getattr(module, name)(*args, **kwargs)))
+            value = getattr(module, name.removeprefix("bool "))(*args, **kwargs)
+            pipe.send(b"V", codec.encode(bool(value) if name.startswith("bool ") else value))
         except codec.NotPlain as fault:
             pipe.send(b"N", said(fault))
         except BaseException as fault:

@@ -27,7 +27,8 @@ class Suite:
     """Tests for a candidate: trusted source text that calls it by name and asserts.
 
     Suite(tests="assert f(2) == 4", names={"f": "f"})
-    names: what the tests call -> what the candidate calls it. setup is executed before the tests, on their side.
+    names: what the tests call -> what the candidate calls it; "bool f" asks for the truth of f's answer alone.
+    setup is executed before the tests, on their side.
     unsupported: why these tests cannot be put over a pipe of plain values; such a suite judges nobody.
     """
 
