@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -52,7 +53,7 @@ def spoilt(job: Job) -> Job:
              "    def h(*a, **k):\n"
              "        v = g(*a, **k)\n"
              "        if isinstance(v, bool): return not v\n"
-             "        if isinstance(v, (int, float, complex)): return v + 1\n"
+             "        if isinstance(v, (int, float, complex)): return 2 * v + 1\n"
              "        return [v, 'wrong'] if v else 1\n"
              "    return h"]
     parts += [f"{name} = _spoil({name})" for name in sorted(set(job.suite.names.values())) if " " not in name]
@@ -100,8 +101,24 @@ def table(*, workers: int = 1) -> list[dict]:
     return rows
 
 
+def cost(count: int = 500) -> float:
+    """Processor milliseconds of one verdict, all processes together: unlike wall time, not a matter of who else is at work."""
+    def used():
+        return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+    def spent(jobs):
+        start = used()
+        with Judge() as judge:
+            judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)] * jobs)
+        return used() - start
+
+    return 1e3 * (spent(count + 1) - spent(1)) / count
+
+
 def main() -> None:
     print(f"tier: {tier()}; data: {'found' if references() else f'none in {DATA}'}")
+    each = cost()
+    print(f"an honest verdict: {each:.1f} ms of processor time, {1e3 / each:.0f} verdicts/s per core")
     keys = ("jobs", "pass", "fail", "timeout", "infrastructure", "ms_median", "slowest_s", "per_s")
     print(f"{'':<38}" + "".join(f"{key.replace('infrastructure', 'infra'):>11}" for key in keys) + "  wanted")
     for line in table():

@@ -133,10 +133,11 @@ def test_order_is_kept_and_judging_again_says_the_same(judge):
 def test_faults_that_are_not_the_candidates_are_infrastructure(judge):
     tried = judge.retried
     suites = [Suite(tests="assert 1", names={}), Suite(tests="assert nothing_such(1)", names={}), Suite(tests="1 +", names={}),
-              Suite(tests="assert f(int) == 1", names={"f": "f"}), suite_of("assert height(Node(1)) == 1")]
+              Suite(tests="assert f(int) == 1", names={"f": "f"}), suite_of("assert height(Node(1)) == 1"),
+              Suite(tests="assert f(1) == 1\nassert f(int) == 1", names={"f": "f"})]
     verdicts = judge.verdicts([Job(source="def f(x): return 1", suite=suite) for suite in suites])
-    assert [bool(verdict.error) for verdict in verdicts] == [True] * 5
-    assert judge.retried == tried + 4  # an unsupported suite is not tried at all
+    assert [bool(verdict.error) for verdict in verdicts] == [True] * 6
+    assert judge.retried == tried + 5  # an unsupported suite is not tried at all
 
 
 @jailed

@@ -16,18 +16,22 @@ class NotPlain(ValueError):
     """A value that cannot cross, or bytes that are none; the message says which."""
 
 
+class TooBig(NotPlain):
+    """Plain perhaps, but too long, too deep or of too many parts."""
+
+
 def encode(value: object) -> bytes:
     """encode((1, {2})) -> b'{"t":[1,{"s":[2]}]}'. Objects of a subclass (Counter, namedtuple) cross as the plain value."""
     text = json.dumps(_tagged(value, DEPTH, [NODES]), separators=(",", ":")).encode()
     if len(text) > LONGEST:
-        raise NotPlain(f"a value of more than {LONGEST} bytes")
+        raise TooBig(f"a value of more than {LONGEST} bytes")
     return text
 
 
 def _tagged(value, depth, left):
     left[0] -= 1
     if depth == 0 or left[0] < 0:
-        raise NotPlain(f"a value nested over {DEPTH} deep, or of more than {NODES} parts")
+        raise TooBig(f"a value nested over {DEPTH} deep, or of more than {NODES} parts")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -53,7 +57,7 @@ def _tagged(value, depth, left):
 def decode(data: bytes) -> object:
     """The value of bytes that anybody may have written; raises NotPlain on everything that is not what `encode` writes."""
     if len(data) > LONGEST:
-        raise NotPlain(f"a message of more than {LONGEST} bytes")
+        raise TooBig(f"a message of more than {LONGEST} bytes")
     try:
         return _plain(json.loads(data), DEPTH)
     except NotPlain:
@@ -64,7 +68,7 @@ def decode(data: bytes) -> object:
 
 def _plain(node, depth):
     if depth == 0:
-        raise NotPlain(f"a value nested over {DEPTH} deep")
+        raise TooBig(f"a value nested over {DEPTH} deep")
     if isinstance(node, list):
         return [_plain(item, depth - 1) for item in node]
     if not isinstance(node, dict):
