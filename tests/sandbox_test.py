@@ -12,7 +12,7 @@ from hostile.escapes import ESCAPES, HARMLESS
 
 from postgrad.records import Verdict
 from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
-from postgrad.rewards.sandbox import Job, Judge, Suite, jail, tier
+from postgrad.rewards.sandbox import Call, Job, Judge, Suite, jail, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
@@ -149,6 +149,29 @@ def test_a_dead_zygote_is_replaced_and_the_job_judged():
         os.kill(zygote, signal.SIGKILL)
         assert kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"] and judge.retried == 1
     assert left_running(before) == set()
+
+
+@jailed
+def test_a_scorer_runs_in_the_jail_on_text_that_attacks_it(tmp_path):
+    scorer = "def score(text, gold): return float(eval(text) == gold)"  # as some published scorers do
+    write = f"open({str(tmp_path / 'x')!r}, 'w').write('12345')"
+    attacks = [f"5 if __import__('os').system('touch {tmp_path}/x') == 0 else 0", write, "9 ** 9 ** 9 ** 9", "1 +"]
+    with Judge(seconds=LIMIT) as judge:
+        made = judge.answers([Call(source=scorer, name="score", args=(text, 5)) for text in ["2 + 3", "6", *attacks]])
+    assert [outcome.value for outcome in made[:2]] == [1.0, 0.0]
+    assert [outcome.kind for outcome in made[:2]] == ["pass"] * 2
+    assert [outcome.value in (None, 0.0) for outcome in made[2:]] == [True] * 4 and list(tmp_path.iterdir()) == []
+    assert made[4].kind == "timeout" and "SyntaxError" in made[5].reason
+
+
+@jailed
+def test_a_scorer_may_import_the_packages_that_are_named():
+    source = "import mpmath\ndef score(text): return str(mpmath.sqrt(int(text)))[:5]"
+    with Judge(packages=["mpmath"], memory=1 << 30) as judge:
+        assert judge.answers([Call(source=source, name="score", args=("2",))])[0].value == "1.414"
+    with Judge() as judge:
+        (said,) = judge.answers([Call(source=source, name="score", args=("2",))])
+    assert said.kind == "infrastructure" and "mpmath" in said.reason
 
 
 # what is hostile

@@ -150,9 +150,9 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
         os._exit(0)
 
 
-def zygote(control: socket.socket, memory: int, cpu: int) -> None:
+def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) -> None:
     """Serve "F" (fork both, four descriptors come along) and "K" (kill and reap both) until the judge hangs up."""
-    rules, children, me = jail.ruleset(), [], os.getpid()
+    rules, children, me = jail.ruleset(folders), [], os.getpid()
     gc.collect()
     gc.freeze()
     control.sendall(b"R")
@@ -177,12 +177,13 @@ def zygote(control: socket.socket, memory: int, cpu: int) -> None:
 
 
 def main() -> None:
-    memory, cpu = map(int, sys.argv[1:])
-    sys.path.pop(0)  # the folder of this script: candidates import the standard library alone
+    memory, cpu, packages, *folders = sys.argv[1:]
+    sys.path.pop(0)  # the folder of this script: candidates import the standard library, and the folders named
+    sys.path += folders
     os.chdir("/")
-    for name in READY:
+    for name in READY + packages.split():
         importlib.import_module(name)
-    zygote(socket.socket(fileno=os.dup(0)), memory, cpu)
+    zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), folders)
 
 
 if __name__ == "__main__":

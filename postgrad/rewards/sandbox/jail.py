@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
-import platform
 import resource
 import sys
 import sysconfig
@@ -44,6 +44,7 @@ _FCNTL = (0, 1, 2, 3, 1030)  # DUPFD, GETFD, SETFD, GETFL, DUPFD_CLOEXEC: not SE
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # landlock_create_ruleset, landlock_add_rule, landlock_restrict_self
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}  # by ABI: all there are
+_CAPABILITIES, _NONE = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -60,9 +61,9 @@ def _syscall(name: str, number: int, *args) -> int:
 
 
 def _machine() -> tuple[int, int]:
-    name = platform.machine()
-    if sys.platform != "linux" or name not in _MACHINES:
-        raise NoJail(errno.ENOSYS, f"the jail knows Linux on {' and '.join(_MACHINES)}, not {sys.platform} on {name}")
+    name = os.uname().machine if sys.platform == "linux" else sys.platform
+    if name not in _MACHINES:
+        raise NoJail(errno.ENOSYS, f"the jail knows Linux on {' and '.join(_MACHINES)}, not {name}")
     return _MACHINES[name]
 
 
@@ -77,9 +78,10 @@ class _Under(ctypes.Structure):
     _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
-def ruleset() -> int:
-    """A descriptor of the Landlock rules: read the standard library (not the packages installed inside it), nothing else."""
+def ruleset(folders: list[str] | tuple[str, ...] = ()) -> int:
+    """A descriptor of the Landlock rules: read the standard library (not the packages inside it) and these folders."""
     abi = landlock_abi()
+    _program()  # made once, before any fork
     rights = _RIGHTS[min(abi, 5)]
     words = [rights] + [0b11] * (abi >= 4) + [0b11] * (abi >= 6)  # files; TCP bind and connect; abstract sockets and signals
     attr = (ctypes.c_uint64 * len(words))(*words)
@@ -89,6 +91,8 @@ def ruleset() -> int:
         for entry in os.scandir(home):
             if entry.name not in ("site-packages", "dist-packages") and not entry.is_symlink():
                 _grant(rules, entry.path, _READ_FILE | _READ_DIR * entry.is_dir())
+    for folder in folders:
+        _grant(rules, folder, _READ_FILE | _READ_DIR)
     return rules
 
 
@@ -131,6 +135,12 @@ def _filter() -> list[tuple[int, int, int, int]]:
     return [*ops, deny]
 
 
+@functools.cache
+def _program() -> _Program:
+    ops = _filter()
+    return _Program(len(ops), (_Op * len(ops))(*ops))
+
+
 def enter(rules: int, *, cpu: int, memory: int) -> None:
     """Lock this process up for good: cpu seconds, memory bytes. Raises NoJail, and then the caller must not go on."""
     column, _ = _machine()
@@ -145,8 +155,5 @@ def enter(rules: int, *, cpu: int, memory: int) -> None:
             raise NoJail(ctypes.get_errno(), f"prctl {what} was refused")
     _syscall("Landlock", _RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0))
     os.close(rules)
-    header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-    _syscall("capset", _GUARDED["capset"][column], header, nothing)
-    ops = _filter()
-    program = _Program(len(ops), (_Op * len(ops))(*ops))
-    _syscall("seccomp", _GUARDED["seccomp"][column], ctypes.c_uint(1), ctypes.c_uint(0), ctypes.byref(program))
+    _syscall("capset", _GUARDED["capset"][column], _CAPABILITIES, _NONE)
+    _syscall("seccomp", _GUARDED["seccomp"][column], ctypes.c_uint(1), ctypes.c_uint(0), ctypes.byref(_program()))

@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from postgrad.records import Verdict
 from postgrad.rewards.base import shorten
-from postgrad.rewards.sandbox.codec import LONGEST, encode
+from postgrad.rewards.sandbox.codec import LONGEST, NotPlain, decode, encode
 from postgrad.rewards.sandbox.selftest import require
 from postgrad.rewards.sandbox.worker import Broken, Channel, Gone, Worker
 
@@ -47,11 +47,27 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a function that we trust, on text that we do not: a scorer that may evaluate what a model wrote.
+
+    Call(source="def score(text, gold): return text == gold", name="score", args=("5", "5"))
+    """
+
+    source: str
+    name: str
+    args: tuple = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's). seconds: from start to verdict."""
+    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's). seconds: from start to verdict.
+
+    value: what a Call answered, a plain value; it comes from the jail, and what runs there may have chosen it.
+    """
 
     kind: str
     reason: str = ""
+    value: object = None
     seconds: float = field(default=0.0, compare=False)
 
     @property
@@ -80,6 +96,20 @@ def examine(candidate: Channel, examiner: Channel, job: Job, deadline: float) ->
         return Outcome(kind="timeout", reason="over the time limit") if calls else slow
     except Gone as fault:
         return Outcome(kind="fail" if calls else "infrastructure", reason=f"the examiner: {fault}")
+
+
+def answer(candidate: Channel, call: Call, deadline: float) -> Outcome:
+    """Play one call: load the source, call the function, and read its plain value."""
+    failed = _answer(candidate, b"S", call.source.encode(), deadline)
+    if isinstance(failed, Outcome):
+        return Outcome(kind="infrastructure", reason=f"the scorer does not load: {failed.reason}")
+    said = _answer(candidate, b"C", encode([call.name, list(call.args), {}]), deadline)
+    if isinstance(said, Outcome):
+        return said
+    try:
+        return Outcome(kind="pass", value=decode(said))
+    except NotPlain as fault:
+        return Outcome(kind="fail", reason=str(fault))
 
 
 def _answer(candidate: Channel, tag: bytes, body: bytes, deadline: float) -> bytes | Outcome:
@@ -115,14 +145,15 @@ class Judge:
     with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x", suite=suite_of("assert f(2) == 4"))])
     A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
     seconds: wall time of a job, from its source to its verdict. memory: bytes of address space of a child.
+    packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
     """
 
-    def __init__(self, *, workers: int = 1, seconds: float = 5.0, memory: int = 512 << 20):
+    def __init__(self, *, workers: int = 1, seconds: float = 5.0, memory: int = 512 << 20, packages: Sequence[str] = ()):
         if workers < 1 or seconds <= 0 or memory < 64 << 20:
             raise ValueError(f"a judge needs workers >= 1, seconds > 0 and memory >= 64 MiB, "
                              f"not {workers}, {seconds} and {memory}.")
         require()
-        self.seconds, self.memory = seconds, memory
+        self.seconds, self.memory, self.packages = seconds, memory, tuple(packages)
         self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._idle.put(None)  # started when first used
@@ -150,11 +181,18 @@ class Judge:
     def outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
         return list(self._threads.map(self._judge, jobs))
 
+    def answers(self, calls: Sequence[Call]) -> list[Outcome]:
+        """What trusted functions answer on foreign text, in the jail and within the time: `pass` and a value, or why not."""
+        return list(self._threads.map(self._twice, calls))
+
     def _judge(self, job: Job) -> Outcome:
         if job.suite.unsupported:
             return Outcome(kind="infrastructure", reason=f"unsupported tests: {job.suite.unsupported}")
         if len(job.source.encode(errors="replace")) > LONGEST:
             return Outcome(kind="fail", reason=f"a source of more than {LONGEST} bytes")
+        return self._twice(job)
+
+    def _twice(self, job: Job | Call) -> Outcome:
         outcome = self._once(job)
         if outcome.kind == "infrastructure":
             with self._lock:
@@ -162,12 +200,13 @@ class Judge:
             outcome = self._once(job)
         return outcome
 
-    def _once(self, job: Job) -> Outcome:
+    def _once(self, job: Job | Call) -> Outcome:
         worker, start = self._idle.get(), time.monotonic()
         try:
-            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2)
-            channels, start = worker.pair(), time.monotonic()
-            outcome = examine(*channels, job, start + self.seconds)
+            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages)
+            (candidate, examiner), start = worker.pair(), time.monotonic()
+            deadline = start + self.seconds
+            outcome = answer(candidate, job, deadline) if isinstance(job, Call) else examine(candidate, examiner, job, deadline)
             worker.clear()
         except (Broken, OSError) as fault:
             if worker is not None:
@@ -175,4 +214,4 @@ class Judge:
             worker, outcome = None, Outcome(kind="infrastructure", reason=str(fault))
         finally:
             self._idle.put(worker)
-        return Outcome(kind=outcome.kind, reason=outcome.reason, seconds=time.monotonic() - start)
+        return replace(outcome, seconds=time.monotonic() - start)

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -78,15 +79,19 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
 
 
 class Worker:
-    """One zygote process. `pair` forks a candidate and an examiner in their jails, `clear` kills and reaps both."""
+    """One zygote process. `pair` forks a candidate and an examiner in their jails, `clear` kills and reaps both.
 
-    def __init__(self, *, memory: int, cpu: int):
+    packages: installed packages that the zygote imports before it forks; the folders that hold packages are then readable.
+    """
+
+    def __init__(self, *, memory: int, cpu: int, packages: tuple[str, ...] = ()):
+        folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")}) if packages else []
         ours, theirs = socket.socketpair()
         with theirs:
             python = getattr(sys, "_base_executable", sys.executable)  # not the one of a virtual environment, with its packages
-            command = [python, "-s", "-S", "-B", str(Path(__file__).parent / "child.py")]
+            command = [python, "-s", "-S", "-B", str(Path(__file__).parent / "child.py"), str(memory), str(cpu)]
             self._process = subprocess.Popen(
-                [*command, str(memory), str(cpu)], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                [*command, " ".join(packages), *folders], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}, cwd="/", start_new_session=True,
             )
         self._control, self._channels = ours, ()
