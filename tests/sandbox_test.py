@@ -10,7 +10,8 @@ from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_r
 from hostile.cheats import CHEATS
 from hostile.escapes import ESCAPES, HARMLESS
 
-from postgrad.records import Verdict
+from postgrad.records import Prompt, Verdict
+from postgrad.rewards import check
 from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
 from postgrad.rewards.sandbox import Call, Job, Judge, Suite, jail, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
@@ -119,6 +120,15 @@ def test_mbpp_and_humaneval_rows(judge):
 
 
 @jailed
+def test_the_verifier_proves_itself_on_gold(judge):
+    verify = passes_tests(suite_of("assert f(2) == 4\nassert f('a') == 'aa'"), judge)
+    prompt = Prompt.ask("Write f, which doubles.")
+    assert check(lambda _, text: verify(text), [(prompt, "```python\ndef f(x):\n    return x + x\n```")]) == 1
+    with pytest.raises(ValueError, match="fail: assert f\\('a'\\) == 'aa'"):
+        check(lambda _, text: verify(text), [(prompt, "def f(x): return 4")])
+
+
+@jailed
 def test_order_is_kept_and_judging_again_says_the_same(judge):
     sources = [f"def f(x): return {n % 3} if x == 2 else {{'b', 'a', 'c'}}.pop()" for n in range(12)]
     tests = Suite(tests="assert f(2) == 1", names={"f": "f"})
@@ -142,7 +152,7 @@ def test_faults_that_are_not_the_candidates_are_infrastructure(judge):
 
 @jailed
 def test_a_dead_zygote_is_replaced_and_the_job_judged():
-    with Judge() as judge:
+    with Judge(workers=1) as judge:
         before = family()
         assert kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"]
         (zygote,) = left_running(before)
@@ -245,7 +255,7 @@ def test_one_attack_that_is_not_refused_and_the_tier_is_not_used(monkeypatch, un
 # the references
 
 @jailed
-@pytest.mark.skipif(not bench.references(), reason="MBPP and HumanEval are not here: set POSTGRAD_DATA to their folder")
+@pytest.mark.skipif(not bench.DATA_IS_HERE, reason="MBPP and HumanEval are not here: set POSTGRAD_DATA to their folder")
 def test_references_are_paid_and_wrong_answers_are_not(judge):
     for name, jobs in bench.references().items():
         jobs = [job for job in jobs[::8] if not job.suite.unsupported]

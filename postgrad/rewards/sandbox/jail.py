@@ -6,7 +6,7 @@ capabilities  none, so that root is bound as everybody is: RLIMIT_NPROC does not
 rlimits       CPU seconds, memory, files, no core, no file size
 
 Left out on purpose: user namespaces and cgroups, which containers and stock Ubuntu deny. The kernel itself is trusted, and the
-processor is shared: this is no wall against side channels.
+processor is shared: this is no wall against side channels. Landlock does not cover stat: whether a path exists can be seen.
 """
 
 from __future__ import annotations

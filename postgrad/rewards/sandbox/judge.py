@@ -8,6 +8,7 @@ sentinels, the pipe, objects that lie about equality) can at most send a wrong a
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -144,15 +145,18 @@ class Judge:
 
     with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x", suite=suite_of("assert f(2) == 4"))])
     A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
+    workers: one per processor unless told; each is started when first used.
     seconds: wall time of a job, from its source to its verdict. memory: bytes of address space of a child.
     packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
     """
 
-    def __init__(self, *, workers: int = 1, seconds: float = 5.0, memory: int = 512 << 20, packages: Sequence[str] = ()):
+    def __init__(self, *, workers: int | None = None, seconds: float = 5.0, memory: int = 512 << 20,
+                 packages: Sequence[str] = ()):
+        require()
+        workers = len(os.sched_getaffinity(0)) if workers is None else workers
         if workers < 1 or seconds <= 0 or memory < 64 << 20:
             raise ValueError(f"a judge needs workers >= 1, seconds > 0 and memory >= 64 MiB, "
                              f"not {workers}, {seconds} and {memory}.")
-        require()
         self.seconds, self.memory, self.packages = seconds, memory, tuple(packages)
         self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         for _ in range(workers):

@@ -103,10 +103,10 @@ class Worker:
             got = self._control.recv(1)
         except OSError as fault:
             self._process.kill()
+            self.close()
             raise Broken(f"the zygote does not answer: {fault}") from None
         if got != wanted:
-            self.close()
-            told = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+            told = self.close().strip().splitlines()
             raise Broken(f"the zygote ended: {told[-1] if told else 'it gave no reason'}")
 
     def pair(self) -> tuple[Channel, Channel]:
@@ -140,8 +140,8 @@ class Worker:
             raise Broken(f"the zygote is gone: {fault}") from None
         self._hear(b"k")
 
-    def close(self) -> None:
-        """Hang up: the zygote kills what it forked, and ends."""
+    def close(self) -> str:
+        """Hang up: the zygote kills what it forked, and ends. Gives back what it wrote to its standard error."""
         self._control.close()
         for channel in self._channels:
             channel.close()
@@ -151,3 +151,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stderr.closed:
+            return ""
+        with self._process.stderr as last:
+            return last.read().decode(errors="replace")
