@@ -84,7 +84,11 @@ def row(name: str, jobs: list[Job], judge: Judge, wanted: str) -> dict:
 
 
 def table(*, workers: int = 1) -> list[dict]:
-    """One row per set of programs: how many are judged how, the median and slowest verdict, and verdicts a second."""
+    """One row per set of programs: how many are judged how, the median and slowest verdict, and verdicts a second.
+
+    A verdict's time runs from two children in their jails to the outcome, which is what the limit is held against; per_s
+    counts everything, the forks and the reaping too.
+    """
     rows = []
     with Judge(workers=workers, seconds=REFERENCE_SECONDS) as judge:
         judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)] * workers)  # the zygotes start
@@ -122,11 +126,11 @@ def main() -> None:
     each = cost()
     print(f"an honest verdict: {each:.1f} ms of processor time, {1e3 / each:.0f} verdicts/s per core")
     keys = ("jobs", "pass", "fail", "timeout", "infrastructure", "ms_median", "slowest_s", "per_s")
-    print(f"{'':<38}" + "".join(f"{key.replace('infrastructure', 'infra'):>11}" for key in keys) + "  wanted")
+    print(f"{'':<42}" + "".join(f"{key.replace('infrastructure', 'infra'):>11}" for key in keys) + "  wanted")
     for line in table():
         cells = "".join(f"{line[key]:>11.2f}" if isinstance(line[key], float) else f"{line[key]:>11}" for key in keys)
         more = f"; harm: {line['harm'] or 'none'}, left running: {line['left_running']}" if "harm" in line else ""
-        print(f"{line['what']:<38}{cells}  {line['wanted']}{more}")
+        print(f"{line['what']:<42}{cells}  {line['wanted']}{more}")
 
 
 if __name__ == "__main__":

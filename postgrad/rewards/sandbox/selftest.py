@@ -62,7 +62,7 @@ def trial(worker: Worker, source: str, secret: str) -> str:
             candidate.send(b"C", codec.encode(["attack", [secret, os.getpid()], {}]), deadline)
             tag, said = candidate.receive(deadline)
     except (Gone, TimeoutError) as fault:
-        return f"not refused ({fault or 'no answer in time'})"
+        return f"not refused ({str(fault) or 'no answer in time'})"
     finally:
         worker.clear()
     if (tag == b"V" and said == b"false") or (tag == b"E" and _REFUSED.match(said)):
