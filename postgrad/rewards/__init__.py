@@ -4,6 +4,8 @@ base        verdict arithmetic, and `check`: a verifier proves itself on gold be
 format      <think>...</think><answer>...</answer>
 number      exact numbers
 expression  + - * / ( ) over integers, parsed and evaluated here; nothing is ever handed to eval
+code        programs that pass tests: MBPP, HumanEval, your own asserts
+sandbox     the jail that code of others runs in, and the judge of two processes
 constitution, judges   rules in words with checks as data; which of two replies keeps them better, and how to mend one
 """
 

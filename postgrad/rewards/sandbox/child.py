@@ -1,0 +1,190 @@
+"""The program on the far side: a zygote that forks, on request, a candidate and an examiner, each locked up before it reads.
+
+    zygote      holds no secret and no job; learns nothing but four descriptors, and kills and reaps what it forked
+    candidate   executes the code under test, then answers calls: name and arguments in, a plain value out
+    examiner    executes the tests (never the candidate's code); calls go out as messages, plain values come back
+
+Run as a script with an empty environment, stdlib alone; this is the one place of the package that executes source text.
+A message is four bytes of length, one of tag, and the body. Tags to a child: S source or tests, C call, V value. From a
+candidate: L loaded, V value, N not a plain value, E raised. From an examiner: C call, P passed, F failed, U broken tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import types
+
+import codec
+import jail
+
+READY = ("array bisect cmath collections collections.abc copy dataclasses datetime decimal enum fractions functools "
+         "hashlib heapq itertools json math operator random re statistics string textwrap time typing").split()
+
+
+class BadTests(Exception):
+    """The tests hand over what cannot cross: their fault, whatever the candidate has answered before."""
+
+
+class Pipe:
+    """Whole messages over two descriptors."""
+
+    def __init__(self, source: int, sink: int):
+        self.source, self.sink = source, sink
+
+    def receive(self) -> tuple[bytes, bytes]:
+        (length,) = struct.unpack("<I", self._exactly(4))
+        tag = self._exactly(1)
+        return tag, self._exactly(length)
+
+    def _exactly(self, count: int) -> bytes:
+        parts = []
+        while count:
+            part = os.read(self.source, min(count, 1 << 16))
+            if not part:
+                os._exit(0)  # the judge hung up
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+    def send(self, tag: bytes, body: bytes = b"") -> None:
+        rest = memoryview(struct.pack("<I", len(body)) + tag + body)
+        while rest:
+            rest = rest[os.write(self.sink, rest):]
+
+
+def run(source: str, name: str, space: dict) -> None:
+    exec(compile(source, f"<{name}>", "exec", dont_inherit=True), space)
+
+
+def said(fault: BaseException) -> bytes:
+    return f"{type(fault).__name__}: {fault}"[:300].encode(errors="replace")
+
+
+def candidate(pipe: Pipe) -> None:
+    """Load the source, then answer calls until the judge hangs up. Nothing sent from here is believed: it is only data."""
+    module = sys.modules["candidate"] = types.ModuleType("candidate")
+    _, source = pipe.receive()
+    try:
+        run(source.decode(), "candidate", module.__dict__)
+        pipe.send(b"L")
+    except BaseException as fault:
+        pipe.send(b"E", said(fault))
+    while True:
+        _, body = pipe.receive()
+        name, args, kwargs = codec.decode(body)
+        try:
+            value = getattr(module, name.removeprefix("bool "))(*args, **kwargs)
+            pipe.send(b"V", codec.encode(bool(value) if name.startswith("bool ") else value))
+        except codec.NotPlain as fault:
+            pipe.send(b"N", said(fault))
+        except BaseException as fault:
+            pipe.send(b"E", said(fault))
+
+
+def examiner(pipe: Pipe) -> None:
+    """Execute setup and tests; every name of the candidate's is a call over the pipe. Says P, F or U, and ends."""
+    _, body = pipe.receive()
+    setup, tests, names = codec.decode(body)
+    heard = 0
+
+    def stub(name):
+        def call(*args, **kwargs):
+            nonlocal heard
+            try:
+                body = codec.encode([name, args, kwargs])
+            except codec.NotPlain as fault:
+                raise fault if isinstance(fault, codec.TooBig) else BadTests(str(fault)) from None
+            pipe.send(b"C", body)
+            _, value = pipe.receive()
+            heard += 1
+            return codec.decode(value)
+        return call
+
+    space = {"__name__": "tests"}
+    stubs = {alias: stub(name) for alias, name in names.items()}
+    try:
+        space.update(stubs)
+        run(setup, "setup", space)
+        space.update(stubs)
+        random.seed(0)
+        run(tests, "tests", space)
+        pipe.send(b"P")
+    except AssertionError as fault:
+        line = fault.__traceback__
+        while line.tb_next:
+            line = line.tb_next
+        pipe.send(b"F", f"{line.tb_lineno}".encode())
+    except BaseException as fault:
+        pipe.send(b"F" if heard and not isinstance(fault, BadTests) else b"U", said(fault))
+
+
+def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, parent: int) -> None:
+    """What a forked child does: lock itself up, then play its role. It never returns."""
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it dies with the zygote,
+        if os.getppid() != parent:                  # even if that has happened already
+            return
+        os.setsid()
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nothing, number)
+        top = max(source, sink, rules) + 10
+        source, sink, rules = (os.dup2(number, top + place) for place, number in enumerate((source, sink, rules)))
+        source, sink, rules = (os.dup2(number, 3 + place) for place, number in enumerate((source, sink, rules)))
+        os.closerange(6, 4096)
+        sys.stdin = sys.stdout = sys.stderr = sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = open(1, "w", closefd=False)
+        os.environ.clear()
+        jail.enter(rules, cpu=cpu, memory=memory)
+        pipe = Pipe(source, sink)
+        pipe.send(b"J")  # jailed
+        role(pipe)
+    finally:
+        os._exit(0)
+
+
+def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) -> None:
+    """Serve "F" (fork both, four descriptors come along) and "K" (kill and reap both) until the judge hangs up."""
+    rules, children, me = jail.ruleset(folders), [], os.getpid()
+    gc.collect()
+    gc.freeze()
+    control.sendall(b"R")
+    while True:
+        order, descriptors, _, _ = socket.recv_fds(control, 1, 4)
+        if order == b"F":
+            for role, ends in ((candidate, descriptors[:2]), (examiner, descriptors[2:])):
+                child = os.fork()
+                if child == 0:
+                    imprison(role, *ends, rules, memory, cpu, me)
+                children.append(child)
+            for number in descriptors:
+                os.close(number)
+        for child in children if order != b"F" else ():
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        if order == b"":
+            return
+        if order == b"K":
+            children.clear()
+        control.sendall(order.lower())
+
+
+def main() -> None:
+    memory, cpu, packages, *folders = sys.argv[1:]
+    sys.path.pop(0)  # the folder of this script: candidates import the standard library, and the folders named
+    sys.path += folders
+    os.chdir("/")
+    for name in READY + packages.split():
+        importlib.import_module(name)
+    zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), folders)
+
+
+if __name__ == "__main__":
+    main()

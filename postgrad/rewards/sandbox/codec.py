@@ -1,0 +1,88 @@
+"""Plain values as bytes and back: what may cross between two processes that do not trust each other. Stdlib alone.
+
+None, bool, int, float, complex, str, bytes, and lists, tuples, dicts, sets and frozensets of these, of exactly these types on
+arrival: no class, no method and no code ever travels. JSON, with a tag where JSON has no word: (1, 2) -> {"t": [1, 2]}.
+"""
+
+from __future__ import annotations
+
+import json
+
+LONGEST, DEPTH, NODES = 1 << 20, 40, 200_000  # bytes of a message, nesting, values inside each other in all
+_TAGS = {"t": tuple, "s": set, "z": frozenset}
+
+
+class NotPlain(ValueError):
+    """A value that cannot cross, or bytes that are none; the message says which."""
+
+
+class TooBig(NotPlain):
+    """Plain perhaps, but too long, too deep or of too many parts."""
+
+
+def encode(value: object) -> bytes:
+    """encode((1, {2})) -> b'{"t":[1,{"s":[2]}]}'. Objects of a subclass (Counter, namedtuple) cross as the plain value."""
+    text = json.dumps(_tagged(value, DEPTH, [NODES]), separators=(",", ":")).encode()
+    if len(text) > LONGEST:
+        raise TooBig(f"a value of more than {LONGEST} bytes")
+    return text
+
+
+def _tagged(value, depth, left):
+    left[0] -= 1
+    if depth == 0 or left[0] < 0:
+        raise TooBig(f"a value nested over {DEPTH} deep, or of more than {NODES} parts")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) < value < 1 << 63 else {"i": hex(value)}
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, complex):
+        return {"c": [value.real, value.imag]}
+    if isinstance(value, bytes):
+        return {"b": value.hex()}
+    if isinstance(value, list):
+        return [_tagged(item, depth - 1, left) for item in value]
+    if isinstance(value, dict):
+        return {"d": [[_tagged(k, depth - 1, left), _tagged(v, depth - 1, left)] for k, v in value.items()]}
+    for tag, kind in _TAGS.items():
+        if isinstance(value, kind):
+            return {tag: [_tagged(item, depth - 1, left) for item in value]}
+    raise NotPlain(f"a {type(value).__name__} is not a plain value")
+
+
+def decode(data: bytes) -> object:
+    """The value of bytes that anybody may have written; raises NotPlain on everything that is not what `encode` writes."""
+    if len(data) > LONGEST:
+        raise TooBig(f"a message of more than {LONGEST} bytes")
+    try:
+        return _plain(json.loads(data), DEPTH)
+    except NotPlain:
+        raise
+    except (ValueError, TypeError, RecursionError, OverflowError) as fault:
+        raise NotPlain(f"bytes that are no value: {type(fault).__name__}") from None
+
+
+def _plain(node, depth):
+    if depth == 0:
+        raise TooBig(f"a value nested over {DEPTH} deep")
+    if isinstance(node, list):
+        return [_plain(item, depth - 1) for item in node]
+    if not isinstance(node, dict):
+        return node
+    ((tag, body),) = node.items()
+    if tag == "i" and isinstance(body, str):
+        return int(body, 16)
+    if tag == "b" and isinstance(body, str):
+        return bytes.fromhex(body)
+    if tag == "c":
+        real, imag = body
+        return complex(real, imag)
+    if tag == "d":
+        return {_plain(key, depth - 1): _plain(value, depth - 1) for key, value in body}
+    if tag in _TAGS and isinstance(body, list):
+        return _TAGS[tag](_plain(item, depth - 1) for item in body)
+    raise NotPlain(f"an unknown tag {tag!r:.20}")

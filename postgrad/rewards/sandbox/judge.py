@@ -1,0 +1,221 @@
+"""The two-process judge: tests on one side, the candidate on the other, plain values over a pipe between them.
+
+The candidate's process holds its own source and the arguments of the calls, never an expected value. The examiner's process
+holds the tests, and of the candidate only the plain values it answered. The judge stands between: it relays bytes that it never
+parses, keeps the time, and believes the examiner alone. So what a candidate does to its own process (builtins, exit codes,
+sentinels, the pipe, objects that lie about equality) can at most send a wrong answer.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from postgrad.records import Verdict
+from postgrad.rewards.base import shorten
+from postgrad.rewards.sandbox.codec import LONGEST, NotPlain, decode, encode
+from postgrad.rewards.sandbox.selftest import require
+from postgrad.rewards.sandbox.worker import Broken, Channel, Gone, Worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Tests for a candidate: trusted source text that calls it by name and asserts.
+
+    Suite(tests="assert f(2) == 4", names={"f": "f"})
+    names: what the tests call -> what the candidate calls it; "bool f" asks for the truth of f's answer alone.
+    setup is executed before the tests, on their side.
+    unsupported: why these tests cannot be put over a pipe of plain values; such a suite judges nobody.
+    """
+
+    tests: str
+    names: Mapping[str, str]
+    setup: str = ""
+    unsupported: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One candidate's source, and the tests that it is to pass."""
+
+    source: str
+    suite: Suite
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a function that we trust, on text that we do not: a scorer that may evaluate what a model wrote.
+
+    Call(source="def score(text, gold): return text == gold", name="score", args=("5", "5"))
+    """
+
+    source: str
+    name: str
+    args: tuple = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's). seconds: from start to verdict.
+
+    value: what a Call answered, a plain value; it comes from the jail, and what runs there may have chosen it.
+    """
+
+    kind: str
+    reason: str = ""
+    value: object = None
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def verdict(self) -> Verdict:
+        error = self.reason if self.kind == "infrastructure" else None
+        return Verdict(score=float(self.kind == "pass"), reason=f"{self.kind}: {self.reason}".removesuffix(": "), error=error)
+
+
+def examine(candidate: Channel, examiner: Channel, job: Job, deadline: float) -> Outcome:
+    """Play one job between two fresh children."""
+    suite, calls = job.suite, 0
+    try:
+        examiner.send(b"S", encode([suite.setup, suite.tests, dict(suite.names)]), deadline)
+        failed = _answer(candidate, b"S", job.source.encode(errors="replace"), deadline)
+        while not isinstance(failed, Outcome):
+            tag, body = examiner.receive(deadline)
+            if tag != b"C":
+                return _result(tag, body, suite, calls)
+            calls += 1
+            failed = _answer(candidate, tag, body, deadline)
+            if not isinstance(failed, Outcome):
+                examiner.send(b"V", failed, deadline)
+        return failed
+    except TimeoutError:
+        slow = Outcome(kind="infrastructure", reason="the tests take longer than the limit before they call the candidate")
+        return Outcome(kind="timeout", reason="over the time limit") if calls else slow
+    except Gone as fault:
+        return Outcome(kind="fail" if calls else "infrastructure", reason=f"the examiner: {fault}")
+
+
+def answer(candidate: Channel, call: Call, deadline: float) -> Outcome:
+    """Play one call: load the source, call the function, and read its plain value."""
+    failed = _answer(candidate, b"S", call.source.encode(), deadline)
+    if isinstance(failed, Outcome):
+        return Outcome(kind="infrastructure", reason=f"the scorer does not load: {failed.reason}")
+    said = _answer(candidate, b"C", encode([call.name, list(call.args), {}]), deadline)
+    if isinstance(said, Outcome):
+        return said
+    try:
+        return Outcome(kind="pass", value=decode(said))
+    except NotPlain as fault:
+        return Outcome(kind="fail", reason=str(fault))
+
+
+def _answer(candidate: Channel, tag: bytes, body: bytes, deadline: float) -> bytes | Outcome:
+    """What the candidate answered: the bytes of a value, or the outcome that it has brought upon itself."""
+    try:
+        candidate.send(tag, body, deadline)
+        said, value = candidate.receive(deadline)
+    except TimeoutError:
+        return Outcome(kind="timeout", reason="over the time limit")
+    except Gone as fault:
+        return Outcome(kind="fail", reason=str(fault))
+    if said == (b"L" if tag == b"S" else b"V"):
+        return value
+    about = {b"E": "raised", b"N": "answered"}.get(said, "sent no answer")
+    return Outcome(kind="fail", reason=f"{about} {shorten(value[:300].decode(errors='replace'))}")
+
+
+def _result(tag: bytes, body: bytes, suite: Suite, calls: int) -> Outcome:
+    text = body.decode(errors="replace")
+    if tag == b"P" and calls:
+        return Outcome(kind="pass")
+    if tag == b"P":
+        return Outcome(kind="infrastructure", reason="the tests never call the candidate")
+    if tag == b"F" and calls:
+        line = suite.tests.splitlines()[int(text) - 1].strip() if text.isdigit() else text
+        return Outcome(kind="fail", reason=shorten(line, 120))
+    return Outcome(kind="infrastructure", reason=f"the tests are broken: {shorten(text, 120)}")
+
+
+class Judge:
+    """A pool of workers, each with a zygote that is ready to fork. Close it, or use it in a with statement.
+
+    with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x", suite=suite_of("assert f(2) == 4"))])
+    A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
+    workers: one per processor unless told; each is started when first used.
+    seconds: wall time of a job, from its source to its verdict. memory: bytes of address space of a child.
+    packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
+    """
+
+    def __init__(self, *, workers: int | None = None, seconds: float = 5.0, memory: int = 512 << 20,
+                 packages: Sequence[str] = ()):
+        require()
+        workers = len(os.sched_getaffinity(0)) if workers is None else workers
+        if workers < 1 or seconds <= 0 or memory < 64 << 20:
+            raise ValueError(f"a judge needs workers >= 1, seconds > 0 and memory >= 64 MiB, "
+                             f"not {workers}, {seconds} and {memory}.")
+        self.seconds, self.memory, self.packages = seconds, memory, tuple(packages)
+        self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
+        for _ in range(workers):
+            self._idle.put(None)  # started when first used
+        self._workers = workers
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="judge")
+        self._lock, self.retried = threading.Lock(), 0
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        for _ in range(self._workers):
+            worker = self._idle.get()
+            if worker is not None:
+                worker.close()
+
+    def verdicts(self, jobs: Sequence[Job]) -> list[Verdict]:
+        """One verdict per job, in order; an infrastructure fault has `error` set and says nothing about the candidate."""
+        return [outcome.verdict for outcome in self.outcomes(jobs)]
+
+    def outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
+        return list(self._threads.map(self._judge, jobs))
+
+    def answers(self, calls: Sequence[Call]) -> list[Outcome]:
+        """What trusted functions answer on foreign text, in the jail and within the time: `pass` and a value, or why not."""
+        return list(self._threads.map(self._twice, calls))
+
+    def _judge(self, job: Job) -> Outcome:
+        if job.suite.unsupported:
+            return Outcome(kind="infrastructure", reason=f"unsupported tests: {job.suite.unsupported}")
+        if len(job.source.encode(errors="replace")) > LONGEST:
+            return Outcome(kind="fail", reason=f"a source of more than {LONGEST} bytes")
+        return self._twice(job)
+
+    def _twice(self, job: Job | Call) -> Outcome:
+        outcome = self._once(job)
+        if outcome.kind == "infrastructure":
+            with self._lock:
+                self.retried += 1
+            outcome = self._once(job)
+        return outcome
+
+    def _once(self, job: Job | Call) -> Outcome:
+        worker, start = self._idle.get(), time.monotonic()
+        try:
+            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages)
+            (candidate, examiner), start = worker.pair(), time.monotonic()
+            deadline = start + self.seconds
+            outcome = answer(candidate, job, deadline) if isinstance(job, Call) else examine(candidate, examiner, job, deadline)
+            worker.clear()
+        except (Broken, OSError) as fault:
+            if worker is not None:
+                worker.close()
+            worker, outcome = None, Outcome(kind="infrastructure", reason=str(fault))
+        finally:
+            self._idle.put(worker)
+        return replace(outcome, seconds=time.monotonic() - start)

@@ -1,0 +1,157 @@
+"""A worker: one zygote, and the channels to the two jailed children it forks for a job. Every wait has a deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+from postgrad.rewards.sandbox.codec import LONGEST
+
+START = 20.0  # seconds a zygote or a fork may take: only a machine in trouble needs more
+
+
+class Broken(RuntimeError):
+    """The worker itself failed (not the code it ran); the message says how."""
+
+
+class Gone(Exception):
+    """The child closed its end, or sent what is no message."""
+
+
+class Channel:
+    """Messages to and from one jailed child, over two pipes that never block for longer than the deadline."""
+
+    def __init__(self):
+        self.theirs_in, self._out = os.pipe2(os.O_CLOEXEC)
+        self._in, self.theirs_out = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._out, False)
+        os.set_blocking(self._in, False)
+
+    def close_theirs(self) -> None:
+        os.close(self.theirs_in)
+        os.close(self.theirs_out)
+
+    def close(self) -> None:
+        os.close(self._in)
+        os.close(self._out)
+
+    def send(self, tag: bytes, body: bytes, deadline: float) -> None:
+        rest = memoryview(struct.pack("<I", len(body)) + tag + body)
+        while rest:
+            _wait(self._out, select.POLLOUT, deadline)
+            try:
+                rest = rest[os.write(self._out, rest):]
+            except BrokenPipeError:
+                raise Gone("the process ended") from None
+
+    def receive(self, deadline: float) -> tuple[bytes, bytes]:
+        head = self._exactly(5, deadline)
+        (length,) = struct.unpack("<I", head[:4])
+        if length > LONGEST:
+            raise Gone(f"a message of {length} bytes, of at most {LONGEST}")
+        return head[4:], self._exactly(length, deadline)
+
+    def _exactly(self, count: int, deadline: float) -> bytes:
+        parts = []
+        while count:
+            _wait(self._in, select.POLLIN, deadline)
+            part = os.read(self._in, min(count, 1 << 16))
+            if not part:
+                raise Gone("the process ended")
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+def _wait(descriptor: int, event: int, deadline: float) -> None:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    if left <= 0 or not poll.poll(left * 1000):
+        raise TimeoutError
+
+
+class Worker:
+    """One zygote process. `pair` forks a candidate and an examiner in their jails, `clear` kills and reaps both.
+
+    packages: installed packages that the zygote imports before it forks; the folders that hold packages are then readable.
+    """
+
+    def __init__(self, *, memory: int, cpu: int, packages: tuple[str, ...] = ()):
+        folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")}) if packages else []
+        ours, theirs = socket.socketpair()
+        with theirs:
+            python = getattr(sys, "_base_executable", sys.executable)  # not the one of a virtual environment, with its packages
+            command = [python, "-s", "-S", "-B", str(Path(__file__).parent / "child.py"), str(memory), str(cpu)]
+            self._process = subprocess.Popen(
+                [*command, " ".join(packages), *folders], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}, cwd="/", start_new_session=True,
+            )
+        self._control, self._channels = ours, ()
+        ours.settimeout(START)
+        self._hear(b"R")
+
+    def _hear(self, wanted: bytes) -> None:
+        try:
+            got = self._control.recv(1)
+        except OSError as fault:
+            self._process.kill()
+            self.close()
+            raise Broken(f"the zygote does not answer: {fault}") from None
+        if got != wanted:
+            told = self.close().strip().splitlines()
+            raise Broken(f"the zygote ended: {told[-1] if told else 'it gave no reason'}")
+
+    def pair(self) -> tuple[Channel, Channel]:
+        """Two channels, to a candidate and to an examiner, each of which has said that it is locked up."""
+        self._channels = channels = (Channel(), Channel())
+        ends = [end for channel in channels for end in (channel.theirs_in, channel.theirs_out)]
+        try:
+            socket.send_fds(self._control, [b"F"], ends)
+        except OSError as fault:
+            raise Broken(f"the zygote is gone: {fault}") from None
+        finally:
+            for channel in channels:
+                channel.close_theirs()
+        self._hear(b"f")
+        for channel in channels:
+            try:
+                if channel.receive(time.monotonic() + START)[0] != b"J":
+                    raise Broken("a child did not say that it is locked up")
+            except (Gone, TimeoutError):
+                raise Broken("a child could not lock itself up") from None
+        return channels
+
+    def clear(self) -> None:
+        """End both children, at once and for certain: they cannot fork, so there is nobody else to end."""
+        for channel in self._channels:
+            channel.close()
+        self._channels = ()
+        try:
+            self._control.sendall(b"K")
+        except OSError as fault:
+            raise Broken(f"the zygote is gone: {fault}") from None
+        self._hear(b"k")
+
+    def close(self) -> str:
+        """Hang up: the zygote kills what it forked, and ends. Gives back what it wrote to its standard error."""
+        self._control.close()
+        for channel in self._channels:
+            channel.close()
+        self._channels = ()
+        try:
+            self._process.wait(START)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr.closed:
+            return ""
+        with self._process.stderr as last:
+            return last.read().decode(errors="replace")
