@@ -285,6 +285,7 @@ def test_settings_out_of_range(settings, words):
 # signals
 
 def test_the_first_signal_is_noted_and_the_second_ends():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us in the background, deaf to it
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with stop_on_signal() as stop:
         assert stop() is None

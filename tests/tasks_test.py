@@ -13,7 +13,7 @@ from postgrad.tasks import SPLITS, TASKS, load_task, questions, split_of, word_p
 from postgrad.tasks.base import think
 
 STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
-REASONED = [name for name in TASKS if name != "questions"]
+REASONED = [name for name in TASKS if not name.startswith("questions")]
 
 
 def hostile_texts(count=2000, seed=5):
@@ -36,7 +36,7 @@ def hostile_texts(count=2000, seed=5):
 def test_gold_is_paid_and_garbage_is_not(name, split):
     task = load_task(name)
     prompts = task.prompts(split, 300, 1)
-    assert len(prompts) >= (300 if name != "questions" else 20)
+    assert len(prompts) >= (300 if not name.startswith("questions") else 20)
     assert check(task.verify, [(prompt, task.gold(prompt)) for prompt in prompts], best=task.best) == len(prompts)
 
 
@@ -67,7 +67,7 @@ def test_what_makes_a_problem_decides_its_split(name):
             elif name.startswith("countdown"):
                 key = f"{sorted(numbers[:-1])}->{numbers[-1]}"
             else:
-                key = prompt.question if name == "questions" else prompt.question[8:-1]
+                key = prompt.question if name.startswith("questions") else prompt.question[8:-1]
             assert split_of(key) == split
 
 
