@@ -77,7 +77,7 @@ def judges(folder: Path, chat) -> dict:
         return [step.end for step in TASK.steps(rollout.prompt, rollout.text)]
 
     model = load_scalar(base.open_folder(checker("process", folder)))
-    out = {"outcome model": ModelJudge(load_scalar(base.open_folder(checker("outcome", folder))))}
+    out = {"outcome model": ModelJudge([load_scalar(base.open_folder(checker("outcome", folder)))])}
     return out | {f"process model, {how}": ProcessJudge(model, chat, ends, how=how) for how in SO_FAR}
 
 
