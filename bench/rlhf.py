@@ -84,15 +84,16 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
     shown = lambda turns: "; ".join(f"{t['peak']:+.2f} -> {t['end']:+.2f}" for t in turns)  # noqa: E731
     rises = all(t["proxy_at_end"] > t["proxy_at_peak"] for t in off)
     best = [{"seed": f["seed"], **{k: p[k] for k in ("n", "kl", "proxy", "true")}} for f in found for p in f["best_of_n"]]
+    command = found[0]["command"].replace("seed=0", "seed=N")
     fall, lost = min(t["fall"] for t in off), min(t["gain_lost"] for t in off)
     return [
         bar("over-optimisation, KL off: the true reward peaks, then falls", ">= 15 % of its peak, the proxy rising, 3 seeds",
             f"{shown(off)} (fall {fall:.0%} of the peak at least, {lost:.0%} of what had been gained); the proxy rises in "
             f"{sum(t['proxy_at_end'] > t['proxy_at_peak'] for t in off)} of {len(off)}",
-            rises and all(t["fall"] >= 0.15 and t["gain_lost"] >= 0.15 for t in off), "postgrad train overoptimise seed=N"),
+            rises and all(t["fall"] >= 0.15 and t["gain_lost"] >= 0.15 for t in off), command),
         bar(f"over-optimisation, KL on ({LEASH}): it ends near its peak", "within 5 %, 3 seeds",
             f"{shown(on)} (fall {max(t['fall'] for t in on):.1%} at most)", all(t["fall"] <= 0.05 for t in on),
-            "postgrad train overoptimise seed=N"),
+            command),
     ], rows, best
 
 
