@@ -148,7 +148,8 @@ def follow(args, folder: Path, title: str, steps: int, go) -> int:
     if args.json:
         say_json(run.summary() | {"folder": str(folder)})
     else:
-        print(f"done: {folder}\n  postgrad runs {folder}   postgrad chat {folder}")
+        scores = run.info["recipe"] in ("reward", "process")  # and writes no text
+        print(f"done: {folder}\n  postgrad runs {folder}   postgrad {'audit' if scores else 'chat'} {folder}")
     return 0
 
 
