@@ -23,6 +23,7 @@ sys.path[:0] = [str(HERE), str(HERE / "tests"), str(HERE / "bench")]
 SEEDS = [0, 1, 2]
 SHIPPED = HERE / "postgrad" / "embedded" / "overoptimise" / "curves.json"
 LEASH = 0.05  # the KL weight that the bar is measured at
+FRESH = 3     # the lab's labels, rate and leash were chosen on SEEDS; this one was run once, afterwards
 
 
 class Quiet:
@@ -86,7 +87,8 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
     best = [{"seed": f["seed"], **{k: p[k] for k in ("n", "kl", "proxy", "true")}} for f in found for p in f["best_of_n"]]
     command = found[0]["command"].replace("seed=0", "seed=N")
     fall, lost = min(t["fall"] for t in off), min(t["gain_lost"] for t in off)
-    return [
+    bars = [fresh(folder)] if (folder / f"lab-{FRESH}" / "curves.json").exists() else []
+    return bars + [
         bar("over-optimisation, KL off: the true reward peaks, then falls", ">= 15 % of its peak, the proxy rising, 3 seeds",
             f"{shown(off)} (fall {fall:.0%} of the peak at least, {lost:.0%} of what had been gained); the proxy rises in "
             f"{sum(t['proxy_at_end'] > t['proxy_at_peak'] for t in off)} of {len(off)}",
@@ -95,6 +97,16 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
             f"{shown(on)} (fall {max(t['fall'] for t in on):.1%} at most)", all(t["fall"] <= 0.05 for t in on),
             command),
     ], rows, best
+
+
+def fresh(folder: Path) -> dict:
+    """Both bars on a seed on which nothing was chosen."""
+    run = json.loads((folder / f"lab-{FRESH}" / "curves.json").read_text())
+    off, on = (next(p["turning"] for p in run["policies"] if p["kl_weight"] == w) for w in (0.0, LEASH))
+    said = [f"KL {word}: {t['peak']:+.2f} -> {t['end']:+.2f}, a fall of {t['fall']:.0%} of the peak, {t['gain_lost']:.0%} of the gain"
+            for word, t in (("off", off), ("on", on))]
+    return bar(f"over-optimisation on a fresh seed ({FRESH}), on which no setting was chosen", "off: >= 15 %, on: <= 5 %",
+               "; ".join(said), off["fall"] >= 0.15 and on["fall"] <= 0.05, run["command"])
 
 
 def bar(*args):
