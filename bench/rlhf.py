@@ -103,8 +103,8 @@ def fresh(folder: Path) -> dict:
     """Both bars on a seed on which nothing was chosen."""
     run = json.loads((folder / f"lab-{FRESH}" / "curves.json").read_text())
     off, on = (next(p["turning"] for p in run["policies"] if p["kl_weight"] == w) for w in (0.0, LEASH))
-    said = [f"KL {word}: {t['peak']:+.2f} -> {t['end']:+.2f}, a fall of {t['fall']:.0%} of the peak, {t['gain_lost']:.0%} of the gain"
-            for word, t in (("off", off), ("on", on))]
+    said = [f"KL {word}: {t['peak']:+.2f} -> {t['end']:+.2f}, a fall of {t['fall']:.0%} of the peak, {t['gain_lost']:.0%} of "
+            "the gain" for word, t in (("off", off), ("on", on))]
     return bar(f"over-optimisation on a fresh seed ({FRESH}), on which no setting was chosen", "off: >= 15 %, on: <= 5 %",
                "; ".join(said), off["fall"] >= 0.15 and on["fall"] <= 0.05, run["command"])
 
