@@ -139,6 +139,17 @@ def test_online_pairs_are_the_best_against_the_worst():
         torch.testing.assert_close(batch.ref_logp, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_pairs_are_read_at_temperature_one_and_survive_a_checkpoint():
+    models, settings = small_models(), Rollouts(prompts_per_step=4, group_size=3, max_new_tokens=6, temperature=0.5, epochs=2)
+    first = line(ChosenPairs, "online_dpo", models=models, settings=settings)
+    batch = next(iter(first))
+    torch.testing.assert_close(batch.ref_logp, models.reference.logp(batch.tokens, batch.mask)[0], rtol=1e-4, atol=1e-5)
+    again = line(ChosenPairs, "online_dpo", models=models, settings=settings)
+    again.restore(first.state())
+    second = next(iter(again))  # the same collection, used a second time
+    assert second.rows_per_unit == 2 and second.ids == batch.ids and torch.equal(second.ref_logp, batch.ref_logp)
+
+
 @pytest.mark.parametrize("method", ["best_of_n", "rejection"])
 def test_texts_to_imitate_are_those_that_were_selected(method):
     for batch in line(ChosenTexts, method, steps=3):
@@ -304,6 +315,10 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
     Chat(CHAT.tokenizer, CHAT.template + " ", bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad).save(tmp_path)
     with pytest.raises(ValueError, match="has another tokenizer or chat template than the policy, so it would misread"):
         grpo.build(small(grpo.GRPOConfig(task="questions", reward=str(tmp_path))), base.open_folder("tiny-chat"))
+    long = tmp_path / "long.jsonl"
+    long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
+    with pytest.raises(ValueError, match=r"text b has \d+ tokens, over the model's 512"):
+        grpo.mixed_in(grpo.GRPOConfig(task="words", anchor=grpo.Anchor(ptx=0.1, texts=str(long))), CHAT, 512)
     with pytest.raises(ValueError, match="rejection has no KL"):
         grpo.row(grpo.GRPOConfig(task="words", method="rejection", anchor=grpo.Anchor(kl=0.1)))
     with pytest.raises(ValueError, match="anchor.ptx and anchor.target are for policy methods"):

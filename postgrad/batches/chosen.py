@@ -46,8 +46,9 @@ class ChosenPairs(ChosenBatches):
         index = [i for pair in kept or [(0, 1)] for i in pair]
         made = pick(batch, index)
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
-        return replace(made, rows_per_unit=2, weight=weight, ref_logp=self.logp(self.models.reference, made),
-                       margin=torch.zeros_like(weight), facts={"chosen_share": 2 * len(kept) / len(rows)})
+        ref = self.logp(self.models.reference, made, 1.0)  # as the objective reads the policy, whatever was sampled at
+        return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),
+                       facts={"chosen_share": 2 * len(kept) / len(rows)})
 
 
 class ChosenTexts(ChosenBatches):

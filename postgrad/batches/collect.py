@@ -100,8 +100,10 @@ class Collector:
         ids = tuple(f"{s.rollout.prompt.id}/{i % self.settings.group_size}" for i, s in enumerate(rows))
         return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(rows)).to(self.device)
 
-    def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
-        return seen(lambda b: model.logp(b.tokens, b.mask, self.settings.temperature)[0], batch, self.tokens_per_pass)
+    def logp(self, model, batch: Batch, temperature: float | None = None) -> Tensor:  # [B, T]
+        """At the temperature that was sampled at, unless another is named."""
+        temperature = self.settings.temperature if temperature is None else temperature
+        return seen(lambda b: model.logp(b.tokens, b.mask, temperature)[0], batch, self.tokens_per_pass)
 
     # What decides the future
 
@@ -154,7 +156,8 @@ def _plain(batch: Batch) -> dict:
     scored = [{"prompt": {"id": s.rollout.prompt.id, "messages": [dict(m) for m in s.rollout.prompt.messages]},
                "rollout": {f.name: getattr(s.rollout, f.name) for f in fields(Rollout) if f.name != "prompt"},
                "verdict": asdict(s.verdict)} for s in batch.scored]
-    return {"columns": held, "ids": list(batch.ids), "facts": dict(batch.facts), "scored": scored}
+    return {"columns": held, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit, "facts": dict(batch.facts),
+            "scored": scored}
 
 
 def _batch(plain: dict) -> Batch:
@@ -164,4 +167,5 @@ def _batch(plain: dict) -> Batch:
         sampled = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
         said = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
         scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**said)))
-    return Batch(ids=tuple(plain["ids"]), facts=plain["facts"], scored=tuple(scored), **plain["columns"])
+    return Batch(ids=tuple(plain["ids"]), rows_per_unit=plain["rows_per_unit"], facts=plain["facts"], scored=tuple(scored),
+                 **plain["columns"])

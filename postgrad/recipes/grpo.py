@@ -171,8 +171,10 @@ def mixed_in(config: GRPOConfig, chat: Chat, room: int) -> Mix | None:
         from postgrad.tasks.corpus import documents
         made = enumerate(documents(config.seed, 0, 2000))
         rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d))) for i, d in made]
-    fit = [(name, tokens[:room], mask[:room]) for name, tokens, mask in rows]
-    return Mix(fit, rows=2 * config.rollouts.prompts_per_step, weight=config.anchor.ptx, seed=config.seed)
+    for name, tokens, _ in rows:
+        if len(tokens) > room:
+            raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {room}: shorten it or leave it out.")
+    return Mix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.anchor.ptx, seed=config.seed)
 
 
 def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[float]:
