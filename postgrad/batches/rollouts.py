@@ -63,7 +63,7 @@ class RolloutBatches(Collector):
         several = self.settings.epochs * self.settings.minibatches > 1
         old = self.logp(self.models.policy, batch) if several or self.method.kl_in_reward > 0 else None
         ref = self.logp(self.models.reference, batch) if self.method.reference else None
-        value = seen(lambda b: self.models.critic.value(b.tokens), batch, self.tokens_per_pass) if self.method.critic else None
+        value = seen(lambda b: self.models.critic.value(b.tokens, packed=b.packed), batch, self.tokens_per_pass) if self.method.critic else None
         reward = self.rewards(rows, batch.mask)
         if self.method.kl_in_reward > 0:
             reward = credit.kl_penalty(reward, old, ref, batch.mask, self.kl)
@@ -102,8 +102,8 @@ class RolloutBatches(Collector):
         return score
 
     def weighed(self, batch: Batch, rows: list[int]) -> Batch:
-        """These rows, shortest first (so that micro-batches hold little padding), with the weights of their own step."""
-        part = pick(batch, sorted(rows, key=lambda i: int(batch.lengths[i])))
+        """These rows, group by group (so that a prompt is computed once), with the weights of their own step."""
+        part = pick(batch, rows)
         return replace(part, weight=self.method.weigh(part.mask, self.settings.max_new_tokens))
 
     def state(self) -> dict:
