@@ -1,9 +1,6 @@
 """The kernels in C against loops and autograd in plain torch."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -150,13 +147,159 @@ def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
         assert torch.equal(a, b) and torch.equal(a, c)
 
 
-def test_without_a_compiler_there_is_one_warning_and_no_library():
-    code = ("import warnings; from postgrad.models.kernels import cpu\n"
-            "with warnings.catch_warnings(record=True) as seen:\n"
-            "    warnings.simplefilter('always')\n"
-            "    assert cpu.library() is None and cpu.library() is None\n"
-            "print(*(w.message for w in seen), sep='\\n')")
-    env = {k: v for k, v in os.environ.items() if k not in ("CC", "POSTGRAD_KERNELS")} | {"PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env,
-                          cwd=Path(__file__).parent.parent, check=True)
-    assert done.stdout.startswith("no compiled kernels, so plain torch is used") and done.stdout.count("\n") == 1
+def agree(mine, theirs, *inputs):
+    """Both functions give the same on these inputs, and so do the gradients of a random projection, in every input."""
+    answers = []
+    for function in (mine, theirs):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        y = function(*leaves)
+        answers.append([y, *torch.autograd.grad((y * draw(*y.shape, seed=9)).sum(), leaves)])
+    for a, b in zip(*answers, strict=True):
+        torch.testing.assert_close(a, b, **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (5, 64), (130, 48), (9, 4, 16)])
+def test_norm_and_its_gradients(shape):
+    D = shape[-1]
+    agree(lambda x, w: cpu.norm(x, w, 1e-5), lambda x, w: F.rms_norm(x, (D,), w, 1e-5), draw(*shape), 1 + draw(D))
+
+
+@pytest.mark.parametrize("H, head_dim", [(1, 2), (3, 16), (4, 48)])
+def test_rotate_and_its_gradients(H, head_dim):
+    angle = 10 * draw(11, head_dim // 2)
+    cos, sin = angle.cos(), angle.sin()
+    agree(lambda x: cpu.rotate(x, cos, sin), lambda x: turned(x, cos[:, None], sin[:, None]), draw(11, H, head_dim))
+    wide = draw(11, H + 2, head_dim)  # a slice of a wider tensor is read where it stands
+    assert torch.equal(cpu.rotate(wide[:, 1:-1], cos, sin), cpu.rotate(wide[:, 1:-1].clone(), cos, sin))
+
+
+def test_gate_and_its_gradients():
+    a, b = 20 * draw(7, 37), draw(7, 37, seed=1)
+    agree(cpu.gate, lambda a, b: F.silu(a) * b, a, b)
+    agree(cpu.gate_halves, lambda ab: F.silu(ab[:, :37]) * ab[:, 37:], torch.cat([a, b], dim=1))
+    agree(lambda ab: cpu.gate(*ab.chunk(2, dim=1)), cpu.gate_halves, torch.cat([a, b], dim=1))
+
+
+FIELDS = ("start", "stop", "prefix_start", "prefix_stop")
+
+
+def spans(*sequences):
+    """(start, stop, prefix_start, prefix_stop) of each sequence."""
+    return SimpleNamespace(**dict(zip(FIELDS, torch.tensor(sequences).T, strict=True)))
+
+
+LAYOUTS = {
+    "alone": spans((0, 40, 0, 0)),
+    "one token each": spans((0, 1, 0, 0), (1, 2, 0, 0), (2, 3, 0, 1)),
+    "no prefixes": spans((0, 3, 0, 0), (3, 20, 0, 0), (20, 53, 0, 0)),
+    "two groups": spans((0, 5, 0, 0), (5, 24, 0, 5), (24, 25, 0, 5), (25, 58, 0, 5), (58, 61, 0, 0), (61, 64, 58, 61)),
+    "out of order": spans((9, 30, 2, 9), (2, 9, 0, 0), (0, 2, 2, 9)),
+    "part of a sequence, and across two": spans((0, 6, 0, 0), (6, 12, 2, 5), (12, 40, 4, 9)),
+    "a chain": spans((0, 4, 0, 0), (4, 9, 0, 4), (9, 12, 4, 9), (12, 20, 9, 12)),
+}
+
+
+def looped(q, k, v, layout, window=None):
+    """Attention as it is told, sequence by sequence and head by head."""
+    y, G = torch.zeros_like(q), q.shape[1] // k.shape[1]
+    for start, stop, first, last in zip(*(getattr(layout, n).tolist() for n in FIELDS), strict=True):
+        keys = torch.tensor([*range(first, last), *range(start, stop)])
+        at = torch.arange(len(keys))
+        position = at[last - first:, None]
+        seen = (at <= position) & (at > position - (window or len(keys)))
+        for h in range(q.shape[1]):
+            p = (q[start:stop, h] @ k[keys, h // G].T / q.shape[2] ** 0.5).masked_fill(~seen, -1e30).softmax(-1)
+            y = y.index_put((torch.arange(start, stop), torch.tensor(h)), p @ v[keys, h // G])
+    return y
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("window", [None, 1, 7])
+@pytest.mark.parametrize("H, kv, head_dim", [(2, 2, 16), (6, 2, 12), (3, 1, 32)])
+def test_attention_and_its_gradients(layout, window, H, kv, head_dim):
+    N = int(layout.stop.max())
+    inputs = draw(N, H, head_dim), draw(N, kv, head_dim), draw(N, kv, head_dim, seed=1)
+    agree(lambda *x: cpu.attention(*x, layout, window), lambda *x: looped(*x, layout, window), *inputs)
+
+
+def test_attention_reads_slices_of_one_tensor():
+    layout, qkv = LAYOUTS["two groups"], draw(64, 8, 16).requires_grad_()
+    agree(lambda x: cpu.attention(*x.split([4, 2, 2], dim=1), layout),
+          lambda x: cpu.attention(*(part.contiguous() for part in x.split([4, 2, 2], dim=1)), layout), qkv.detach())
+
+
+def test_attention_of_large_scores_is_finite():
+    q, v, layout = 100 * draw(40, 2, 16), draw(40, 2, 16, seed=1), LAYOUTS["alone"]
+    agree(lambda v: cpu.attention(q, q, v, layout), lambda v: looped(q, q, v, layout), v)
+
+
+def trained(N, layout):
+    """Every training kernel and its gradients on the first N tokens: a list of [N, ...] tensors, and that of the weight [D]."""
+    x, w = draw(200, 4, 24)[:N].requires_grad_(), draw(24).requires_grad_()
+    a, b = (draw(200, 36, seed=s)[:N].requires_grad_() for s in (1, 2))
+    cos, sin = (draw(200, 12, seed=s)[:N] for s in (3, 4))
+    h = cpu.rotate(cpu.norm(x, w, 1e-6), cos, sin)
+    y, z = cpu.attention(h, h[:, :2], h[:, 2:], layout), cpu.gate(a, b)
+    loss = (y * draw(200, 4, 24, seed=5)[:N]).sum() + (z * draw(200, 36, seed=6)[:N]).sum()
+    dx, da, db, dw = torch.autograd.grad(loss, [x, a, b, w])
+    return [h, y, z, dx, da, db], dw
+
+
+GROUP = (0, 5, 0, 0), (5, 24, 0, 5), (24, 25, 0, 5), (25, 58, 0, 5)
+MORE = *GROUP, (58, 61, 0, 0), (61, 64, 58, 61), (64, 200, 0, 0)
+
+
+def test_training_does_not_depend_on_threads(threads):
+    threads(1)
+    one, dw = trained(200, spans(*MORE))
+    threads(3)
+    three, also = trained(200, spans(*MORE))
+    assert all(torch.equal(a, b) for a, b in zip([*one, dw], [*three, also], strict=True))
+
+
+def test_training_does_not_depend_on_neighbours():
+    """A group of sequences gives the same bits whether or not others follow, and a token whether or not others come later."""
+    among, alone = trained(200, spans(*MORE))[0], trained(58, spans(*GROUP))[0]
+    cut = trained(10, spans(GROUP[0], (5, 10, 0, 5)))[0]
+    assert all(torch.equal(a, b[:58]) for a, b in zip(alone, among, strict=True))
+    assert all(torch.equal(a, b[:10]) for a, b in zip(cut[:3], among[:3], strict=True))
+
+
+@pytest.fixture
+def fresh():
+    """The library looked for anew, and as it was at the end."""
+    cpu.library.cache_clear()
+    yield
+    cpu.library.cache_clear()
+
+
+def test_without_a_compiler_there_is_one_warning_and_no_library(monkeypatch, fresh):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("POSTGRAD_KERNELS", raising=False)
+    with pytest.warns(UserWarning, match="no compiled kernels, so plain torch is used.*no C compiler found") as seen:
+        assert cpu.library() is None and cpu.library() is None
+    assert len(seen) == 1
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && echo odd 1.0 && exit 0\necho cpu.c: too hard >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.warns(UserWarning, match="plain torch is used, which is slower: cpu.c: too hard"):
+        assert cpu.library() is None
+    assert not list(tmp_path.glob("postgrad/*"))  # nothing half made is left
+
+
+def test_plain_can_be_asked_for(monkeypatch, fresh):
+    monkeypatch.setenv("POSTGRAD_KERNELS", "plain")
+    assert cpu.library() is None
+
+
+def test_every_c_function_is_declared_to_ctypes():
+    names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate", "gate_backward", "attention",
+             "attention_backward"}
+    assert {name for _, name, _ in cpu.signatures(cpu.SOURCE.read_text())} == names
+    with pytest.raises(TypeError, match="argument"):
+        cpu.call("gate", 1, 2)
