@@ -103,6 +103,9 @@ static void multiply(int keep, count rows, count n, count depth, const float *a,
     for (; i < rows; i++) strip(1, keep, n, depth, a + i * ai, ai, ak, b, bk, c + i * ci, ci);
 }
 
+/* n rounded up to whole vectors. */
+INLINE count whole(count n) { return (n + WIDTH - 1) & -WIDTH; }
+
 /* Scores to e^(score - largest) in place; returns their sum and the largest. */
 INLINE float soften(count n, float *restrict s, float *largest) {
     float top = -INFINITY, sum = 0;
@@ -319,6 +322,12 @@ static void take(count tokens, count width, float scale, const float *x, count x
     }
 }
 
+/* The scores of the block's token t with keys that it does not look at become -inf. */
+INLINE void hide(const Sequences *s, const Block *b, count t, count wide, float *restrict row) {
+    unsigned from = first_seen(s->window, b->position + t) - b->first, many = b->position + t + 1 - b->first - from;
+    SIMD for (unsigned j = 0; j < (unsigned)wide; j++) row[j] = j - from < many ? row[j] : -INFINITY;
+}
+
 void attention(int threads, const Sequences *s, float *y, float *lse) {
     count Dh = s->Dh, Hq = s->Hq, Hkv = s->Hkv, G = Hq / Hkv, most = (BLOCK + G - 1) / G, step = longest(s);
     TEAM {
@@ -330,17 +339,15 @@ void attention(int threads, const Sequences *s, float *y, float *lse) {
             gather(s, m, h, s->v, s->vn, vs, NULL, 0);
             for (count i = 0; i < s->stop[m] - start; i += most) {
                 Block b = block_at(s, m, i, most);
-                count rows = b.tokens * G, padded = (b.keys + WIDTH - 1) / WIDTH * WIDTH;
+                count rows = b.tokens * G, wide = whole(b.keys);
                 take(b.tokens, G * Dh, 1.0f / sqrtf(Dh), s->q + (start + i) * s->qn + h * G * Dh, s->qn, qs);
-                multiply(0, rows, padded, Dh, qs, Dh, 1, kt + b.first, step, p, step);
+                multiply(0, rows, wide, Dh, qs, Dh, 1, kt + b.first, step, p, step);
                 for (count r = 0; r < rows; r++) {
-                    count position = b.position + r / G, from = first_seen(s->window, position) - b.first;
-                    count to = position + 1 - b.first, at = (start + i + r / G) * Hq + h * G + r % G;
-                    float top, *row = p + r * step, sum = soften(to - from, row + from, &top), inverse = 1.0f / sum;
-                    lse[at] = top + logf(sum);
-                    memset(row, 0, from * sizeof(float));
-                    memset(row + to, 0, (b.keys - to) * sizeof(float));
-                    SIMD for (count j = from; j < to; j++) row[j] *= inverse;
+                    float *row = p + r * step, top, sum, inverse;
+                    hide(s, &b, r / G, wide, row);
+                    sum = soften(wide, row, &top), inverse = 1.0f / sum;
+                    lse[(start + i + r / G) * Hq + h * G + r % G] = top + logf(sum);
+                    SIMD for (count j = 0; j < wide; j++) row[j] *= inverse;
                 }
                 multiply(0, rows, Dh, b.keys, p, step, 1, vs + b.first * Dh, Dh, out, Dh);
                 for (count t = 0; t < b.tokens; t++)
@@ -355,30 +362,27 @@ void attention(int threads, const Sequences *s, float *y, float *lse) {
    each, the slope of a score is p (d - sum of p d), and the sum is dy y. */
 static void slopes(const Sequences *s, count m, count h, count step, count most, const float *y, const float *lse,
                    const float *dy, float *dq, float *dk, float *dv, float *scratch) {
-    count Dh = s->Dh, G = s->Hq / s->Hkv, n = seen_by(s, m), area = step * Dh, wide = most * G * Dh, yn = s->Hq * Dh;
+    count Dh = s->Dh, G = s->Hq / s->Hkv, n = seen_by(s, m), area = step * Dh, block = most * G * Dh, yn = s->Hq * Dh;
     float *kt = scratch, *vt = kt + area, *ks = vt + area, *dks = ks + area, *dvs = dks + area, *qs = dvs + area;
-    float *ys = qs + wide, *dys = ys + wide, *out = dys + wide, *p = out + wide, *d = p + most * G * step;
+    float *ys = qs + block, *dys = ys + block, *out = dys + block, *p = out + block, *d = p + most * G * step;
     gather(s, m, h, s->k, s->kn, ks, kt, step);
     gather(s, m, h, s->v, s->vn, NULL, vt, step);
     memset(dks, 0, 2 * area * sizeof(float));
     for (count i = 0; i < s->stop[m] - s->start[m]; i += most) {
         Block b = block_at(s, m, i, most);
-        count rows = b.tokens * G, padded = (b.keys + WIDTH - 1) / WIDTH * WIDTH, token = s->start[m] + i;
+        count rows = b.tokens * G, wide = whole(b.keys), token = s->start[m] + i;
         count corner = token * yn + h * G * Dh;
         take(b.tokens, G * Dh, 1.0f / sqrtf(Dh), s->q + token * s->qn + h * G * Dh, s->qn, qs);
         take(b.tokens, G * Dh, 1.0f, y + corner, yn, ys);
         take(b.tokens, G * Dh, 1.0f, dy + corner, yn, dys);
-        multiply(0, rows, padded, Dh, qs, Dh, 1, kt + b.first, step, p, step);
-        multiply(0, rows, padded, Dh, dys, Dh, 1, vt + b.first, step, d, step);
+        multiply(0, rows, wide, Dh, qs, Dh, 1, kt + b.first, step, p, step);
+        multiply(0, rows, wide, Dh, dys, Dh, 1, vt + b.first, step, d, step);
         for (count r = 0; r < rows; r++) {
-            count position = b.position + r / G, from = first_seen(s->window, position) - b.first;
-            count to = position + 1 - b.first;
             float *restrict pr = p + r * step, *restrict dr = d + r * step, along = 0;
             float total = lse[(token + r / G) * s->Hq + h * G + r % G];
             for (count c = 0; c < Dh; c++) along += ys[r * Dh + c] * dys[r * Dh + c];
-            for (count j = 0; j < from; j++) pr[j] = dr[j] = 0;
-            for (count j = to; j < b.keys; j++) pr[j] = dr[j] = 0;
-            SIMD for (count j = from; j < to; j++) {
+            hide(s, &b, r / G, wide, pr);
+            SIMD for (count j = 0; j < wide; j++) {
                 pr[j] = exponential(pr[j] - total);
                 dr[j] = pr[j] * (dr[j] - along);
             }
