@@ -169,7 +169,8 @@ class Decoder(nn.Module):
     def states(self, tokens: Tensor, packed: Packed, keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
         """The final hidden state [N, D] of each token of the rows [B, T] that were packed; keep is shown each layer's k and v."""
         cos, sin = (table[packed.positions] for table in self.angles(tokens.shape[1]))
-        ops, x = kernels_for(self.head.device, self.precision), self.model.embed_tokens(tokens.flatten()[packed.cells])
+        ops = kernels_for(self.head.device, self.head.dtype, self.precision)
+        x = self.model.embed_tokens(tokens.flatten()[packed.cells])
         laid = ops.lay(packed.spans, x)
         run = compiled_layer() if self.compiled and keep is None and not hasattr(self, "worn") else Layer.__call__
         for i, layer in enumerate(self.model.layers):

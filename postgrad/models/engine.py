@@ -22,7 +22,8 @@ class Engine:
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int):
         self.model, self.c = model, model.config
         self.device = model.head.device
-        self.dtype, self.ops = model.head.dtype, kernels_for(self.device)
+        self.dtype = model.head.dtype
+        self.ops = kernels_for(self.device, self.dtype)
         self.read, self.new, self.rows, self.prompts = read, new, rows, prompts
         layers, kv, size = self.c.num_hidden_layers, self.c.num_key_value_heads, self.c.head_dim
         room, asked = (layers, rows + 1, kv, new, size), (layers, prompts + 1, kv, read, size)
