@@ -91,10 +91,12 @@ class Optim:
 
     def gather(self) -> None:
         """The gradients of a pass go to the masters, where they are summed in float32."""
-        for p, master in zip(self.rounded, self.masters, strict=True):
-            if p.grad is not None:
-                master.grad = p.grad.float() if master.grad is None else master.grad.add_(p.grad)
-                p.grad = None
+        pairs = [(p.grad, m) for p, m in zip(self.rounded, self.masters, strict=True) if p.grad is not None]
+        if pairs:
+            for _, master in pairs:
+                master.grad = torch.zeros_like(master) if master.grad is None else master.grad
+            torch._foreach_add_([m.grad for _, m in pairs], [grad for grad, _ in pairs])
+            torch._foreach_zero_([grad for grad, _ in pairs])
 
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
         """One update, or none if it would not be finite or no row is trained. Returns what to log."""

@@ -4,7 +4,8 @@ An objective never reduces: it returns loss [B, T] (or [U], one per pair or sing
 It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
 models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome` models.policy.token_scores(tokens) ->
 [B, T], whose column t is read at token t; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of
-the state before token t. Each is given packed=batch.packed, the rows without padding, too. Advantages, old and reference log-probs come with the batch: constants of the step.
+the state before token t. Each is given packed=batch.packed too, the rows without padding. Advantages, old and reference
+log-probs come with the batch: constants of the step.
 """
 
 from __future__ import annotations

@@ -183,15 +183,18 @@ class Batch:
         return replace(self, ids=self.ids[rows], scored=self.scored[rows], **cut)
 
     def split(self, tokens_per_pass: int) -> Iterator[Batch]:
-        """Micro-batches of whole units, packed, with at most tokens_per_pass tokens to compute (at least one unit each)."""
+        """Micro-batches of whole units, packed, about equal: at most tokens_per_pass tokens to compute, at least one unit."""
         tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()  # looked at here once, not at each cut
         prompts, each, device = common_prompts(tokens.numpy(), mask.numpy()), self.rows_per_unit, self.tokens.device
         new = [n - (known if again else 0) for n, (known, again) in zip(lengths.tolist(), prompts, strict=True)]
+        units = [sum(new[i * each: (i + 1) * each]) for i in range(self.units)]
+        passes = -(-sum(units) // tokens_per_pass)
+        tokens_per_pass = min(tokens_per_pass, sum(units) // passes + max(units))
         start = 0
         while start < self.units:
             stop, cost = start + 1, int(lengths[start * each]) + sum(new[start * each + 1: (start + 1) * each])
             while stop < self.units:
-                cost += sum(new[stop * each: (stop + 1) * each])
+                cost += units[stop]
                 if cost > tokens_per_pass:
                     break
                 stop += 1

@@ -153,7 +153,8 @@ def test_the_engine_is_the_plain_pass(name):
     model, lengths, owner = random_model(name), torch.tensor([5, 2, 9]), torch.tensor([2, 0, 2, 1])
     tokens = random_tokens(3, 9)
     replies = random_tokens(4, 8, seed=3)
-    engine, slot, at = model.engine(rows=4, prompts=3, read=9, new=8), torch.tensor([3, 0, 1, 2]), torch.zeros(4, dtype=torch.long)
+    engine = model.engine(rows=4, prompts=3, read=9, new=8)
+    slot, at = torch.tensor([3, 0, 1, 2]), torch.zeros(4, dtype=torch.long)
     first = engine.prefill(tokens, lengths, [1, 2, 0])
     place = torch.tensor([1, 2, 0])[owner]
     for i, n in enumerate(lengths):

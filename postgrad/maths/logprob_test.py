@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from postgrad.maths.logprob import align, chosen_logp, logp_of_logits, row_sum
+from postgrad.maths.logprob import align, chosen_logp, row_sum
 
 
 def test_align_moves_one_column_to_the_right():

@@ -1,6 +1,6 @@
 """Rows laid end to end, without padding, and what rows have in common computed once.
 
-Rows that stand side by side and begin with the same prompt (the samples of a group, the two answers of a pair) share its tokens:
+Rows side by side that begin with the same prompt (the samples of a group, the two answers of a pair) share its tokens:
     row 0: p q r a b        tokens laid out:   p q r | a b | c
     row 1: p q r c          sequences:         (p q r), (a b) after (p q r), (c) after (p q r)
 A token sees its own sequence up to itself and the whole of the prefix: exactly what it saw in its row.
@@ -56,8 +56,9 @@ class Spans:
         """The tokens that each sequence may look at, sequence after sequence; None where that is all tokens as they stand."""
         if not self.prefix.any():
             return None
-        columns = (x.tolist() for x in (self.prefix_start, self.prefix_stop, self.start, self.stop))
-        return torch.cat([torch.arange(a, b) for p, q, s, t in zip(*columns, strict=True) for a, b in ((p, q), (s, t))])
+        first = torch.stack([self.prefix_start, self.start], 1).flatten()  # prefix, own, prefix, own, ...
+        many = torch.stack([self.prefix, self.own], 1).flatten()
+        return torch.arange(int(many.sum())) + (first - many.cumsum(0) + many).repeat_interleave(many)
 
 
 class Laid(NamedTuple):
@@ -71,9 +72,10 @@ class Laid(NamedTuple):
 
     @classmethod
     def of(cls, spans: Spans, device) -> Laid:
-        ends = [torch.cat([torch.zeros(1, dtype=torch.int64), x.cumsum(0)]).int() for x in (spans.own, spans.own + spans.prefix)]
+        own, all_seen = spans.own, spans.own + spans.prefix
+        ends = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).int() for x in (own, all_seen)]
         queries_to, keys_to, keys = (x if x is None else sent(x, device) for x in (*ends, spans.keys))
-        return cls(queries_to, keys_to, keys, int(spans.own.max()), int((spans.own + spans.prefix).max()))
+        return cls(queries_to, keys_to, keys, int(own.max()), int(all_seen.max()))
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,24 @@ def pack(lengths: Tensor, tokens: Tensor | None = None, mask: Tensor | None = No
         spans.append((at, at + length - known, *prompt))
         at += length - known
     chosen = np.flatnonzero(mask)
-    assert not len(chosen) or (chosen % T).all(), "column 0 has no token before it that could predict it: mask[:, 0] must be False"
+    assert (chosen % T).all(), "column 0 has no token before it that could predict it: mask[:, 0] must be False"
     arrays = np.concatenate(cells), np.concatenate(positions), home, chosen, home.reshape(-1)[chosen - 1]
     return Packed(*map(torch.from_numpy, arrays), Spans(*torch.tensor(spans).T.contiguous().unbind(0)))
+
+
+def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
+    """With further tokens, up to `size`, that stand in sequences of their own: what was there is computed as before."""
+    more = size - len(packed.cells)
+    if not more:
+        return packed
+    starts = torch.arange(len(packed.cells), size, piece)
+    stops = (starts + piece).clamp_max(size)
+    old, nothing, device = packed.spans, torch.zeros_like(starts), packed.cells.device
+    spans = Spans(torch.cat([old.start, starts]), torch.cat([old.stop, stops]),
+                  torch.cat([old.prefix_start, nothing]), torch.cat([old.prefix_stop, nothing]))
+    cells = torch.cat([packed.cells, sent(torch.zeros(more, dtype=torch.int64), device)])
+    positions = torch.cat([packed.positions, sent(torch.arange(more) % piece, device)])
+    return replace(packed, cells=cells, positions=positions, spans=spans)
 
 
 def common_prompts(tokens: np.ndarray, mask: np.ndarray) -> list[tuple[int, bool]]:  # [B, T] twice -> B of them

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -21,6 +21,7 @@ from postgrad.maths.packing import Packed, last_of, pack
 from postgrad.models.engine import Engine
 from postgrad.models.families import Config
 from postgrad.models.kernels import kernels_for
+from postgrad.models.replay import Replays
 
 
 class Norm(nn.Module):
@@ -71,6 +72,8 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
+    """Two halves with the attention between them: what a token asks and offers, and what it makes of the answer."""
+
     def __init__(self, c: Config, index: int):
         super().__init__()
         self.input_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
@@ -78,11 +81,10 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
         self.mlp = MLP(c)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid, ops: ModuleType, keep: Callable | None = None) -> Tensor:
-        q, k, v = self.self_attn(self.input_layernorm(x, ops), cos, sin, ops)
-        if keep is not None:
-            keep(k, v)
-        answer = ops.attention(q, k, v, laid, self.self_attn.window)
+    def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        return self.self_attn(self.input_layernorm(x, ops), cos, sin, ops)
+
+    def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:  # [N, D], [N, heads, head_dim] -> [N, D]
         x = x + self.self_attn.o_proj(answer.flatten(1), ops)
         return x + self.mlp(self.post_attention_layernorm(x, ops), ops)
 
@@ -97,9 +99,9 @@ class Body(nn.Module):
 
 
 @cache
-def compiled_layer() -> Callable:
-    """Layer's forward through torch.compile: once for all layers and lengths."""
-    return torch.compile(Layer.forward, dynamic=True)
+def halves(compiled: bool) -> tuple[Callable, Callable]:
+    """Layer.ask and Layer.take; compiled once for all layers and lengths."""
+    return tuple(torch.compile(half, dynamic=True) if compiled else half for half in (Layer.ask, Layer.take))
 
 
 def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
@@ -135,8 +137,9 @@ class Decoder(nn.Module):
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.precision: torch.dtype | None = None
-        self.compiled = False  # the layers go through torch.compile: pays on a GPU
+        self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self._angles: tuple[Tensor, Tensor] | None = None
+        self._replays: Replays | None = None
 
     @property
     def head(self) -> Tensor:  # [V, D]
@@ -163,19 +166,35 @@ class Decoder(nn.Module):
         if made is None or len(made) < positions or (made.device, made.dtype) != (device, dtype):
             many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
             table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(device)
-            self._angles = table.cos().to(dtype), table.sin().to(dtype)
+            self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), None
         return self._angles
 
     def states(self, tokens: Tensor, packed: Packed, keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
-        """The final hidden state [N, D] of each token of the rows [B, T] that were packed; keep is shown each layer's k and v."""
-        cos, sin = (table[packed.positions] for table in self.angles(tokens.shape[1]))
-        ops = kernels_for(self.head.device, self.head.dtype, self.precision)
-        x = self.model.embed_tokens(tokens.flatten()[packed.cells])
-        laid = ops.lay(packed.spans, x)
-        run = compiled_layer() if self.compiled and keep is None and not hasattr(self, "worn") else Layer.__call__
+        """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown each layer's k and v."""
+        self.angles(tokens.shape[1])
+        if self.compiled and keep is None and torch.is_grad_enabled() and not hasattr(self, "worn"):
+            self._replays = self._replays or Replays(self)
+            states = self._replays(tokens, packed)
+            if states is not None:
+                return states
+        laid = self.ops.lay(packed.spans, self.head)
+        return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
+
+    def run(self, tokens: Tensor, positions: Tensor, laid, keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
+        """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers."""
+        (cos, sin), ops = (table[positions] for table in self._angles), self.ops
+        ask, take = halves(self.compiled and keep is None and not hasattr(self, "worn"))
+        x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
-            x = run(layer, x, cos, sin, laid, ops, *([] if keep is None else [partial(keep, i)]))
+            q, k, v = ask(layer, x, cos, sin, ops)
+            if keep is not None:
+                keep(i, k, v)
+            x = take(layer, x, ops.attention(q, k, v, laid, layer.self_attn.window), ops)
         return self.model.norm(x, ops)
+
+    @property
+    def ops(self) -> ModuleType:
+        return kernels_for(self.head.device, self.head.dtype, self.precision)
 
     def engine(self, **room) -> Engine:
         return Engine(self, **room)

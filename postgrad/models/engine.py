@@ -10,10 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from postgrad.maths.packing import pack
+from postgrad.maths.packing import pack, sent
 from postgrad.models.kernels import kernels_for
-
-PREFILL = 16_384  # tokens of prompts read at once
 
 
 class Engine:
@@ -44,22 +42,15 @@ class Engine:
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first new token is chosen."""
-        out, per_pass = [], max(1, PREFILL // tokens.shape[1])
-        for at in range(0, len(tokens), per_pass):
-            part = slice(at, at + per_pass)
-            packed = pack(lengths[part]).to(self.device)
-            block = tokens[part, : int(lengths[part].max())].to(self.device)
-            place = torch.tensor(places[part], device=self.device)[torch.div(packed.cells, block.shape[1], rounding_mode="floor")]
+        packed = pack(lengths).to(self.device)
+        place = sent(torch.tensor(places).repeat_interleave(lengths), self.device)
 
-            def keep(layer: int, k: Tensor, v: Tensor, place=place, packed=packed) -> None:
-                self.k_prompt[layer].index_put_((place, torch.arange(k.shape[1], device=self.device)[:, None], packed.positions),
-                                                k.transpose(0, 1).to(self.dtype))
-                self.v_prompt[layer].index_put_((place, torch.arange(k.shape[1], device=self.device)[:, None], packed.positions),
-                                                v.transpose(0, 1).to(self.dtype))
+        def keep(layer: int, k: Tensor, v: Tensor) -> None:  # [N, kv, head_dim]
+            self.k_prompt[layer][place, :, packed.positions] = k
+            self.v_prompt[layer][place, :, packed.positions] = v
 
-            states = self.model.states(block, packed, keep)
-            out.append(states[packed.home[torch.arange(len(block)), lengths[part] - 1]])
-        return torch.cat(out).to(self.dtype)
+        states = self.model.states(sent(tokens, self.device), packed, keep)
+        return states[sent(lengths.cumsum(0) - 1, self.device)]
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         head = self.weights["head"]
@@ -79,7 +70,8 @@ class Engine:
                 qkv = self.normed(qkv, i)
             q = ops.place(qkv, self.cos, self.sin, position, slot, at, self.k[i], self.v[i])
             window = c.parts.window if i in c.parts.window_layers else None
-            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i], slot, length, window)
+            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i], slot, length,
+                           window)
             y = ops.add_norm(x, F.linear(y, w[f"{i}.o"], w.get(f"{i}.o_bias")), w[f"{i}.after"], c.rms_norm_eps)
             delta = F.linear(ops.gate_halves(F.linear(y, w[f"{i}.gate_up"])), w[f"{i}.down"])
         return ops.add_norm(x, delta, w["norm"], c.rms_norm_eps)
@@ -100,7 +92,8 @@ def fused(tensors: dict[str, Tensor], config) -> dict[str, Tensor]:
     for i in range(config.num_hidden_layers):
         at = f"model.layers.{i}."
         attention, mlp = at + "self_attn.", at + "mlp."
-        out |= {f"{i}.before": tensors[at + "input_layernorm.weight"], f"{i}.after": tensors[at + "post_attention_layernorm.weight"],
+        out |= {f"{i}.before": tensors[at + "input_layernorm.weight"],
+                f"{i}.after": tensors[at + "post_attention_layernorm.weight"],
                 f"{i}.qkv": torch.cat([tensors[attention + f"{x}_proj.weight"] for x in "qkv"]),
                 f"{i}.o": tensors[attention + "o_proj.weight"], f"{i}.down": tensors[mlp + "down_proj.weight"],
                 f"{i}.gate_up": torch.cat([tensors[mlp + f"{x}_proj.weight"] for x in ("gate", "up")])}

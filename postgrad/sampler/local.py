@@ -8,7 +8,8 @@ captured graph, and the host looks for finished rows now and then instead of at 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,8 @@ from postgrad.maths.noise import seed_of, uniform
 from postgrad.records import Prompt, Rollout, pad_rows
 from postgrad.sampler.base import Sampling
 
-LOOK = 16  # on a GPU, steps between two looks for finished rows
+LOOK = 8  # on a GPU, steps between two looks for finished rows
+READ = 16_384  # tokens of waiting prompts that are read together
 
 
 class Written(NamedTuple):
@@ -81,7 +83,8 @@ class LocalSampler:
 
     def _desk_for(self, rendered: list[list[int]], rows: int, settings: Sampling) -> Desk:
         """The desk of the last call if this one's rows fit on it, with the weights as they are now; else a new one."""
-        need = {"rows": min(rows, self.rows_at_once), "read": max(map(len, rendered)), "prompts": min(len(rendered), self.rows_at_once)}
+        need = {"rows": min(rows, self.rows_at_once), "read": max(map(len, rendered)),
+                "prompts": min(len(rendered), self.rows_at_once)}
         if self._desk is None or not self._desk.fits(settings, **need):
             self._desk = None  # the old one's memory is free before the new one's is taken
             self._desk = Desk(self.model, self.chat, settings, **need)
@@ -106,7 +109,9 @@ class Desk:
         self.u = torch.zeros(rows + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
         self.out = torch.zeros(rows + 1, settings.max_new_tokens + 1, **whole)
         self.logp = torch.zeros(rows + 1, settings.max_new_tokens + 1, device=device)
+        self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)  # the state after each prompt
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
         """Whether as many rows and prompts, as long as these, have a place; more places than twice the need are a waste."""
@@ -115,65 +120,49 @@ class Desk:
 
     @torch.no_grad()
     def write(self, prompts: list[list[int]], group_size: int, seeds: list[int]) -> Iterator[Written]:
-        """Every row of every prompt, in the order in which they end."""
-        waiting, free = deque(range(len(seeds))), deque(range(self.rows))
-        places, left = deque(range(self.engine.prompts)), {}  # free places for prompts; place and unfinished rows of the others
-        here: list[tuple[int, int]] = []  # (request, slot) of the rows being written
-        while waiting or here:
-            fresh = self.admit(waiting, free, places, left, prompts, group_size, seeds)
-            here += fresh
-            for _ in range(LOOK if self.device.type == "cuda" else 1):
+        """Every row of every prompt, in the order in which they end.
+
+        On a GPU the next steps are under way while the host looks at what the last ones wrote, so it never waits for the host.
+        """
+        queue, here, looks = Queue(self, prompts, group_size, seeds), [], deque()
+        steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
+        while here or queue.waiting:
+            here += queue.admit(len(here))
+            most = max(self.settings.max_new_tokens - row.steps for row in here)
+            for _ in range(min(steps, most)):
                 self.step(len(here))
-            done, count = self.done[: len(here)].tolist(), self.count[: len(here)].tolist()
-            ended = self.ended(here, done, count)
-            if not ended:
+            for row in here:
+                row.steps += steps
+            looks.append(Look(here, self.done, self.count))
+            if len(looks) <= ahead and most > steps:
                 continue
-            yield from ended.values()
-            for i in ended:
-                request, slot = here[i]
-                free.append(slot)
-                place, rest = left[request // group_size]
-                left[request // group_size] = place, rest - 1
-                if rest == 1:
-                    places.append(place)
-            self.keep([i for i in range(len(here)) if i not in ended], len(here))
-            here = [row for i, row in enumerate(here) if i not in ended]
+            ended = self.ended(looks.popleft())
+            if ended:
+                yield from ended.values()
+                queue.leave(ended)
+                self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
+                here = [row for row in here if row not in ended]
+                for look in looks:
+                    look.rows = [None if row in ended else row for row in look.rows]
 
-    def admit(self, waiting: deque, free: deque, places: deque, left: dict, prompts: list, group_size: int,
-              seeds: list[int]) -> list[tuple[int, int]]:
-        """Waiting rows take the free slots; prompts that are new are read."""
-        taken, new, at = [], [], self.rows - len(free)
-        while waiting and free:
-            prompt = waiting[0] // group_size
-            if prompt not in left:
-                if not places:
-                    break
-                left[prompt] = places.popleft(), group_size
-                new.append(prompt)
-            taken.append((waiting.popleft(), free.popleft()))
-        if not taken:
-            return taken
-        if new:
-            self.first = self.read([prompts[p] for p in new], [left[p][0] for p in new])
-        rows = slice(at, at + len(taken))
-        request, slot = (torch.tensor(x) for x in zip(*taken, strict=True))
-        owner = torch.tensor([left[r // group_size][0] for r, _ in taken])
-        length = torch.tensor([len(prompts[r // group_size]) for r, _ in taken])
-        for column, value in ((self.slot, slot), (self.prompt, owner), (self.prompt_length, length)):
-            column[rows] = value.to(self.device)
-        self.at[rows], self.count[rows], self.done[rows] = 0, 0, False
-        self.hidden[rows] = self.first[owner.to(self.device)]
-        seed = torch.tensor([seeds[r] for r in request.tolist()])[:, None]
-        self.u[slot.to(self.device)] = uniform(seed, torch.arange(self.u.shape[1])[None]).to(self.device)
-        return taken
+    def admit(self, rows: list[Row], at: int, prompts: list[list[int]], seeds: list[int]) -> None:
+        """New rows in the columns from `at`."""
+        columns, place = slice(at, at + len(rows)), self.whole([row.place for row in rows])
+        self.slot[columns], self.prompt[columns] = self.whole([row.slot for row in rows]), place
+        self.prompt_length[columns] = self.whole([len(prompts[row.prompt]) for row in rows])
+        self.at[columns], self.count[columns], self.done[columns] = 0, 0, False
+        self.hidden[columns] = self.first[place]
+        seed, number = self.whole([seeds[row.request] for row in rows]), torch.arange(self.u.shape[1], device=self.device)
+        self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
 
-    def read(self, prompts: list[list[int]], places: list[int]) -> Tensor:  # [prompts + 1, D]
-        """The state after each prompt, by its place."""
-        if not hasattr(self, "first"):
-            self.first = self.hidden.new_zeros(self.engine.prompts + 1, self.hidden.shape[1])
+    def read(self, prompts: list[list[int]], places: list[int]) -> None:
         lengths = torch.tensor([len(p) for p in prompts])
-        self.first[torch.tensor(places, device=self.device)] = self.engine.prefill(pad_rows(prompts), lengths, places)
-        return self.first
+        self.first[self.whole(places)] = self.engine.prefill(pad_rows(prompts), lengths, places)
+
+    def whole(self, numbers: list[int]) -> Tensor:
+        """int64 on the device, without waiting for it."""
+        made = torch.tensor(numbers, dtype=torch.int64)
+        return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
 
     def step(self, n: int) -> None:
         """One more token for the first n rows. On a GPU as a graph, for the next larger size that has one."""
@@ -197,21 +186,24 @@ class Desk:
         self.hidden[:n] = self.engine.step(token, at, slot, self.prompt[:n], self.prompt_length[:n])
         at += (at < self.settings.max_new_tokens).to(at.dtype)  # a row that ended waits in the spare column until it is seen
 
-    def ended(self, here: list[tuple[int, int]], done: list[bool], count: list[int]) -> dict[int, Written]:
-        """The rows that have ended, by column: at a stop token, at the length, or where a stop string is complete."""
-        look = [i for i in range(len(here)) if done[i] or self.settings.stop]
-        if not look:
+    def ended(self, look: Look) -> dict[Row, Written]:
+        """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
+        done, count = look.seen()
+        asked = [i for i, row in enumerate(look.rows) if row is not None and (done[i] or self.settings.stop)]
+        if not asked:
             return {}
-        slots = torch.tensor([here[i][1] for i in look], device=self.device)
-        rows = zip(look, self.out[slots].tolist(), self.logp[slots].tolist(), strict=True)
+        widest = max(count[i] for i in asked)
+        with torch.cuda.stream(self.aside):  # these columns are written: no need to wait for the steps under way
+            slots = self.whole([look.rows[i].slot for i in asked])
+            texts = zip(asked, self.out[slots, :widest].tolist(), self.logp[slots, :widest].tolist(), strict=True)
         found = {}
-        for i, tokens, logp in rows:
+        for i, tokens, logp in texts:
             tokens = tokens[: count[i]]
             cut = self.stops_at(tokens)
             if done[i] or cut is not None:
                 tokens = tokens[:cut]
                 stopped = cut is not None or tokens[-1] in self.chat.stop
-                found[i] = Written(here[i][0], tokens, logp[: len(tokens)], stopped)
+                found[look.rows[i]] = Written(look.rows[i].request, tokens, logp[: len(tokens)], stopped)
         return found
 
     def stops_at(self, tokens: list[int]) -> int | None:
@@ -222,21 +214,89 @@ class Desk:
 
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
-        index = torch.tensor(rows, dtype=torch.int64, device=self.device)
+        index = self.whole(rows)
         for column in (self.at, self.count, self.slot, self.prompt, self.prompt_length, self.done, self.hidden):
             column[: len(rows)] = column[index]
         rest = slice(len(rows), before)
-        self.at[rest], self.slot[rest], self.prompt[rest], self.prompt_length[rest], self.done[rest] = 0, self.rows, self.engine.prompts, 1, True
+        self.at[rest], self.prompt_length[rest], self.done[rest] = 0, 1, True
+        self.slot[rest], self.prompt[rest] = self.rows, self.engine.prompts
 
+    @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
-        ((_, slot),) = self.admit(deque([0]), deque(range(self.rows)), deque(range(self.engine.prompts)), {}, [prompt], 1, [seed])
-        tokens: list[int] = []
+        (row,), tokens = Queue(self, [prompt], 1, [seed]).admit(0), []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:
             self.step(1)
-            tokens.append(int(self.out[slot, len(tokens)]))
+            tokens.append(int(self.out[row.slot, len(tokens)]))
             yield tokens[-1]
         self.keep([], 1)
+
+
+@dataclass(eq=False)
+class Row:
+    """A row being written: its request, its prompt and where that was read to, its slot, and how many steps it was given."""
+
+    request: int
+    prompt: int
+    place: int
+    slot: int
+    steps: int = 0
+
+
+class Look:
+    """Which of these rows were done, and how much of each was written, at one moment: asked for now, known later."""
+
+    def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
+        self.rows = list(rows)
+        self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
+        self.event = torch.cuda.Event() if done.is_cuda else None
+        if self.event:
+            self.event.record()
+
+    def seen(self) -> tuple[list[bool], list[int]]:
+        if self.event:
+            self.event.synchronize()
+        return tuple(x.tolist() for x in self.columns)
+
+
+class Queue:
+    """Requests that wait, slots for rows and places for prompts that are free."""
+
+    def __init__(self, desk: Desk, prompts: list[list[int]], group_size: int, seeds: list[int]):
+        self.desk, self.prompts, self.group_size, self.seeds = desk, prompts, group_size, seeds
+        self.waiting, self.free = deque(range(len(seeds))), deque(range(desk.rows))
+        self.spare, self.place, self.left = deque(range(desk.engine.prompts)), {}, {}
+
+    def admit(self, at: int) -> list[Row]:
+        """Waiting rows take the free slots, in the columns from `at`."""
+        rows = []
+        while self.waiting and self.free:
+            prompt = self.waiting[0] // self.group_size
+            if prompt not in self.place and not self.read_from(prompt):
+                break
+            rows.append(Row(self.waiting.popleft(), prompt, self.place[prompt], self.free.popleft()))
+        if rows:
+            self.desk.admit(rows, at, self.prompts, self.seeds)
+        return rows
+
+    def read_from(self, prompt: int) -> bool:
+        """Reads this prompt and those after it, as many as there are places for and a pass holds."""
+        last, tokens = prompt, 0
+        while last < len(self.prompts) and last - prompt < len(self.spare) and (last == prompt or tokens < READ):
+            tokens += len(self.prompts[last])
+            last += 1
+        for i in range(prompt, last):
+            self.place[i], self.left[i] = self.spare.popleft(), self.group_size
+        if last > prompt:
+            self.desk.read(self.prompts[prompt:last], [self.place[i] for i in range(prompt, last)])
+        return last > prompt
+
+    def leave(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.free.append(row.slot)
+            self.left[row.prompt] -= 1
+            if not self.left[row.prompt]:
+                self.spare.append(row.place)
 
 
 def bucket(n: int) -> int:

@@ -1,6 +1,6 @@
 """The kernels on an NVIDIA GPU: flash attention over packed sequences for training, Triton for the steps of sampling.
 
-Training's pointwise parts are plain torch: torch.compile fuses them. Float32 attention, which flash does not have, is plain too.
+Training's pointwise parts are plain torch: torch.compile fuses them. Attention in float32, which flash has not, is plain too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.maths.packing import Laid, Spans
 from postgrad.models.kernels import plain
-from postgrad.models.kernels.plain import gate, linear, norm, rotate
+from postgrad.models.kernels.plain import gate, linear, norm
 
 __all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate"]
 
@@ -29,11 +29,46 @@ def lay(spans: Spans, x: Tensor) -> Spans | Laid:
 def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid, window: int | None = None) -> Tensor:
     if isinstance(laid, Spans):
         return plain.attention(q, k, v, laid, window)
-    if laid.keys is not None:
-        k, v = k.index_select(0, laid.keys), v.index_select(0, laid.keys)
+    if laid.keys is not None and len(laid.keys):
+        k, v = _Taken.apply(k, laid.keys), _Taken.apply(v, laid.keys)
     options = {"enable_gqa": k.shape[1] != q.shape[1]} if SAYS_GROUPED else {}
     return varlen_attn(q, k, v, laid.queries_to, laid.keys_to, laid.longest, laid.seen,
                        window_size=(-1 if window is None else window - 1, 0), **options)
+
+
+class _Taken(torch.autograd.Function):
+    """x[keys]; a key that is no token of x (len(x), from padding) takes any, and what comes back for it is dropped."""
+
+    @staticmethod
+    def forward(ctx, x, keys):
+        ctx.save_for_backward(keys)
+        ctx.tokens = len(x)
+        return x.index_select(0, keys.clamp_max(len(x) - 1))
+
+    @staticmethod
+    def backward(ctx, dy):
+        keys, = ctx.saved_tensors
+        dx = dy.new_zeros(ctx.tokens + 1, *dy.shape[1:])
+        return dx.index_add_(0, keys, dy)[:-1], None
+
+
+@triton.jit
+def _rotate(x, cos, sin, out, H, HALF: tl.constexpr, ROUND: tl.constexpr):
+    row, head, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, ROUND)
+    inside, at = i < HALF, (row * H + head) * 2 * HALF + i
+    a, b = tl.load(x + at, inside).to(tl.float32), tl.load(x + at + HALF, inside).to(tl.float32)
+    c, s = tl.load(cos + row * HALF + i, inside).to(tl.float32), tl.load(sin + row * HALF + i, inside).to(tl.float32)
+    tl.store(out + at, a * c - b * s, inside)
+    tl.store(out + at + HALF, b * c + a * s, inside)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """One kernel where there is nothing to differentiate and no compiler that would make one."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.is_contiguous():
+        return plain.rotate(x, cos, sin)
+    (N, H, head_dim), out = x.shape, torch.empty_like(x)
+    _rotate[(N, H)](x, cos, sin, out, H, HALF=head_dim // 2, ROUND=triton.next_power_of_2(head_dim // 2), num_warps=1)
+    return out
 
 
 @triton.jit
@@ -79,7 +114,8 @@ def _place(qkv, cos, sin, position, slot, at, q, k_cache, v_cache, H, KV, NEW, H
     tl.store(target + HALF + i, b, inside)
 
 
-def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor, v_cache: Tensor) -> Tensor:
+def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor,
+          v_cache: Tensor) -> Tensor:
     _, KV, NEW, head_dim = k_cache.shape
     R, H = len(qkv), qkv.shape[1] // head_dim - 2 * KV
     q, half = qkv.new_empty(R, H, head_dim), head_dim // 2
@@ -126,8 +162,8 @@ def _attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot
     tl.store(out + cell, acc / total[:, None], inside)
 
 
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor, v_cache: Tensor,
-           slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
+def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
+           v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
     R, H, D = q.shape
     KV, S, NEW = k_prompt.shape[1], k_prompt.shape[2], k_cache.shape[2]
     out = q.new_empty(R, H * D)

@@ -86,9 +86,9 @@ def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor,
     return rotate(q, cos, sin)
 
 
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor, v_cache: Tensor,
-           slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
-    """q [R, H, head_dim] -> [R, H head_dim]: row r looks at prompt[r], prompt_length[r] tokens of it, then at length[r] of its slot.
+def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
+           v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
+    """q [R, H, head_dim] -> [R, H head_dim]: row r sees prompt_length[r] tokens of prompt[r], then length[r] of its slot.
 
     k_prompt, v_prompt [prompts, kv, S, head_dim]; k_cache, v_cache [slots, kv, new, head_dim].
     """
@@ -103,7 +103,8 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
     if window is not None:
         position = torch.where(own < 0, column, own + prompt_length[:, None])
         allowed &= position >= (prompt_length + length - window)[:, None]
-    y = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=allowed[:, None, None], enable_gqa=k.shape[1] != q.shape[1])
+    allowed, grouped = allowed[:, None, None], k.shape[1] != q.shape[1]
+    y = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=allowed, enable_gqa=grouped)
     return y.flatten(1)
 
 
