@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -207,10 +209,11 @@ class Batch:
 
 def pad_rows(rows: list[list], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
     """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
-    width = width or max(len(row) for row in rows)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    width = width or int(lengths.max())
     out = torch.full((len(rows), width), fill, dtype=dtype)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = torch.tensor(row, dtype=dtype)
+    plain = out.numpy()  # the same memory
+    plain[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), plain.dtype, int(lengths.sum()))
     return out
 
 
