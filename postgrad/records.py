@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.maths.packing import Packed, common_prompts, pack
+from postgrad.packing import Packed, common_prompts, pack
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
 
@@ -261,7 +261,7 @@ class Explained:
     def result(self) -> float:
         if not self.count:
             return 0.0
-        of, ofs, err, errs = (float(x) / self.count for x in (self.target, self.target_sq, self.error, self.error_sq))
+        of, ofs, err, errs = (float(x) / float(self.count) for x in (self.target, self.target_sq, self.error, self.error_sq))
         spread = ofs - of**2
         return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
 
