@@ -18,6 +18,7 @@ from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.records import Batch, Stats
 
 SKIPS_IN_A_ROW = 5
+PRECISIONS = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,25 +34,51 @@ class OptimSettings:
     beta2: float = 0.99
     tokens_per_pass: int = 8192
     lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
+    precision: str = "auto"         # fp32, or bf16 with weights in fp32; auto: bf16 on a GPU, fp32 on a CPU
+    compile: bool = True            # on a GPU, the layers through torch.compile: the first step is later, the others sooner
 
     def __post_init__(self):
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"optim.lr is {self.lr}: it must be a positive number, e.g. 3e-4.")
         if self.schedule not in schedule.SCHEDULES:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"optim.precision is {self.precision!r}: expected one of {', '.join(PRECISIONS)}.")
         if self.lora < 0:
             raise ValueError(f"optim.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
         if self.tokens_per_pass < 1 or self.clip <= 0:
             raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
 
 
+def compute_in(models: Models, settings: OptimSettings) -> None:
+    """The precision in which the models of a run compute, and whether they are compiled.
+
+    On a GPU bf16 is the type of the weights themselves; on a CPU only of the products of matrices.
+    """
+    for decoder in models.decoders():
+        on_gpu = decoder.head.is_cuda
+        half = settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
+        decoder.compiled = settings.compile and on_gpu and half
+        if half and on_gpu:
+            decoder.to(torch.bfloat16)
+        decoder.precision = torch.bfloat16 if half and not on_gpu else None
+
+
 class Optim:
-    """AdamW over the trained models. A step whose loss or gradient is not finite leaves the weights as they were."""
+    """AdamW over the trained models. A step whose loss or gradient is not finite leaves the weights as they were.
+
+    Weights in bfloat16 have masters in float32, which are what is trained; the weights are their rounded image.
+    """
 
     def __init__(self, models: Models, settings: OptimSettings, steps: int):
+        compute_in(models, settings)
         self.settings, self.steps = settings, steps
         self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
-        self.adam = torch.optim.AdamW(self.params, lr=settings.lr, betas=(settings.beta1, settings.beta2),
+        self.rounded = [p for p in self.params if p.dtype == torch.bfloat16]
+        self.masters = [p.detach().float() for p in self.rounded]
+        exact = iter(self.masters)
+        self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
+        self.adam = torch.optim.AdamW(self.stepped, lr=settings.lr, betas=(settings.beta1, settings.beta2),
                                       weight_decay=settings.weight_decay, fused=True)
         self.skips_in_a_row = 0
 
@@ -62,23 +89,43 @@ class Optim:
     def lr(self, step: int) -> float:
         return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)
 
+    def gather(self) -> None:
+        """The gradients of a pass go to the masters, where they are summed in float32."""
+        pairs = [(p.grad, m) for p, m in zip(self.rounded, self.masters, strict=True) if p.grad is not None]
+        if pairs:
+            for _, master in pairs:
+                master.grad = torch.zeros_like(master) if master.grad is None else master.grad
+            torch._foreach_add_([m.grad for _, m in pairs], [grad for grad, _ in pairs])
+            torch._foreach_zero_([grad for grad, _ in pairs])
+
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
         """One update, or none if it would not be finite or no row is trained. Returns what to log."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self.params, self.settings.clip))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.clip))
         fault = not (rows and math.isfinite(loss) and math.isfinite(norm))
         if not fault:
             for group in self.adam.param_groups:
                 group["lr"] = self.lr(step)
             self.adam.step()
+            self.round()
         self.adam.zero_grad(set_to_none=True)
         self.skips_in_a_row = self.skips_in_a_row + 1 if fault else 0
         return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault)}
 
-    def state(self) -> dict:
-        return {"skips_in_a_row": self.skips_in_a_row, "adam": {str(i): s for i, s in self.adam.state_dict()["state"].items()}}
+    @torch.no_grad()
+    def round(self) -> None:
+        if self.masters:
+            torch._foreach_copy_(self.rounded, self.masters)
 
+    def state(self) -> dict:
+        return {"skips_in_a_row": self.skips_in_a_row, "masters": {str(i): m for i, m in enumerate(self.masters)},
+                "adam": {str(i): s for i, s in self.adam.state_dict()["state"].items()}}
+
+    @torch.no_grad()
     def restore(self, state: dict) -> None:
         self.skips_in_a_row = state["skips_in_a_row"]
+        for i, master in enumerate(self.masters):
+            master.copy_(state["masters"][str(i)])
+        self.round()
         now = self.adam.state_dict()
         self.adam.load_state_dict({"state": {int(i): s for i, s in state["adam"].items()}, "param_groups": now["param_groups"]})
 
@@ -106,9 +153,10 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             loss, seen = objective(models, micro)
             part = (loss * micro.weight).sum()
             part.backward()
-            total += float(part.detach())
+            optim.gather()
+            total = total + part.detach().double()
             stats.add(seen)
-        row = {**batch.facts, **stats.results(), **optim.step(step, total, bool(batch.weight.any()))}
+        row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began}
         began = now

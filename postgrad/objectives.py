@@ -4,7 +4,8 @@ An objective never reduces: it returns loss [B, T] (or [U], one per pair or sing
 It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
 models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome` models.policy.token_scores(tokens) ->
 [B, T], whose column t is read at token t; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of
-the state before token t. Advantages, old and reference log-probs come with the batch: constants of the step.
+the state before token t. Each is given packed=batch.packed too, the rows without padding. Advantages, old and reference
+log-probs come with the batch: constants of the step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def supervised(method) -> Objective:
     """-log pi of every trained token."""
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
-        logp, entropy = models.policy.logp(batch.tokens, batch.mask, 1.0)
+        logp, entropy = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
         seen = {"loss": _mean(-logp, batch.mask), "entropy": _mean(entropy, batch.mask)}
         return -logp, Stats(seen, {"logp": logp, "entropy": entropy})
 
@@ -44,7 +45,7 @@ def preference(method) -> Objective:
     Steps and outcomes are labelled tokens: a loss for each token of the mask.
     """
     if method.source in ("steps", "outcomes"):
-        return lambda models, batch: _steps(method, models.policy.token_scores(batch.tokens), batch)
+        return lambda models, batch: _steps(method, models.policy.token_scores(batch.tokens, packed=batch.packed), batch)
     judge = _singles if method.source == "singles" else _pairs
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
@@ -55,8 +56,8 @@ def preference(method) -> Objective:
 
 def _scores(method, models, batch: Batch) -> Tensor:  # [B], or [B, K] from K heads
     if method.score is None:
-        return models.policy.scores(batch.tokens, batch.lengths)
-    logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0)
+        return models.policy.scores(batch.tokens, batch.lengths, packed=batch.packed)
+    logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
     score = method.score(logp, batch.mask)
     return score - method.score(_needed(batch, "ref_logp", method), batch.mask) if method.reference else score
 
@@ -107,7 +108,7 @@ def policy(method, temperature: float = 1.0) -> Objective:
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
         adv, shown = _needed(batch, "adv", method), None if batch.imitate is None else batch.imitate[:, None]
         mask = batch.mask if shown is None else batch.mask & ~shown
-        logp, entropy = models.policy.logp(batch.tokens, batch.mask, temperature)
+        logp, entropy = models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed)
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
         loss, clipped = method.surrogate(logp, old_logp, adv, mask)
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
@@ -130,12 +131,12 @@ def policy(method, temperature: float = 1.0) -> Objective:
 
 def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | Explained]]:
     """The value loss [B, T] and its statistics."""
-    returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens)
+    returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens, packed=batch.packed)
     loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
     loss = torch.where(mask, loss, 0.0)
     seen = {"value_loss": loss, "value": value, "return": returns}
-    target, error = (x.detach()[mask].double() for x in (returns, value - returns))
-    explained = Explained(len(target), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
+    target, error = (torch.where(mask, x.detach(), 0.0).double() for x in (returns, value - returns))
+    explained = Explained(mask.sum(), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
     return loss, {name: _mean(x, mask) for name, x in seen.items()} | {"explained_variance": explained}
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch import Tensor
 
+from postgrad.maths.packing import Packed, common_prompts, pack
+
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
 
 
@@ -154,6 +156,7 @@ class Batch:
     imitate: Tensor | None = None       # [U] bool: rows that are imitated beside the reinforced ones (PPO-ptx)
     baseline: Tensor | None = None      # [U]
     scored: tuple[Scored, ...] = ()     # the rows' origin, for the log
+    packed: Packed | None = None        # the rows without padding, as the models compute them; made by `split`
     facts: Mapping[str, float] = field(default_factory=dict)  # measured while the batch was made, logged with the step
 
     def __len__(self) -> int:
@@ -167,10 +170,10 @@ class Batch:
         moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **moved)
 
-    def take(self, start: int, stop: int) -> Batch:
+    def take(self, start: int, stop: int, width: int | None = None) -> Batch:
         """The units [start, stop), trimmed to their own longest row."""
         rows, units = slice(start * self.rows_per_unit, stop * self.rows_per_unit), slice(start, stop)
-        width = int(self.lengths[rows].max())
+        width = width or int(self.lengths[rows].max())
         cut = {}
         for f in fields(self):
             x = getattr(self, f.name)
@@ -180,17 +183,25 @@ class Batch:
         return replace(self, ids=self.ids[rows], scored=self.scored[rows], **cut)
 
     def split(self, tokens_per_pass: int) -> Iterator[Batch]:
-        """Micro-batches of whole units with at most tokens_per_pass tokens (padding counted; at least one unit each)."""
+        """Micro-batches of whole units, packed, about equal: at most tokens_per_pass tokens to compute, at least one unit."""
+        tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()  # looked at here once, not at each cut
+        prompts, each, device = common_prompts(tokens.numpy(), mask.numpy()), self.rows_per_unit, self.tokens.device
+        new = [n - (known if again else 0) for n, (known, again) in zip(lengths.tolist(), prompts, strict=True)]
+        units = [sum(new[i * each: (i + 1) * each]) for i in range(self.units)]
+        passes = -(-sum(units) // tokens_per_pass)
+        tokens_per_pass = min(tokens_per_pass, sum(units) // passes + max(units))
         start = 0
-        unit_width = self.lengths.view(self.units, self.rows_per_unit).max(1).values.tolist()
         while start < self.units:
-            stop, width = start + 1, unit_width[start]
+            stop, cost = start + 1, int(lengths[start * each]) + sum(new[start * each + 1: (start + 1) * each])
             while stop < self.units:
-                width = max(width, unit_width[stop])
-                if width * (stop + 1 - start) * self.rows_per_unit > tokens_per_pass:
+                cost += units[stop]
+                if cost > tokens_per_pass:
                     break
                 stop += 1
-            yield self.take(start, stop)
+            rows = slice(start * each, stop * each)
+            width = int(lengths[rows].max())
+            packed = pack(lengths[rows], tokens[rows, :width], mask[rows, :width])
+            yield replace(self.take(start, stop, width), packed=packed.to(device))
             start = stop
 
 
@@ -225,8 +236,7 @@ class Max:
     value: Tensor | float
 
     def __add__(self, other: Max) -> Max:
-        a, b = float(self.value), float(other.value)
-        return Max(a if a > b or a != a else b)  # a NaN is not hidden
+        return Max(torch.maximum(torch.as_tensor(self.value), torch.as_tensor(other.value)))  # a NaN is not hidden
 
     def result(self) -> float:
         return float(self.value)

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from postgrad.maths.packing import pack
 from postgrad.models import Config, Decoder, ScalarModel, find_model, load_model, save_model
-from postgrad.models.decoder import restart
 
 SIZES = {
     "plain": dict(num_attention_heads=4, num_key_value_heads=4, head_dim=8, tie_word_embeddings=False),
@@ -125,58 +125,45 @@ def test_attention_looks_back_only_and_at_everything_before():
         assert moved.tolist() == [s >= t for s in range(10)]
 
 
-def test_packed_documents_are_as_apart():
-    model, documents = random_model(), [random_tokens(1, n, seed=n) for n in (7, 1, 12, 5)]
-    row = torch.cat([*documents, torch.zeros(1, 4, dtype=torch.long)], 1)
-    segments = torch.tensor([[3] * 7 + [1] + [4] * 12 + [2] * 5 + [0] * 4])  # any numbers, the last one is padding
-    assert restart(segments).tolist() == [[*range(7), 0, *range(12), *range(5), *range(4)]]
-    packed, apart = model.hidden(row, segments=segments), [model.hidden(d) for d in documents]
-    same(packed[:, :25], torch.cat(apart, 1))
-    assert (model.hidden(row)[:, 7:25] - packed[:, 7:25]).abs().max() > 0.01  # the segments did something
-    mask = torch.tensor([[False] + [True] * 6 + [False] + [False] + [True] * 11 + [False] + [True] * 4 + [False] * 4])
-    logp, entropy = model.logp(row, mask, segments=segments)
-    whole = torch.autograd.grad((logp + entropy).sum(), list(model.parameters()))
+def test_rows_that_share_a_prompt_are_as_apart():
+    """Values and gradients of rows packed together, prompts computed once, against every row by itself."""
+    model, tokens = random_model(), random_tokens(7, 20)
+    lengths, prompts = torch.tensor([20, 9, 14, 6, 17, 3, 12]), [5, 5, 5, 4, 4, 2, 7]  # two groups, and two rows alone
+    tokens[1:3, :5], tokens[4, :4] = tokens[0, :5], tokens[3, :4]
+    columns = torch.arange(20)
+    mask = (columns >= torch.tensor(prompts)[:, None]) & (columns < lengths[:, None])
+    packed = pack(lengths, tokens, mask)
+    assert len(packed.cells) == int(lengths.sum()) - 2 * 5 - 4 and len(packed.spans.start) == 7 + 2
+    logp, entropy = model.logp(tokens, mask, packed=packed)
+    whole = torch.autograd.grad((logp.sin() + entropy**2).sum(), list(model.parameters()))
     total = 0.0
-    for d in documents:
-        total = total + sum(x.sum() for x in model.logp(d, torch.arange(d.shape[1])[None] > 0))
-    parts = torch.autograd.grad(total, list(model.parameters()))
-    for a, b in zip(whole, parts, strict=True):
+    for i, n in enumerate(lengths.tolist()):
+        one, spread = model.logp(tokens[i: i + 1, :n], mask[i: i + 1, :n])
+        same(logp[i, :n], one[0])
+        same(entropy[i, :n], spread[0])
+        total = total + (one.sin() + spread**2).sum()
+    for a, b in zip(whole, torch.autograd.grad(total, list(model.parameters())), strict=True):
         same(a / b.abs().max(), b / b.abs().max())
+    same(model.hidden(tokens, packed)[2, :14], model.hidden(tokens[2:3, :14])[0])
 
 
 @pytest.mark.parametrize("name", ["plain", "grouped"])
-def test_the_cache_is_the_plain_pass(name):
-    model, lengths, more = random_model(name), torch.tensor([5, 2, 9]), 8
-    tokens = random_tokens(3, 9 + more)
-    plain = model.hidden(tokens)
-    prompts = tokens[:, :9].clone()
+def test_the_engine_is_the_plain_pass(name):
+    """Prompts of several lengths read once, samples of theirs written token by token in slots of any order."""
+    model, lengths, owner = random_model(name), torch.tensor([5, 2, 9]), torch.tensor([2, 0, 2, 1])
+    tokens = random_tokens(3, 9)
+    replies = random_tokens(4, 8, seed=3)
+    engine = model.engine(rows=4, prompts=3, read=9, new=8)
+    slot, at = torch.tensor([3, 0, 1, 2]), torch.zeros(4, dtype=torch.long)
+    first = engine.prefill(tokens, lengths, [1, 2, 0])
+    place = torch.tensor([1, 2, 0])[owner]
     for i, n in enumerate(lengths):
-        prompts[i, n:] = 0  # right padding; the row goes on over it
-    with torch.no_grad():
-        cache = model.new_cache(3, 9)
-        first = model.hidden(prompts, cache=cache)
-        cache, position = cache.widen(9 + more), lengths.clone()
-        for i, n in enumerate(lengths):
-            same(first[i, :n], plain[i, :n])
-        for t in range(more):
-            chosen = tokens[torch.arange(3), position][:, None]
-            step = model.hidden(chosen, positions=position[:, None], cache=cache, span=9 + t + 1)[:, 0]
-            same(step, plain[torch.arange(3), position])
-            position = position + 1
-            if t == 3:  # rows leave, change places and are shared
-                order = torch.tensor([2, 0])
-                cache, position, tokens, plain = cache.rows(order), position[order], tokens[order], plain[order]
-                back = torch.tensor([0, 1, 0])
-                cache, position, tokens, plain = cache.rows(back), position[back], tokens[back], plain[back]
-
-
-def test_several_tokens_at_once_go_through_the_cache():
-    model, tokens = random_model(), random_tokens(2, 14)
-    with torch.no_grad():
-        cache = model.new_cache(2, 14)
-        model.hidden(tokens[:, :6], cache=cache)
-        step = model.hidden(tokens[:, 6:], positions=torch.arange(6, 14).expand(2, 8), cache=cache, span=14)
-    same(step, model.hidden(tokens)[:, 6:])
+        same(first[i], model.hidden(tokens[i: i + 1, :n])[0, -1])
+    whole = [model.hidden(torch.cat([tokens[p, :lengths[p]], replies[r]])[None])[0] for r, p in enumerate(owner)]
+    for t in range(8):
+        step = engine.step(replies[:, t], at + t, slot, place, lengths[owner])
+        for r, p in enumerate(owner):
+            same(step[r], whole[r][lengths[p] + t])
 
 
 def test_a_head_of_one_number():
@@ -198,8 +185,8 @@ def test_too_long_is_a_sentence():
     model.hidden(random_tokens(1, 40))
     with pytest.raises(ValueError, match="41 tokens do not fit the model's 40 positions"):
         model.hidden(random_tokens(1, 41))
-    with torch.no_grad(), pytest.raises(ValueError, match="41 tokens do not fit"):
-        model.hidden(random_tokens(1, 1), positions=torch.tensor([[40]]), cache=model.new_cache(1, 41), span=41)
+    with pytest.raises(ValueError, match="41 tokens do not fit"):
+        model.engine(rows=1, prompts=1, read=20, new=22)
 
 
 def test_fresh_weights_are_a_function_of_the_generator():

@@ -7,6 +7,7 @@ import torch
 from small import CHAT, PROMPTS
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
+from postgrad.maths.packing import pack
 from postgrad.models import Adapted, Adapter, Config, Decoder, ScalarModel, load_model, load_scalar, save_model
 from postgrad.records import pad_rows
 from postgrad.sampler import LocalSampler, Sampling
@@ -99,27 +100,29 @@ def test_a_saved_folder_says_the_same_in_transformers(pair, tmp_path):
 
 @every
 def test_padding_on_either_side_changes_nothing(pair):
-    """Right: nothing real looks at it. Left: it is a segment of its own. Both as transformers has it with a mask."""
+    """Rows of a batch are as alone, and as transformers has them with padding on the left and a mask."""
     ours, theirs, _ = pair
     rows = [random_tokens(n, seed=n).tolist() for n in (30, 11, 17)]
     alone = [ours.logits(torch.tensor([r]))[0] for r in rows]
     right = ours.logits(pad_rows(rows))
     left = torch.stack([torch.tensor([0] * (30 - len(r)) + r) for r in rows])
     real = torch.stack([torch.arange(30) >= 30 - len(r) for r in rows]).long()
-    padded = ours.logits(left, segments=real)
     wanted = theirs(left, attention_mask=real, position_ids=(real.cumsum(1) - 1).clamp_min(0)).logits
     for i, r in enumerate(rows):
         same(right[i, : len(r)], alone[i])
-        same(padded[i, 30 - len(r):], alone[i])
         same(wanted[i, 30 - len(r):], alone[i], 2e-5)
 
 
 @every
-def test_packed_documents_are_as_apart(pair):
-    model, documents = pair[0], [random_tokens(1, n, seed=n) for n in (19, 1, 12, 8)]
-    segments = torch.tensor([[3] * 19 + [1] + [4] * 12 + [2] * 8])
-    packed = model.logits(torch.cat(documents, 1), segments=segments)
-    same(packed, torch.cat([model.logits(d) for d in documents], 1))
+def test_rows_that_share_a_prompt_are_as_apart(pair):
+    model, tokens = pair[0], torch.cat([random_tokens(1, 40, seed=n) for n in range(4)])
+    tokens[1:3, :19] = tokens[0, :19]
+    mask = torch.arange(40)[None] >= torch.tensor([19, 19, 19, 8])[:, None]
+    packed = pack(torch.tensor([40, 33, 21, 40]), tokens, mask & (torch.arange(40) < torch.tensor([40, 33, 21, 40])[:, None]))
+    assert len(packed.cells) == 40 + 33 + 21 + 40 - 2 * 19
+    together = model.hidden(tokens, packed)
+    for i, n in enumerate((40, 33, 21, 40)):
+        same(together[i, :n], model.hidden(tokens[i: i + 1, :n])[0])
 
 
 @every
@@ -132,16 +135,6 @@ def test_the_sampler_says_what_the_trainer_says(pair):
         logp, _ = model.logp(tokens, torch.arange(tokens.shape[1])[None] >= n)
         same(torch.tensor(rollout.logp), logp[0, n:].detach())
     assert max(len(r.tokens) for group in groups for r in group) > 8
-
-
-@every
-def test_several_tokens_at_once_go_through_the_cache(pair):
-    model, tokens = pair[0], random_tokens(2, 20)
-    with torch.no_grad():
-        cache = model.new_cache(2, 20)
-        model.hidden(tokens[:, :9], cache=cache)
-        step = model.hidden(tokens[:, 9:], positions=torch.arange(9, 20).expand(2, 11), cache=cache, span=20)
-        same(step, model.hidden(tokens)[:, 9:])
 
 
 def seen_by_last(model, length):
@@ -157,12 +150,6 @@ def test_a_window_is_as_wide_as_it_says(pairs):
     assert seen_by_last(pairs("mistral")[0], 20) == list(range(7, 20))
     assert seen_by_last(pairs("mistral, no window")[0], 20) == list(range(20))
     assert seen_by_last(pairs("qwen 2, windows")[0], 20) == list(range(20))
-
-
-def test_a_window_costs_nothing_until_it_is_full(pairs):
-    model = pairs("mistral")[0]
-    assert model.where(random_tokens(1, 7), None, None, None, 0).near is None
-    assert model.where(random_tokens(1, 8), None, None, None, 0).near is not None
 
 
 def test_a_reward_model_keeps_its_family(pairs, tmp_path):

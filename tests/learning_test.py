@@ -23,7 +23,7 @@ class Scorer:
     def __init__(self):
         self.table = torch.zeros(toy.V, toy.V, toy.V, dtype=torch.float64, requires_grad=True)
 
-    def scores(self, tokens, lengths):
+    def scores(self, tokens, lengths, packed=None):
         return self.table[tokens[:, 1], tokens[:, 2], tokens[:, 3]][:, None]
 
 
@@ -33,7 +33,7 @@ class StepScorer:
     def __init__(self):
         self.table = torch.zeros(1 + toy.LONGEST, toy.V, toy.V, toy.V, dtype=torch.float64, requires_grad=True)
 
-    def token_scores(self, tokens):
+    def token_scores(self, tokens, packed=None):
         said = [tokens * (torch.arange(1 + toy.LONGEST) <= t) for t in range(1 + toy.LONGEST)]
         return torch.stack([self.table[t, x[:, 1], x[:, 2], x[:, 3]] for t, x in enumerate(said)], dim=1)
 

@@ -23,17 +23,17 @@ class Tables:
         self.words = torch.randn(rows, LONG, WORDS, generator=draw, dtype=D).requires_grad_()
         self.values = torch.randn(rows, LONG, generator=draw, dtype=D).requires_grad_()
 
-    def logp(self, tokens, mask, temperature=1.0):
+    def logp(self, tokens, mask, temperature=1.0, packed=None):
         every = torch.log_softmax(self.words[tokens[:, 0], : tokens.shape[1]] / temperature, -1)
         chosen = every.gather(-1, (tokens % WORDS)[..., None]).squeeze(-1)
         return torch.where(mask, chosen, 0.0), torch.where(mask, -(every.exp() * every).sum(-1), 0.0)
 
-    def value(self, tokens):
+    def value(self, tokens, packed=None):
         return self.values[tokens[:, 0], : tokens.shape[1]]
 
     token_scores = value
 
-    def scores(self, tokens, lengths):
+    def scores(self, tokens, lengths, packed=None):
         return self.values[tokens[:, 0], lengths - 1][:, None]
 
 

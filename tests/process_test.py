@@ -170,7 +170,7 @@ class Says:
     def __init__(self, chance):
         self.chance = chance
 
-    def token_scores(self, tokens):
+    def token_scores(self, tokens, packed=None):
         return torch.logit(torch.tensor([[self.chance(row[: t + 1]) for t in range(len(row))] for row in tokens.tolist()]))
 
 

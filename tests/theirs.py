@@ -43,10 +43,10 @@ class Bigram:
         kept = torch.where(labels == -100, 0.0, logp)[:, 1:]
         return SimpleNamespace(log_probs=kept, entropy=zero, mean_logits=zero, is_top1=zero.bool())
 
-    def logp(self, tokens, mask, temperature=1.0):
+    def logp(self, tokens, mask, temperature=1.0, packed=None):
         return torch.where(mask, logp_of_logits(self.logits(tokens), tokens), 0.0), torch.zeros(mask.shape)
 
-    def scores(self, tokens, lengths):
+    def scores(self, tokens, lengths, packed=None):
         return self.logits(tokens)[torch.arange(len(tokens)), lengths - 1, :1]
 
 

@@ -51,7 +51,7 @@ class Talker:
         table = self.table.expand(len(tokens), -1, -1)
         return table.gather(1, state_of(tokens)[..., None].expand(-1, -1, V))
 
-    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0, packed=None) -> tuple[Tensor, Tensor]:
         every = torch.log_softmax(self.logits(tokens) / temperature, -1)
         chosen = every.gather(-1, tokens[..., None]).squeeze(-1)
         return torch.where(mask, chosen, 0.0), torch.where(mask, -(every.exp() * every).sum(-1), 0.0)
@@ -70,7 +70,7 @@ class Judge:
     def __init__(self, table: Tensor):
         self.table = table
 
-    def value(self, tokens: Tensor) -> Tensor:
+    def value(self, tokens: Tensor, packed=None) -> Tensor:
         return self.table[state_of(tokens)]
 
 

@@ -103,7 +103,7 @@ class Collector:
     def logp(self, model, batch: Batch, temperature: float | None = None) -> Tensor:  # [B, T]
         """At the temperature that was sampled at, unless another is named."""
         temperature = self.settings.temperature if temperature is None else temperature
-        return seen(lambda b: model.logp(b.tokens, b.mask, temperature)[0], batch, self.tokens_per_pass)
+        return seen(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed)[0], batch, self.tokens_per_pass)
 
     # What decides the future
 

@@ -35,7 +35,7 @@ class PairBatches(DeckLine):
                       votes=self.votes([pair.id for pair, _ in coded])).to(self.device)
         if not self.method.reference:
             return replace(batch, facts={"tokens": float(batch.lengths.sum())})
-        look = lambda b: self.models.reference.logp(b.tokens, b.mask)[0]  # noqa: E731
+        look = lambda b: self.models.reference.logp(b.tokens, b.mask, packed=b.packed)[0]  # noqa: E731
         return replace(batch, ref_logp=seen(look, batch, self.tokens_per_pass), facts={"tokens": float(batch.lengths.sum())})
 
     def votes(self, ids: Sequence[str]) -> Tensor | None:  # [U, K]

@@ -63,7 +63,7 @@ class RolloutBatches(Collector):
         several = self.settings.epochs * self.settings.minibatches > 1
         old = self.logp(self.models.policy, batch) if several or self.method.kl_in_reward > 0 else None
         ref = self.logp(self.models.reference, batch) if self.method.reference else None
-        value = seen(lambda b: self.models.critic.value(b.tokens), batch, self.tokens_per_pass) if self.method.critic else None
+        value = self.values(batch) if self.method.critic else None
         reward = self.rewards(rows, batch.mask)
         if self.method.kl_in_reward > 0:
             reward = credit.kl_penalty(reward, old, ref, batch.mask, self.kl)
@@ -73,6 +73,9 @@ class RolloutBatches(Collector):
         if self.method.whiten:
             adv = credit.whiten(adv, batch.mask)
         return replace(batch, adv=adv, old_logp=old if several else None, ref_logp=ref, value=value, returns=returns), facts
+
+    def values(self, batch: Batch) -> Tensor:  # [B, T]
+        return seen(lambda b: self.models.critic.value(b.tokens, packed=b.packed), batch, self.tokens_per_pass)
 
     def steered(self, old: Tensor, ref: Tensor, batch: Batch) -> dict[str, float]:
         """The KL of the collection and the coefficient it was priced with; the next collection's is set here."""
@@ -102,8 +105,8 @@ class RolloutBatches(Collector):
         return score
 
     def weighed(self, batch: Batch, rows: list[int]) -> Batch:
-        """These rows, shortest first (so that micro-batches hold little padding), with the weights of their own step."""
-        part = pick(batch, sorted(rows, key=lambda i: int(batch.lengths[i])))
+        """These rows, group by group (so that a prompt is computed once), with the weights of their own step."""
+        part = pick(batch, rows)
         return replace(part, weight=self.method.weigh(part.mask, self.settings.max_new_tokens))
 
     def state(self) -> dict:

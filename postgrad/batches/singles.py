@@ -49,7 +49,7 @@ class SingleBatches(DeckLine):
         return kto_baseline(score[0] - score[1])
 
     def look(self, model, batch: Batch) -> Tensor:  # [B, T]
-        return seen(lambda b: model.logp(b.tokens, b.mask)[0], batch, self.tokens_per_pass)
+        return seen(lambda b: model.logp(b.tokens, b.mask, packed=b.packed)[0], batch, self.tokens_per_pass)
 
 
 def code_single(single: Conversation, chat, room: int) -> tuple[str, list[int], list[bool], bool]:

@@ -1,13 +1,15 @@
-"""Log-probabilities of tokens, and the only next-token shift of the project.
+"""Log-probabilities of tokens. The next-token shift is made here, in `align`, and for packed rows in packing.py's `before`.
 
 Left out on purpose: top-k and top-p. A policy is differentiated as the full softmax at one temperature, and sampled as that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 
 def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
@@ -27,40 +29,72 @@ def row_sum(x: Tensor) -> Tensor:  # [B, T] -> [B]
     return x.squeeze(1)
 
 
-def _chosen(hidden: Tensor, head: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """hidden [N, D], head [V, D], tokens [N] -> logp [N], entropy [N]"""
-    logits = hidden @ head.T
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature
+def _product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float32 at least
+    if a.is_cuda and a.dtype == torch.bfloat16:  # it is summed in float32: keep what it has
+        return torch.mm(a, b.to(a.dtype), out_dtype=torch.float32)
+    wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
+    return a.to(wide) @ b.to(wide)
+
+
+def _read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [N, V], [N] -> total, logp, entropy [N]
     total = logits.logsumexp(-1)
     logp = logits.gather(-1, tokens[:, None]).squeeze(-1) - total
-    entropy = total - (torch.softmax(logits, -1) * logits).sum(-1)  # -sum p log p, with log p = logits - total
-    return logp, entropy
+    entropy = total - ((logits - total[:, None]).exp() * logits).sum(-1)  # -sum p log p, with log p = logits - total
+    return total, logp, entropy
 
 
-def select_logp(
-    hidden: Tensor, head: Tensor, tokens: Tensor, mask: Tensor, temperature: float = 1.0, chunk: int = 4096
-) -> tuple[Tensor, Tensor]:
-    """Log-prob of each masked token and entropy of the distribution it was drawn from; zero outside the mask.
+def _slope(logits: Tensor, tokens: Tensor, total: Tensor, entropy: Tensor, by_logp: Tensor, by_entropy: Tensor,
+           dtype: torch.dtype) -> Tensor:
+    """d / d logits: of logp_token, [v = token] - p_v; of the entropy, -p_v (log p_v + entropy)."""
+    logp = logits - total[:, None]
+    slope = -logp.exp() * (by_logp[:, None] + by_entropy[:, None] * (logp + entropy[:, None]))
+    taken = torch.arange(logits.shape[1], device=logits.device) == tokens[:, None]
+    return torch.where(taken, slope + by_logp[:, None], slope).to(dtype)
 
-    hidden [B, T, D], head [V, D], tokens [B, T], mask [B, T] -> logp [B, T], entropy [B, T]
-        logp_t = log softmax(head . hidden_{t-1} / temperature)[token_t],    entropy_t = -sum_v p_v log p_v
-    Only the N masked positions meet the head, `chunk` at a time, and each chunk is recomputed in the backward pass: at most
-    [chunk, V] logits exist at once, never [B, T, V]. The softmax is in float32 at least, also when the inputs are bfloat16.
+
+class _Chosen(torch.autograd.Function):
+    """chosen_logp in chunks; what a chunk needs in the backward pass is computed again there."""
+
+    @staticmethod
+    def forward(ctx, states, head, tokens, chunk):
+        read = fused(_read, states.is_cuda)
+        parts = [read(_product(states[i: i + chunk], head.T), tokens[i: i + chunk])
+                 for i in range(0, max(len(states), 1), chunk)]
+        total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
+        ctx.save_for_backward(states, head, tokens, total, entropy)
+        ctx.chunk = chunk
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx, by_logp, by_entropy):
+        states, head, tokens, total, entropy = ctx.saved_tensors
+        slope_of, need = fused(_slope, states.is_cuda), ctx.needs_input_grad
+        dstates, dhead = torch.empty_like(states), torch.zeros_like(head, dtype=total.dtype) if need[1] else None
+        for i in range(0, len(states), ctx.chunk):
+            part = slice(i, i + ctx.chunk)
+            logits = _product(states[part], head.T)
+            slope = slope_of(logits, tokens[part], total[part], entropy[part], by_logp[part], by_entropy[part], states.dtype)
+            dstates[part] = _product(slope, head)
+            if need[1]:
+                dhead += _product(slope.T, states[part])
+        return dstates, None if dhead is None else dhead.to(head.dtype), None, None
+
+
+@cache
+def fused(function: Callable, on_gpu: bool) -> Callable:
+    """On a GPU, compiled: one pass over [chunk, V] instead of several."""
+    return torch.compile(function, dynamic=True) if on_gpu else function
+
+
+def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float = 1.0,
+                chunk: int = 4096) -> tuple[Tensor, Tensor]:  # [N, D], [V, D], [N] -> logp [N], entropy [N]
+    """Log-prob of each token by the state before it, and entropy of the distribution it was drawn from.
+
+        logp = log softmax(head . state / temperature)[token],    entropy = -sum_v p_v log p_v
+    The states meet the head `chunk` at a time, also in the backward pass: at most [chunk, V] logits exist at once, never
+    [B, T, V]. The softmax is in float32 at least, also when the states are bfloat16.
     """
-    assert not mask[:, 0].any(), "column 0 has no token before it that could predict it: mask[:, 0] must be False"
-    states, wanted = align(hidden)[mask], tokens[mask]  # [N, D], [N]
-    recompute = torch.is_grad_enabled() and (hidden.requires_grad or head.requires_grad) and len(states) > chunk
-    parts = []
-    for start in range(0, max(len(states), 1), chunk):
-        rows = slice(start, start + chunk)
-        if recompute:
-            args = (states[rows], head, wanted[rows], temperature)
-            parts.append(checkpoint(_chosen, *args, use_reentrant=False, preserve_rng_state=False))
-        else:
-            parts.append(_chosen(states[rows], head, wanted[rows], temperature))
-    logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
-    blank = torch.zeros(mask.shape, dtype=logp.dtype, device=logp.device)
-    return blank.masked_scatter(mask, logp), blank.masked_scatter(mask, entropy)
+    return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk)
 
 
 def logp_of_logits(logits: Tensor, tokens: Tensor) -> Tensor:  # [B, T, V], [B, T] -> [B, T]

@@ -8,33 +8,20 @@ purpose: dropout, attention maps, loss functions (objectives.py), a generate met
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from postgrad.maths.logprob import select_logp
+from postgrad.maths.logprob import chosen_logp
+from postgrad.maths.packing import Packed, last_of, pack
+from postgrad.models.engine import Engine
 from postgrad.models.families import Config
-
-
-class Cache:
-    """Keys and values of the tokens seen so far: k, v [L, B, heads, slots, head_dim]. Slot s of a row holds its token s."""
-
-    def __init__(self, k: Tensor, v: Tensor):
-        self.k, self.v = k, v
-
-    @classmethod
-    def empty(cls, config: Config, rows: int, slots: int, like: Tensor) -> Cache:
-        shape = (config.num_hidden_layers, rows, config.num_key_value_heads, slots, config.head_dim)
-        return cls(like.new_zeros(shape), like.new_zeros(shape))
-
-    def rows(self, index: Tensor) -> Cache:
-        """The rows named by index, in that order; a row may be named more than once (samples that share a prompt)."""
-        return Cache(self.k[:, index], self.v[:, index])
-
-    def widen(self, slots: int) -> Cache:
-        extra = slots - self.k.shape[3]
-        return Cache(F.pad(self.k, (0, 0, 0, extra)), F.pad(self.v, (0, 0, 0, extra)))
+from postgrad.models.kernels import kernels_for
+from postgrad.models.replay import Replays
 
 
 class Norm(nn.Module):
@@ -44,47 +31,49 @@ class Norm(nn.Module):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return ops.norm(x, self.weight, self.eps)
+
+
+class Linear(nn.Linear):
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return ops.linear(x, self.weight, self.bias)
 
 
 class Attention(nn.Module):
     def __init__(self, c: Config, layer: int):
         super().__init__()
-        self.c, self.layer, parts = c, layer, c.parts
-        self.windowed = layer in parts.window_layers
-        self.q_proj = nn.Linear(c.hidden_size, c.num_attention_heads * c.head_dim, bias=parts.qkv_bias)
-        self.k_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=parts.qkv_bias)
-        self.v_proj = nn.Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=parts.qkv_bias)
-        self.o_proj = nn.Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=parts.o_bias)
-        if parts.qk_norm:
+        self.head_dim, self.parts = c.head_dim, c.parts
+        self.window = c.parts.window if layer in c.parts.window_layers else None
+        self.q_proj = Linear(c.hidden_size, c.num_attention_heads * c.head_dim, bias=c.parts.qkv_bias)
+        self.k_proj = Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=c.parts.qkv_bias)
+        self.v_proj = Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=c.parts.qkv_bias)
+        self.o_proj = Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=c.parts.o_bias)
+        if c.parts.qk_norm:
             self.q_norm, self.k_norm = Norm(c.head_dim, c.rms_norm_eps), Norm(c.head_dim, c.rms_norm_eps)
 
-    def forward(self, x: Tensor, where: Where, cache: Cache | None) -> Tensor:  # [B, T, D] -> [B, T, D]
-        B, T, _ = x.shape
-        q, k, v = (p(x).view(B, T, -1, self.c.head_dim) for p in (self.q_proj, self.k_proj, self.v_proj))
-        if self.c.parts.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k, v = rotate(q.transpose(1, 2), where), rotate(k.transpose(1, 2), where), v.transpose(1, 2)
-        if cache is not None:
-            k, v = where.store(cache.k[self.layer], k), where.store(cache.v[self.layer], v)
-        grouped, mask = k.shape[1] != q.shape[1], where.near if self.windowed else where.mask
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)
-        return self.o_proj(y.transpose(1, 2).reshape(B, T, -1))
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, D] -> queries, keys and values [N, heads, head_dim], queries and keys at their positions."""
+        q, k, v = (p(x, ops).view(len(x), -1, self.head_dim) for p in (self.q_proj, self.k_proj, self.v_proj))
+        if self.parts.qk_norm:
+            q, k = self.q_norm(q, ops), self.k_norm(k, ops)
+        return ops.rotate(q, cos, sin), ops.rotate(k, cos, sin), v
 
 
 class MLP(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
-        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
+        self.gate_proj = Linear(c.hidden_size, c.intermediate_size, bias=False)
+        self.up_proj = Linear(c.hidden_size, c.intermediate_size, bias=False)
+        self.down_proj = Linear(c.intermediate_size, c.hidden_size, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return self.down_proj(ops.gate(self.gate_proj(x, ops), self.up_proj(x, ops)), ops)
 
 
 class Layer(nn.Module):
+    """Two halves with the attention between them: what a token asks and offers, and what it makes of the answer."""
+
     def __init__(self, c: Config, index: int):
         super().__init__()
         self.input_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
@@ -92,9 +81,12 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
         self.mlp = MLP(c)
 
-    def forward(self, x: Tensor, where: Where, cache: Cache | None) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), where, cache)
-        return x + self.mlp(self.post_attention_layernorm(x))
+    def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        return self.self_attn(self.input_layernorm(x, ops), cos, sin, ops)
+
+    def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:  # [N, D], [N, heads, head_dim] -> [N, D]
+        x = x + self.self_attn.o_proj(answer.flatten(1), ops)
+        return x + self.mlp(self.post_attention_layernorm(x, ops), ops)
 
 
 class Body(nn.Module):
@@ -106,29 +98,10 @@ class Body(nn.Module):
         self.norm = Norm(c.hidden_size, c.rms_norm_eps)
 
 
-class Where:
-    """Where the tokens of one pass stand: their rotary angles, what they may look at, and their slots in the cache.
-
-    mask is for layers that look at all that came before, near for those with a sliding window; None is plain causal.
-    """
-
-    def __init__(self, cos: Tensor, sin: Tensor, mask: Tensor | None, near: Tensor | None, slots: tuple | None):
-        self.cos, self.sin, self.mask, self.near, self.slots = cos, sin, mask, near, slots
-
-    def store(self, slot: Tensor, x: Tensor) -> Tensor:
-        """Writes x [B, H, T, head_dim] into a layer's cache and returns what this pass may look at."""
-        if self.slots is None:  # the first pass over a prompt: tokens 0..T-1
-            slot[:, :, : x.shape[2]] = x
-            return x
-        rows, positions, span = self.slots
-        slot[rows, :, positions] = x.transpose(1, 2)
-        return slot[:, :, :span]
-
-
-def rotate(x: Tensor, where: Where) -> Tensor:  # [B, H, T, head_dim]
-    """Rotary positions, half-split: (a, b) -> (a cos - b sin, b cos + a sin)."""
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * where.cos - b * where.sin, b * where.cos + a * where.sin), dim=-1)
+@cache
+def halves(compiled: bool) -> tuple[Callable, Callable]:
+    """Layer.ask and Layer.take; compiled once for all layers and lengths."""
+    return tuple(torch.compile(half, dynamic=True) if compiled else half for half in (Layer.ask, Layer.take))
 
 
 def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
@@ -151,15 +124,22 @@ def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
 
 
 class Decoder(nn.Module):
-    """A causal language model. `hidden` is the whole network below the head; `logp` is what training asks for."""
+    """A causal language model. `states` is the whole network below the head; `logp` is what training asks for.
+
+    precision: the type in which matrices are multiplied, where that is not the weights'. The softmax of `logp` is in float32 at
+    least, whatever the weights are in.
+    """
 
     def __init__(self, config: Config):
         super().__init__()
         self.config = config
         self.model = Body(config)
         if not config.tie_word_embeddings:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.precision: torch.dtype | None = None
+        self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self._angles: tuple[Tensor, Tensor] | None = None
+        self._replays: Replays | None = None
 
     @property
     def head(self) -> Tensor:  # [V, D]
@@ -178,63 +158,66 @@ class Decoder(nn.Module):
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin of the first positions, [>= positions, head_dim / 2]: kept, and made anew when more are asked for."""
-        like, made = self.head, None if self._angles is None else self._angles[0]
-        if made is None or len(made) < positions or (made.device, made.dtype) != (like.device, like.dtype):
+        if positions > self.config.max_position_embeddings:
+            raise ValueError(f"{positions} tokens do not fit the model's {self.config.max_position_embeddings} positions: "
+                             "shorten the prompts or max_new_tokens.")
+        device, dtype = self.head.device, self.head.dtype
+        made = None if self._angles is None else self._angles[0]
+        if made is None or len(made) < positions or (made.device, made.dtype) != (device, dtype):
             many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
-            table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(like.device)
-            self._angles = table.cos().to(like.dtype), table.sin().to(like.dtype)
+            table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(device)
+            self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), None
         return self._angles
 
-    def new_cache(self, rows: int, slots: int) -> Cache:
-        return Cache.empty(self.config, rows, slots, self.head)
+    def states(self, tokens: Tensor, packed: Packed, keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
+        """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown each layer's k and v."""
+        self.angles(tokens.shape[1])
+        if self.compiled and keep is None and torch.is_grad_enabled() and not hasattr(self, "worn"):
+            self._replays = self._replays or Replays(self)
+            states = self._replays(tokens, packed)
+            if states is not None:
+                return states
+        laid = self.ops.lay(packed.spans, self.head)
+        return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
-    def where(self, tokens: Tensor, positions: Tensor | None, segments: Tensor | None, cache: Cache | None, span: int) -> Where:
-        T = tokens.shape[1]
-        if max(T, span) > self.config.max_position_embeddings:
-            raise ValueError(f"{max(T, span)} tokens do not fit the model's {self.config.max_position_embeddings} positions: "
-                             "shorten the prompts or max_new_tokens.")
-        cos, sin = self.angles(max(T, span))
-        at, window = torch.arange(max(T, span), device=tokens.device), self.config.parts.window
-        short = window is None or max(T, span) <= window  # no token is far enough from another to be out of its sight
-        if segments is None and positions is None:
-            near = None if short else (at <= at[:, None]) & (at > at[:, None] - window)
-            return Where(cos[:T], sin[:T], None, near, None)
-        if segments is not None:
-            positions, slots = restart(segments), None
-            mask = (segments[:, :, None] == segments[:, None, :]).tril()
-            near = mask if short else mask.triu(1 - window)
-        else:
-            slots = torch.arange(tokens.shape[0], device=tokens.device)[:, None], positions, span
-            mask = at <= positions[:, :, None]
-            near = mask if short else mask & (at > positions[:, :, None] - window)
-        return Where(cos[positions][:, None], sin[positions][:, None], mask[:, None], near[:, None], slots)
-
-    def hidden(self, tokens: Tensor, *, positions: Tensor | None = None, segments: Tensor | None = None,
-               cache: Cache | None = None, span: int = 0) -> Tensor:  # [B, T] -> [B, T, D]
-        """The final hidden state of each token.
-
-        Right padding needs no mask: attention is causal, so nothing real looks at it. segments [B, T] packs several documents
-        into a row: tokens see their own segment only and positions restart. With a cache: positions None is the first pass
-        over right-padded prompts; positions [B, T] goes on from there, each row at its own place (a token looks at the slots
-        up to its position, so a shorter row never sees what padding left); span is the largest position plus one.
-        """
-        where = self.where(tokens, positions, segments, cache, span)
+    def run(self, tokens: Tensor, positions: Tensor, laid, keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
+        """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers."""
+        (cos, sin), ops = (table[positions] for table in self._angles), self.ops
+        ask, take = halves(self.compiled and keep is None and not hasattr(self, "worn"))
         x = self.model.embed_tokens(tokens)
-        for layer in self.model.layers:
-            x = layer(x, where, cache)
-        return self.model.norm(x)
+        for i, layer in enumerate(self.model.layers):
+            q, k, v = ask(layer, x, cos, sin, ops)
+            if keep is not None:
+                keep(i, k, v)
+            x = take(layer, x, ops.attention(q, k, v, laid, layer.self_attn.window), ops)
+        return self.model.norm(x, ops)
 
-    def logits(self, tokens: Tensor, **place) -> Tensor:  # [B, T] -> [B, T, V]
-        return F.linear(self.hidden(tokens, **place), self.head)
+    @property
+    def ops(self) -> ModuleType:
+        return kernels_for(self.head.device, self.head.dtype, self.precision)
+
+    def engine(self, **room) -> Engine:
+        return Engine(self, **room)
+
+    def merged(self) -> dict[str, Tensor]:
+        """The weights of a plain decoder that says the same: its own."""
+        return self.state_dict()
+
+    def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T, D]
+        """The final hidden state of each token; rows that are not packed yet are taken at their full width."""
+        packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
+        return self.states(tokens, packed)[packed.home]
+
+    def logits(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T, V]
+        return F.linear(self.hidden(tokens), self.head)
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
-             segments: Tensor | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
+             packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
         """Log-probability of each masked token given those before it, and the entropy of the choice; zero elsewhere."""
-        return select_logp(self.hidden(tokens, segments=segments), self.head, tokens, mask, temperature)
-
-
-def restart(segments: Tensor) -> Tensor:  # [B, T] -> [B, T]
-    """Positions that begin again with each segment: [[7, 7, 7, 9, 9]] -> [[0, 1, 2, 0, 1]]"""
-    at = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
-    fresh = segments.diff(dim=1, prepend=segments[:, :1] - 1) != 0
-    return at - torch.where(fresh, at, 0).cummax(1).values
+        if packed is None:
+            packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
+        states = self.states(tokens, packed)[packed.before]
+        columns = chosen_logp(states, self.head, tokens.flatten()[packed.chosen], temperature)
+        blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
+        logp, entropy = (blank.scatter(0, packed.chosen, x).view(tokens.shape) for x in columns)
+        return logp, entropy

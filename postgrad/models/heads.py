@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
+from postgrad.maths.packing import Packed, pack
 from postgrad.models.decoder import Config, Decoder
 
 
@@ -34,17 +35,23 @@ class ScalarModel(nn.Module):
     def heads(self) -> int:
         return self.score_head.out_features
 
-    def value(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
+    def value(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T]
         """Column t: the value of the state in which token t is chosen, so read at token t-1."""
-        return align(self.score_head(self.body.hidden(tokens)).mean(-1))
+        return align(self.token_scores(tokens, packed))
 
-    def scores(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B, K]
+    def scores(self, tokens: Tensor, lengths: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B, K]
         """What each head says of a whole answer, read at its last token."""
-        return self.score_head(self.body.hidden(tokens)[range(len(tokens)), lengths - 1])
+        packed = packed or pack(lengths).to(tokens.device)
+        states, rows = self.body.states(tokens, packed), torch.arange(len(tokens), device=tokens.device)
+        return self._read(states[packed.home[rows, lengths - 1]])
 
-    def token_scores(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]
+    def token_scores(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T]
         """Column t: the score of the answer as far as token t, read at token t. Its last column is `score`."""
-        return self.score_head(self.body.hidden(tokens)).mean(-1)
+        packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
+        return self._read(self.body.states(tokens, packed)).mean(-1)[packed.home]
 
-    def score(self, tokens: Tensor, lengths: Tensor) -> Tensor:  # [B, T], [B] -> [B]
-        return self.scores(tokens, lengths).mean(-1)
+    def _read(self, states: Tensor) -> Tensor:  # [N, D] -> [N, K], in the head's own precision
+        return self.score_head(states.to(self.score_head.weight.dtype))
+
+    def score(self, tokens: Tensor, lengths: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B]
+        return self.scores(tokens, lengths, packed).mean(-1)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.models.decoder import Decoder
+from postgrad.models.engine import Engine
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -72,8 +73,11 @@ class Adapted(nn.Module):
     def head(self) -> Tensor:
         return self.body.head
 
-    def new_cache(self, rows: int, slots: int):
-        return self.body.new_cache(rows, slots)
+    def angles(self, positions: int) -> tuple[Tensor, Tensor]:
+        return self.body.angles(positions)
+
+    def engine(self, **room) -> Engine:
+        return Engine(self, **room)
 
     @contextmanager
     def worn(self):
@@ -84,13 +88,17 @@ class Adapted(nn.Module):
         finally:
             self.body.worn = before
 
-    def hidden(self, tokens: Tensor, **place) -> Tensor:
+    def states(self, *args, **options) -> Tensor:
         with self.worn() as body:
-            return body.hidden(tokens, **place)
+            return body.states(*args, **options)
 
-    def logits(self, tokens: Tensor, **place) -> Tensor:
+    def hidden(self, *args, **options) -> Tensor:
         with self.worn() as body:
-            return body.logits(tokens, **place)
+            return body.hidden(*args, **options)
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        with self.worn() as body:
+            return body.logits(tokens)
 
     def logp(self, *args, **options) -> tuple[Tensor, Tensor]:
         with self.worn() as body:
@@ -110,7 +118,8 @@ def _added(body: Decoder, name: str):
         worn = body.worn
         if worn is None or name not in worn.A:
             return output
-        return output + (inputs[0] @ worn.A[name].T @ worn.B[name].T) * worn.scale
+        x = inputs[0]
+        return output + (x @ worn.A[name].T.to(x.dtype) @ worn.B[name].T.to(x.dtype)) * worn.scale
     return hook
 
 

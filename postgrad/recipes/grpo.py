@@ -181,7 +181,8 @@ def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[fl
     """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in nats per reply."""
     settings = config.rollouts
     batch = as_batch(rollouts).to(config.device)
-    ref = seen(lambda b: reference.logp(b.tokens, b.mask, settings.temperature)[0], batch, config.optim.tokens_per_pass)
+    look = lambda b: reference.logp(b.tokens, b.mask, settings.temperature, packed=b.packed)[0]  # noqa: E731
+    ref = seen(look, batch, config.optim.tokens_per_pass)
     return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
 
 

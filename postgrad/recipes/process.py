@@ -141,7 +141,7 @@ def judge(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
     hits: dict[str, Hits] = {}
     (batch,) = held
     for micro in batch.split(config.optim.tokens_per_pass):
-        agrees = micro.label * model.token_scores(micro.tokens)
+        agrees = micro.label * model.token_scores(micro.tokens, packed=micro.packed)
         for i, name in enumerate(micro.ids):
             mine = hits.setdefault(name, {True: [], False: []})
             for x, label in zip(agrees[i][micro.mask[i]].tolist(), micro.label[i][micro.mask[i]].tolist(), strict=True):

@@ -108,7 +108,8 @@ def build(config: RewardConfig, begins_with: Path) -> Parts:
 def calibrated(model: ScalarModel, line: PairBatches, config: RewardConfig) -> dict:
     """Whether a gap of scores means what Bradley-Terry says it does, on what was held out."""
     (batch,) = line
-    scores = torch.cat([model.score(micro.tokens, micro.lengths) for micro in batch.split(config.optim.tokens_per_pass)])
+    micros = batch.split(config.optim.tokens_per_pass)
+    scores = torch.cat([model.score(micro.tokens, micro.lengths, micro.packed) for micro in micros])
     chosen, rejected = scores.view(-1, 2).unbind(1)
     found = calibration((chosen - rejected).cpu())
     return {"ece": found["ece"], "calibration": found["curve"]}

@@ -11,13 +11,17 @@ from postgrad.records import Prompt, Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to choose tokens. temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 leave the distribution whole."""
+    """How to choose tokens. temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 leave the distribution whole.
+
+    stop: texts that end a reply, beside the model's own end token; the tokens that complete one stay in the reply.
+    """
 
     max_new_tokens: int = 64
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.max_new_tokens < 1:
@@ -27,6 +31,13 @@ class Sampling:
         if not (self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p < 1):
             raise ValueError(f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: "
                              "expected top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1.")
+        if isinstance(self.stop, str) or not all(self.stop):
+            raise ValueError(f"stop is {self.stop!r}: give the texts that end a reply as a tuple, none of them empty.")
+
+    @property
+    def whole(self) -> bool:
+        """Whether no token is left out."""
+        return self.top_k == 0 and self.top_p == 1 and self.min_p == 0
 
 
 class Sampler(Protocol):

@@ -1,0 +1,162 @@
+"""Rows laid end to end, without padding, and what rows have in common computed once.
+
+Rows side by side that begin with the same prompt (the samples of a group, the two answers of a pair) share its tokens:
+    row 0: p q r a b        tokens laid out:   p q r | a b | c
+    row 1: p q r c          sequences:         (p q r), (a b) after (p q r), (c) after (p q r)
+A token sees its own sequence up to itself and the whole of the prefix: exactly what it saw in its row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Spans:
+    """M sequences of N tokens: sequence m is the tokens start..stop-1, after the prefix prefix_start..prefix_stop-1."""
+
+    start: Tensor           # [M], like the rest: int64, on the CPU
+    stop: Tensor
+    prefix_start: Tensor
+    prefix_stop: Tensor
+
+    @classmethod
+    def of(cls, lengths) -> Spans:
+        """Sequences of these lengths, one after the other, without prefixes."""
+        stop = torch.as_tensor(lengths).cumsum(0)
+        nothing = torch.zeros_like(stop)
+        return cls(stop - torch.as_tensor(lengths), stop, nothing, nothing)
+
+    @cached_property
+    def own(self) -> Tensor:  # [M]
+        return self.stop - self.start
+
+    @cached_property
+    def prefix(self) -> Tensor:  # [M]
+        return self.prefix_stop - self.prefix_start
+
+    def laid(self, device) -> Laid:
+        """What an attention kernel over sequences asks for, on its device; made once."""
+        if device not in self._made:
+            self._made[device] = Laid.of(self, device)
+        return self._made[device]
+
+    @cached_property
+    def _made(self) -> dict:
+        return {}
+
+    @cached_property
+    def keys(self) -> Tensor | None:  # [sum of prefix + own]
+        """The tokens that each sequence may look at, sequence after sequence; None where that is all tokens as they stand."""
+        if not self.prefix.any():
+            return None
+        first = torch.stack([self.prefix_start, self.start], 1).flatten()  # prefix, own, prefix, own, ...
+        many = torch.stack([self.prefix, self.own], 1).flatten()
+        return torch.arange(int(many.sum())) + (first - many.cumsum(0) + many).repeat_interleave(many)
+
+
+class Laid(NamedTuple):
+    """Spans as a kernel takes them: where each sequence's queries and keys end, and the longest of them."""
+
+    queries_to: Tensor      # [M + 1] int32, from 0
+    keys_to: Tensor         # [M + 1]
+    keys: Tensor | None     # as in Spans
+    longest: int            # queries of a sequence, at most
+    seen: int               # keys of a sequence, at most
+
+    @classmethod
+    def of(cls, spans: Spans, device) -> Laid:
+        own, all_seen = spans.own, spans.own + spans.prefix
+        ends = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).int() for x in (own, all_seen)]
+        queries_to, keys_to, keys = (x if x is None else sent(x, device) for x in (*ends, spans.keys))
+        return cls(queries_to, keys_to, keys, int(own.max()), int(all_seen.max()))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """N tokens of B rows laid end to end, and the way back. The tensors but `spans` stand where the model does.
+
+    cells [N]: a token's place in the rows laid flat, [B * T].       positions [N]: its position in its row
+    home [B, T]: the packed token of each cell (0 for padding).      chosen [K]: the masked cells, [B * T]
+    before [K]: the packed token that predicts each of them
+    """
+
+    cells: Tensor
+    positions: Tensor
+    home: Tensor
+    chosen: Tensor
+    before: Tensor
+    spans: Spans
+
+    def to(self, device) -> Packed:
+        return replace(self, **{f.name: sent(getattr(self, f.name), device) for f in fields(self) if f.name != "spans"})
+
+
+def sent(x: Tensor, device) -> Tensor:
+    """To a device, without waiting for what it is still computing."""
+    return x.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else x
+
+
+def pack(lengths: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]
+    """Given tokens and mask, a prompt (what comes before the first masked token) that adjacent rows share is laid out once."""
+    lengths = lengths.tolist()
+    B, T = len(lengths), max(lengths) if mask is None else mask.shape[1]
+    mask = np.zeros((B, T), bool) if mask is None else mask.cpu().numpy()
+    shared = common_prompts(mask if tokens is None else tokens.cpu().numpy(), mask)
+    cells, positions, spans, home, at, prompt = [], [], [], np.zeros((B, T), np.int64), 0, (0, 0)
+    for row, (length, (known, again)) in enumerate(zip(lengths, shared, strict=True)):
+        if not again:  # the first row of its group: the prompt, if there is one, is laid out here
+            prompt = (at, at + known)
+            if known:
+                spans.append((*prompt, 0, 0))
+                cells.append(np.arange(row * T, row * T + known))
+                positions.append(np.arange(known))
+                at += known
+        home[row, :known] = np.arange(*prompt)
+        home[row, known:length] = np.arange(at, at + length - known)
+        cells.append(np.arange(row * T + known, row * T + length))
+        positions.append(np.arange(known, length))
+        spans.append((at, at + length - known, *prompt))
+        at += length - known
+    chosen = np.flatnonzero(mask)
+    assert (chosen % T).all(), "column 0 has no token before it that could predict it: mask[:, 0] must be False"
+    arrays = np.concatenate(cells), np.concatenate(positions), home, chosen, home.reshape(-1)[chosen - 1]
+    return Packed(*map(torch.from_numpy, arrays), Spans(*torch.tensor(spans).T.contiguous().unbind(0)))
+
+
+def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
+    """With further tokens, up to `size`, that stand in sequences of their own: what was there is computed as before."""
+    more = size - len(packed.cells)
+    if not more:
+        return packed
+    starts = torch.arange(len(packed.cells), size, piece)
+    stops = (starts + piece).clamp_max(size)
+    old, nothing, device = packed.spans, torch.zeros_like(starts), packed.cells.device
+    spans = Spans(torch.cat([old.start, starts]), torch.cat([old.stop, stops]),
+                  torch.cat([old.prefix_start, nothing]), torch.cat([old.prefix_stop, nothing]))
+    cells = torch.cat([packed.cells, sent(torch.zeros(more, dtype=torch.int64), device)])
+    positions = torch.cat([packed.positions, sent(torch.arange(more) % piece, device)])
+    return replace(packed, cells=cells, positions=positions, spans=spans)
+
+
+def common_prompts(tokens: np.ndarray, mask: np.ndarray) -> list[tuple[int, bool]]:  # [B, T] twice -> B of them
+    """For each row, how long the prompt is that it shares with a neighbour (0: with none), and whether it was there before."""
+    first = np.where(mask.any(1), mask.argmax(1), 0)
+    out = [(0, False)] * len(tokens)
+    for row in range(1, len(tokens)):
+        n = int(first[row])
+        if n > 1 and n == first[row - 1] and (tokens[row, :n] == tokens[row - 1, :n]).all():
+            out[row - 1: row + 1] = (n, out[row - 1][1]), (n, True)
+    return out
+
+
+def last_of(mask: Tensor) -> Tensor:  # [B, T] -> [B]
+    """The last column that is masked in each row; 0 where none is."""
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    return torch.where(mask, columns, 0).amax(1)

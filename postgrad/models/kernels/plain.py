@@ -1,0 +1,120 @@
+"""What the decoder asks of a device, in plain torch: the meaning of the kernels, and the way of last resort.
+
+Training: N tokens laid end to end (maths/packing.py), with gradients. Sampling: one new token for each of R rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from postgrad.maths.packing import Spans
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """In the precision of what comes in; the weights may be kept in a wider one."""
+    return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+
+
+def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The product alone in bfloat16, what comes in and goes out as it is: for CPUs that multiply bfloat16 faster."""
+    y = F.linear(x.bfloat16(), weight.bfloat16()).to(x.dtype)
+    return y if bias is None else y + bias
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]
+    """x / rms(x) * weight, in float32 at least."""
+    return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), eps)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, head_dim], [N, head_dim / 2] twice
+    """Rotary positions, half-split: (a, b) -> (a cos - b sin, b cos + a sin)."""
+    (a, b), cos, sin = x.chunk(2, dim=-1), cos[:, None], sin[:, None]
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def gate(a: Tensor, b: Tensor) -> Tensor:
+    return F.silu(a) * b
+
+
+def lay(spans: Spans, x: Tensor) -> Spans:
+    """Sequences in the form in which this module's attention takes them, for tokens such as x: asked once for all layers."""
+    return spans
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None = None) -> Tensor:
+    """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H, head_dim]: softmax(q k / sqrt(head_dim)) v in each sequence.
+
+    A token looks at its prefix and at its own sequence up to itself; with a window, at the last `window` of these.
+    """
+    M, keep, here = len(spans.start), spans.own, torch.arange
+    prefix, longest, seen = spans.prefix, int(keep.max()), int((keep + spans.prefix).max())
+    queries = (spans.start[:, None] + here(longest)).clamp_max(len(q) - 1)  # [M, longest]
+    at = here(seen)
+    keys = torch.where(at < prefix[:, None], spans.prefix_start[:, None] + at, spans.start[:, None] + at - prefix[:, None])
+    position = prefix[:, None] + here(longest)  # of each query, in its row
+    allowed = at <= position[..., None]  # [M, longest, seen]
+    if window is not None:
+        allowed &= at > position[..., None] - window
+    queries, keys, allowed = (x.to(q.device) for x in (queries, keys.clamp_max(len(q) - 1), allowed))
+    q = q.index_select(0, queries.flatten()).view(M, longest, *q.shape[1:]).transpose(1, 2)
+    k, v = (x.index_select(0, keys.flatten()).view(M, seen, *x.shape[1:]).transpose(1, 2) for x in (k, v))
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None], enable_gqa=k.shape[1] != q.shape[1])
+    real = (here(longest) < keep[:, None]).flatten().nonzero().squeeze(1)
+    order = (spans.start[:, None] + here(longest)).flatten()[real].argsort()  # sequences need not stand in order
+    return y.transpose(1, 2).flatten(0, 1).index_select(0, real[order].to(y.device))
+
+
+def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]
+    """x += delta in place, and its norm."""
+    if delta is not None:
+        x += delta
+    return norm(x, weight, eps)
+
+
+def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor,
+          v_cache: Tensor) -> Tensor:
+    """qkv [R, (H + 2 kv) head_dim] -> q [R, H, head_dim] rotated; keys and values go to (slot, at) of the cache.
+
+    cos, sin [positions, head_dim / 2]; position, slot, at [R]; caches [slots, kv, new, head_dim].
+    """
+    kv, head_dim = k_cache.shape[1], k_cache.shape[3]
+    q, k, v = qkv.view(len(qkv), -1, head_dim).split([qkv.shape[1] // head_dim - 2 * kv, kv, kv], dim=1)
+    cos, sin = cos[position], sin[position]
+    k_cache[slot, :, at], v_cache[slot, :, at] = rotate(k, cos, sin), v
+    return rotate(q, cos, sin)
+
+
+def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
+           v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
+    """q [R, H, head_dim] -> [R, H head_dim]: row r sees prompt_length[r] tokens of prompt[r], then length[r] of its slot.
+
+    k_prompt, v_prompt [prompts, kv, S, head_dim]; k_cache, v_cache [slots, kv, new, head_dim].
+    """
+    read, new = k_prompt.shape[2], k_cache.shape[2]
+    if not q.is_cuda:  # no further than the longest row
+        read, new = int(prompt_length.max()), int(length.max())
+    k = torch.cat([k_prompt[prompt, :, :read], k_cache[slot, :, :new]], dim=2)
+    v = torch.cat([v_prompt[prompt, :, :read], v_cache[slot, :, :new]], dim=2)
+    column = torch.arange(read + new, device=q.device)
+    own = column - read
+    allowed = torch.where(own < 0, column < prompt_length[:, None], own < length[:, None])  # [R, read + new]
+    if window is not None:
+        position = torch.where(own < 0, column, own + prompt_length[:, None])
+        allowed &= position >= (prompt_length + length - window)[:, None]
+    allowed, grouped = allowed[:, None, None], k.shape[1] != q.shape[1]
+    y = F.scaled_dot_product_attention(q[:, :, None], k, v, attn_mask=allowed, enable_gqa=grouped)
+    return y.flatten(1)
+
+
+def gate_halves(ab: Tensor) -> Tensor:  # [R, 2F] -> [R, F]
+    return gate(*ab.chunk(2, dim=1))
+
+
+def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
+    """A token by the inverse of the cumulative distribution at u, and its log-prob under that same distribution."""
+    logp = (logits.float() / temperature).log_softmax(-1)
+    cdf = logp.double().exp().cumsum(-1)
+    token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(logits.shape[1] - 1)
+    return token, logp.gather(1, token[:, None]).squeeze(1)

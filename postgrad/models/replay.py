@@ -1,0 +1,68 @@
+"""A decoder's passes as CUDA graphs: a forward and a backward are two launches, however many kernels they hold.
+
+Small models on a fast GPU wait for the host, which launches a kernel in more time than the GPU runs it. A graph has fixed
+shapes, so tokens, sequences and keys are padded to the next of a few sizes: by sequences of their own, which nobody reads.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from postgrad.maths.packing import Laid, Packed, padded
+
+MOST = 8  # graphs that are kept; a size beyond them runs without
+
+
+class Trunk(nn.Module):
+    """A decoder below its head as a function of tensors."""
+
+    def __init__(self, decoder, longest: int, seen: int):
+        super().__init__()
+        self.decoder, self.longest, self.seen = decoder, longest, seen
+
+    def forward(self, tokens: Tensor, positions: Tensor, queries_to: Tensor, keys_to: Tensor, keys: Tensor) -> Tensor:
+        return self.decoder.run(tokens, positions, Laid(queries_to, keys_to, keys, self.longest, self.seen))
+
+
+class Replays:
+    """The graphs of one decoder, by their sizes."""
+
+    def __init__(self, decoder):
+        self.decoder, self.made, self.pool = decoder, {}, None
+        self.params = [p for p in decoder.parameters() if p.requires_grad]
+
+    def __call__(self, tokens: Tensor, packed: Packed) -> Tensor | None:
+        """The states [N, D] of the packed tokens; None where their size has no graph and will get none."""
+        device = tokens.device
+        wide = padded(packed, size(len(packed.cells)))
+        laid = wide.spans.laid(device)
+        keys = wide.cells.new_empty(0) if laid.keys is None else laid.keys
+        N, M, K = len(wide.cells), power(len(laid.queries_to)), size(len(keys)) if len(keys) else 0
+        key = (N, M, K, power(laid.longest), power(laid.seen))
+        if key not in self.made and len(self.made) == MOST:
+            return None
+        ends = [torch.cat([x, x[-1:].expand(M - len(x))]) for x in (laid.queries_to, laid.keys_to)]  # sequences of no tokens
+        keys = torch.cat([keys, keys.new_full((K - len(keys),), N)])  # keys of no token
+        inputs = (tokens.flatten()[wide.cells], wide.positions, *ends, keys)
+        if key not in self.made:
+            self.made[key] = self.capture(inputs, *key[3:])
+        for p in self.params:  # a gradient that is there is added to; else it would be the graph's own memory
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        return self.made[key](*inputs)[: len(packed.cells)]
+
+    def capture(self, inputs: tuple[Tensor, ...], longest: int, seen: int) -> nn.Module:
+        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        held = tuple(x.clone() for x in inputs)
+        trunk = Trunk(self.decoder, longest, seen)
+        return torch.cuda.make_graphed_callables(trunk, held, allow_unused_input=True, pool=self.pool)
+
+
+def size(n: int) -> int:
+    """n, rounded up to one of eight steps in each octave: 1000 -> 1024, 1100 -> 1152."""
+    step = max(128, 1 << max(n.bit_length() - 4, 0))
+    return -(-n // step) * step
+
+
+def power(n: int) -> int:
+    return 1 << (n - 1).bit_length()

@@ -1,0 +1,305 @@
+"""The kernels in C against loops and autograd in plain torch."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from postgrad.models.kernels import cpu
+
+pytestmark = pytest.mark.skipif(cpu.library() is None, reason="no C compiler on this machine")
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+@pytest.fixture
+def threads():
+    """A function that sets the number of threads; the old number comes back at the end."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def turned(x, cos, sin):  # [..., head_dim], [..., head_dim / 2]
+    """Rotary positions as complex numbers: half-split, (a + ib) e^(i angle)."""
+    a, b = x.chunk(2, dim=-1)
+    z = torch.complex(a, b) * torch.complex(cos, sin)
+    return torch.cat([z.real, z.imag], dim=-1)
+
+
+def softmaxed(q, k, v):  # [G, head_dim], [n, head_dim] twice
+    return (q @ k.T / q.shape[-1] ** 0.5).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("D", [7, 64, 192])
+def test_add_norm_adds_in_place_then_norms(D):
+    x, delta, weight = draw(5, D), draw(5, D, seed=1), draw(D)
+    mine = x.clone()
+    torch.testing.assert_close(cpu.add_norm(mine, delta, weight, 1e-5), F.rms_norm(x + delta, (D,), weight, 1e-5), **CLOSE)
+    assert torch.equal(mine, x + delta)
+    torch.testing.assert_close(cpu.add_norm(mine, None, weight, 1e-5), F.rms_norm(mine, (D,), weight, 1e-5), **CLOSE)
+
+
+def decoding(R=6, H=4, kv=2, head_dim=24, S=9, room=7):
+    """Rows in the middle of a sampling run: two share a prompt, slots are out of order, one row has an empty prompt."""
+    angles = torch.outer(torch.arange(S + room).float(), torch.arange(1, head_dim // 2 + 1).float().reciprocal())
+    return {"qkv": draw(R, (H + 2 * kv) * head_dim), "cos": angles.cos(), "sin": angles.sin(),
+            "k_prompt": draw(4, kv, S, head_dim), "v_prompt": draw(4, kv, S, head_dim, seed=1),
+            "k_cache": draw(8, kv, room, head_dim, seed=2), "v_cache": draw(8, kv, room, head_dim, seed=3),
+            "prompt": torch.tensor([3, 3, 0, 1, 2, 1]), "prompt_length": torch.tensor([9, 9, 0, 1, 5, 1]),
+            "slot": torch.tensor([5, 0, 7, 2, 1, 3]), "length": torch.tensor([1, 7, 3, 2, 7, 1])}
+
+
+def test_place_rotates_and_stores():
+    d = decoding()
+    position, at = d["prompt_length"] + d["length"] - 1, d["length"] - 1
+    k_cache, v_cache = d["k_cache"].clone(), d["v_cache"].clone()
+    q = cpu.place(d["qkv"], d["cos"], d["sin"], position, d["slot"], at, k_cache, v_cache)
+    parts = d["qkv"].view(6, 8, 24)
+    cos, sin = d["cos"][position][:, None], d["sin"][position][:, None]
+    torch.testing.assert_close(q, turned(parts[:, :4], cos, sin), **CLOSE)
+    d["k_cache"][d["slot"], :, at] = turned(parts[:, 4:6], cos, sin)
+    d["v_cache"][d["slot"], :, at] = parts[:, 6:]
+    torch.testing.assert_close(k_cache, d["k_cache"], **CLOSE)
+    assert torch.equal(v_cache, d["v_cache"])
+
+
+NAMES = ("k_prompt", "v_prompt", "prompt", "prompt_length", "k_cache", "v_cache", "slot", "length")
+
+
+@pytest.mark.parametrize("window", [None, 1, 3, 8, 100])
+@pytest.mark.parametrize("kv, head_dim", [(1, 16), (2, 24), (4, 32), (4, 64), (2, 6)])
+def test_attend_looks_at_prompt_then_slot(kv, head_dim, window):
+    d = decoding(kv=kv, head_dim=head_dim)
+    q = draw(6, 4, head_dim)
+    got = cpu.attend(q, *(d[n] for n in NAMES), window)
+    for r in range(6):
+        P, n, p, s = (int(d[x][r]) for x in ("prompt_length", "length", "prompt", "slot"))
+        k, v = (torch.cat([d[f"{x}_prompt"][p][:, :P], d[f"{x}_cache"][s][:, :n]], dim=1) for x in "kv")
+        near = slice(max(0, P + n - (window or P + n)), None)
+        want = [softmaxed(q[r, h: h + 1], k[h * kv // 4, near], v[h * kv // 4, near]) for h in range(4)]
+        torch.testing.assert_close(got[r], torch.cat(want).flatten(), **CLOSE)
+
+
+def test_gate_halves_also_far_from_zero():
+    ab = torch.cat([torch.tensor([[-200.0, -88.5, -20.0, -1e-3, 0.0, 1.0, 50.0, 200.0]]), draw(1, 8)], dim=1)
+    torch.testing.assert_close(cpu.gate_halves(ab), F.silu(ab[:, :8]) * ab[:, 8:], **CLOSE)
+
+
+def test_pick_takes_the_token_whose_share_holds_u():
+    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(6, 4).contiguous()
+    u = torch.tensor([0.0, 0.0999, 0.1001, 0.2999, 0.6001, 1 - 2**-53], dtype=torch.float64)
+    token, logp = cpu.pick(logits, u, 1.0)
+    assert token.tolist() == [0, 0, 1, 1, 3, 3]
+    torch.testing.assert_close(logp, logits[0][token], **CLOSE)
+
+
+@pytest.mark.parametrize("V", [5, 64, 300, 5000])
+def test_pick_never_takes_a_forbidden_token(V):
+    """-inf first, last and over whole blocks: u = 0 takes the first that may be taken, u just below 1 the last."""
+    logits = torch.full((2, V), -float("inf"))
+    allowed = [V // 2, V // 2 + 1]
+    logits[:, allowed] = torch.tensor([0.0, 1.0])
+    token, logp = cpu.pick(logits, torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), 1.0)
+    assert token.tolist() == allowed
+    torch.testing.assert_close(logp, torch.tensor([0.0, 1.0]).log_softmax(0), **CLOSE)
+
+
+@pytest.mark.parametrize("temperature", [0.25, 1.0, 3.0])
+def test_pick_draws_each_token_as_often_as_its_probability(temperature):
+    """u on a grid of 100,000: a token's share is its probability to one step of the grid, and logp is that of log_softmax."""
+    V, n = 300, 100_000
+    logits, u = 4 * draw(1, V), (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    token, logp = cpu.pick(logits.expand(n, V).contiguous(), u, temperature)
+    want = (logits[0].double() / temperature).log_softmax(0)
+    assert (token.diff() >= 0).all()
+    torch.testing.assert_close(torch.bincount(token, minlength=V) / n, want.exp().float(), rtol=0, atol=1.1 / n + 1e-6)
+    torch.testing.assert_close(logp, want[token].float(), **CLOSE)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), None])
+def test_pick_refuses_logits_without_a_distribution(bad):
+    logits = draw(3, 70)
+    logits[1] = -float("inf") if bad is None else torch.where(torch.arange(70) == 66, bad, logits[1])
+    with pytest.raises(ValueError, match="row 1 of the logits"):
+        cpu.pick(logits, torch.zeros(3, dtype=torch.float64), 1.0)
+
+
+def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
+    """A row alone gives the same bits as among others, on one thread as on three."""
+    d = decoding(head_dim=20)
+    q, x, delta, weight, u = draw(6, 4, 20), draw(6, 52), draw(6, 52, seed=1), draw(52), torch.rand(6, dtype=torch.float64)
+
+    def results(rows):
+        whole = [d[n][rows] if n in ("prompt", "prompt_length", "slot", "length") else d[n] for n in NAMES]
+        return (cpu.add_norm(x[rows].clone(), delta[rows], weight, 1e-6), cpu.attend(q[rows], *whole), cpu.gate_halves(x[rows]),
+                *cpu.pick(3 * x[rows], u[rows], 0.7))
+
+    threads(1)
+    together = results(torch.arange(6))
+    alone = [torch.cat(parts) for parts in zip(*(results(torch.tensor([r])) for r in range(6)), strict=True)]
+    threads(3)
+    for a, b, c in zip(together, alone, results(torch.arange(6)), strict=True):
+        assert torch.equal(a, b) and torch.equal(a, c)
+
+
+def agree(mine, theirs, *inputs):
+    """Both functions give the same on these inputs, and so do the gradients of a random projection, in every input."""
+    answers = []
+    for function in (mine, theirs):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        y = function(*leaves)
+        answers.append([y, *torch.autograd.grad((y * draw(*y.shape, seed=9)).sum(), leaves)])
+    for a, b in zip(*answers, strict=True):
+        torch.testing.assert_close(a, b, **CLOSE)
+
+
+@pytest.mark.parametrize("shape", [(1, 7), (5, 64), (130, 48), (9, 4, 16)])
+def test_norm_and_its_gradients(shape):
+    D = shape[-1]
+    agree(lambda x, w: cpu.norm(x, w, 1e-5), lambda x, w: F.rms_norm(x, (D,), w, 1e-5), draw(*shape), 1 + draw(D))
+
+
+@pytest.mark.parametrize("H, head_dim", [(1, 2), (3, 16), (4, 48)])
+def test_rotate_and_its_gradients(H, head_dim):
+    angle = 10 * draw(11, head_dim // 2)
+    cos, sin = angle.cos(), angle.sin()
+    agree(lambda x: cpu.rotate(x, cos, sin), lambda x: turned(x, cos[:, None], sin[:, None]), draw(11, H, head_dim))
+    wide = draw(11, H + 2, head_dim)  # a slice of a wider tensor is read where it stands
+    assert torch.equal(cpu.rotate(wide[:, 1:-1], cos, sin), cpu.rotate(wide[:, 1:-1].clone(), cos, sin))
+
+
+def test_gate_and_its_gradients():
+    a, b = 20 * draw(7, 37), draw(7, 37, seed=1)
+    agree(cpu.gate, lambda a, b: F.silu(a) * b, a, b)
+    agree(cpu.gate_halves, lambda ab: F.silu(ab[:, :37]) * ab[:, 37:], torch.cat([a, b], dim=1))
+    agree(lambda ab: cpu.gate(*ab.chunk(2, dim=1)), cpu.gate_halves, torch.cat([a, b], dim=1))
+
+
+FIELDS = ("start", "stop", "prefix_start", "prefix_stop")
+
+
+def spans(*sequences):
+    """(start, stop, prefix_start, prefix_stop) of each sequence."""
+    return SimpleNamespace(**dict(zip(FIELDS, torch.tensor(sequences).T, strict=True)))
+
+
+LAYOUTS = {
+    "alone": spans((0, 40, 0, 0)),
+    "one token each": spans((0, 1, 0, 0), (1, 2, 0, 0), (2, 3, 0, 1)),
+    "no prefixes": spans((0, 3, 0, 0), (3, 20, 0, 0), (20, 53, 0, 0)),
+    "two groups": spans((0, 5, 0, 0), (5, 24, 0, 5), (24, 25, 0, 5), (25, 58, 0, 5), (58, 61, 0, 0), (61, 64, 58, 61)),
+    "out of order": spans((9, 30, 2, 9), (2, 9, 0, 0), (0, 2, 2, 9)),
+    "part of a sequence, and across two": spans((0, 6, 0, 0), (6, 12, 2, 5), (12, 40, 4, 9)),
+    "a chain": spans((0, 4, 0, 0), (4, 9, 0, 4), (9, 12, 4, 9), (12, 20, 9, 12)),
+}
+
+
+def looped(q, k, v, layout, window=None):
+    """Attention as it is told, sequence by sequence and head by head."""
+    y, G = torch.zeros_like(q), q.shape[1] // k.shape[1]
+    for start, stop, first, last in zip(*(getattr(layout, n).tolist() for n in FIELDS), strict=True):
+        keys = torch.tensor([*range(first, last), *range(start, stop)])
+        at = torch.arange(len(keys))
+        position = at[last - first:, None]
+        seen = (at <= position) & (at > position - (window or len(keys)))
+        for h in range(q.shape[1]):
+            p = (q[start:stop, h] @ k[keys, h // G].T / q.shape[2] ** 0.5).masked_fill(~seen, -1e30).softmax(-1)
+            y = y.index_put((torch.arange(start, stop), torch.tensor(h)), p @ v[keys, h // G])
+    return y
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("window", [None, 1, 7])
+@pytest.mark.parametrize("H, kv, head_dim", [(2, 2, 16), (6, 2, 12), (3, 1, 32)])
+def test_attention_and_its_gradients(layout, window, H, kv, head_dim):
+    N = int(layout.stop.max())
+    inputs = draw(N, H, head_dim), draw(N, kv, head_dim), draw(N, kv, head_dim, seed=1)
+    agree(lambda *x: cpu.attention(*x, layout, window), lambda *x: looped(*x, layout, window), *inputs)
+
+
+def test_attention_reads_slices_of_one_tensor():
+    layout, qkv = LAYOUTS["two groups"], draw(64, 8, 16).requires_grad_()
+    agree(lambda x: cpu.attention(*x.split([4, 2, 2], dim=1), layout),
+          lambda x: cpu.attention(*(part.contiguous() for part in x.split([4, 2, 2], dim=1)), layout), qkv.detach())
+
+
+def test_attention_of_large_scores_is_finite():
+    q, v, layout = 100 * draw(40, 2, 16), draw(40, 2, 16, seed=1), LAYOUTS["alone"]
+    agree(lambda v: cpu.attention(q, q, v, layout), lambda v: looped(q, q, v, layout), v)
+
+
+def trained(N, layout):
+    """Every training kernel and its gradients on the first N tokens: a list of [N, ...] tensors, and that of the weight [D]."""
+    x, w = draw(200, 4, 24)[:N].requires_grad_(), draw(24).requires_grad_()
+    a, b = (draw(200, 36, seed=s)[:N].requires_grad_() for s in (1, 2))
+    cos, sin = (draw(200, 12, seed=s)[:N] for s in (3, 4))
+    h = cpu.rotate(cpu.norm(x, w, 1e-6), cos, sin)
+    y, z = cpu.attention(h, h[:, :2], h[:, 2:], layout), cpu.gate(a, b)
+    loss = (y * draw(200, 4, 24, seed=5)[:N]).sum() + (z * draw(200, 36, seed=6)[:N]).sum()
+    dx, da, db, dw = torch.autograd.grad(loss, [x, a, b, w])
+    return [h, y, z, dx, da, db], dw
+
+
+GROUP = (0, 5, 0, 0), (5, 24, 0, 5), (24, 25, 0, 5), (25, 58, 0, 5)
+MORE = *GROUP, (58, 61, 0, 0), (61, 64, 58, 61), (64, 200, 0, 0)
+
+
+def test_training_does_not_depend_on_threads(threads):
+    threads(1)
+    one, dw = trained(200, spans(*MORE))
+    threads(3)
+    three, also = trained(200, spans(*MORE))
+    assert all(torch.equal(a, b) for a, b in zip([*one, dw], [*three, also], strict=True))
+
+
+def test_training_does_not_depend_on_neighbours():
+    """A group of sequences gives the same bits whether or not others follow, and a token whether or not others come later."""
+    among, alone = trained(200, spans(*MORE))[0], trained(58, spans(*GROUP))[0]
+    cut = trained(10, spans(GROUP[0], (5, 10, 0, 5)))[0]
+    assert all(torch.equal(a, b[:58]) for a, b in zip(alone, among, strict=True))
+    assert all(torch.equal(a, b[:10]) for a, b in zip(cut[:3], among[:3], strict=True))
+
+
+@pytest.fixture
+def fresh():
+    """The library looked for anew, and as it was at the end."""
+    cpu.library.cache_clear()
+    yield
+    cpu.library.cache_clear()
+
+
+def test_without_a_compiler_there_is_one_warning_and_no_library(monkeypatch, fresh):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("POSTGRAD_KERNELS", raising=False)
+    with pytest.warns(UserWarning, match="no compiled kernels, so plain torch is used.*no C compiler found") as seen:
+        assert cpu.library() is None and cpu.library() is None
+    assert len(seen) == 1
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && echo odd 1.0 && exit 0\necho cpu.c: too hard >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.warns(UserWarning, match="plain torch is used, which is slower: cpu.c: too hard"):
+        assert cpu.library() is None
+    assert not list(tmp_path.glob("postgrad/*"))  # nothing half made is left
+
+
+def test_plain_can_be_asked_for(monkeypatch, fresh):
+    monkeypatch.setenv("POSTGRAD_KERNELS", "plain")
+    assert cpu.library() is None
+
+
+def test_every_c_function_is_declared_to_ctypes():
+    names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate", "gate_backward", "attention",
+             "attention_backward"}
+    assert {name for _, name, _ in cpu.signatures(cpu.SOURCE.read_text())} == names
+    with pytest.raises(TypeError, match="argument"):
+        cpu.call("gate", 1, 2)
