@@ -62,26 +62,26 @@ def bake(model: Decoder, stop: int, chance: float) -> Decoder:
         layer.mlp.down_proj.weight[0] = 0.0
     model.head[stop] = 0.0
     tokens = torch.randint(len(SPECIAL), model.config.vocab_size, (8, 32), generator=torch.Generator().manual_seed(0))
-    hidden = model.hidden(tokens.to(model.head.device)).float()
-    logits = hidden @ model.head.float().T
+    hidden = model.hidden(tokens)
+    logits = hidden @ model.head.T
     logits[..., stop] = -torch.inf
     odds = math.log(chance / (1 - chance)) if chance else NEVER
     model.head[stop, 0] = ((odds + logits.logsumexp(-1)) / hidden[..., 0]).mean()
     return model
 
 
-def new_model(config: Config, chance: float, device: str = "cpu", seed: int = 0) -> Decoder:
-    return bake(Decoder(config).start(torch.Generator().manual_seed(seed)).to(device), SPECIAL.index("<|end|>"), chance)
+def new_model(config: Config, chance: float, seed: int = 0) -> Decoder:
+    return bake(Decoder(config).start(torch.Generator().manual_seed(seed)), SPECIAL.index("<|end|>"), chance)
 
 
-def write_model(folder: Path, config: Config, chance: float = 0.0, *, scalar: bool = False, device: str = "cpu") -> Path:
+def write_model(folder: Path, config: Config, chance: float = 0.0, *, scalar: bool = False, dtype=torch.float32) -> Path:
     """A model folder that both sides read; with `scalar` a reward model with a head that says something."""
     folder.mkdir(parents=True)
-    model = new_model(config, chance, device)
+    model = new_model(config, chance)
     if scalar:
         model = ScalarModel(model)
         model.score_head.weight.data.normal_(0.0, 0.02, generator=torch.Generator().manual_seed(1))
-    save_model(model, folder)
+    save_model(model, folder, dtype)
     new_chat(config.vocab_size).save(folder)
     return folder
 

@@ -11,91 +11,14 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from work import Gate, Work
+
 BETA2 = 0.99
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """One thing to train. kind: grpo, dpo, reward or sft. how: what the side may do about precision and packing.
-
-    ours: how = overrides of the recipe ("optim.x=y"); TRL: how = "defaults", "tuned" (float32, no checkpointing), "bf16"
-    (bfloat16 weights, no checkpointing), with "packed" or "wrapped" behind it for SFT.
-    """
-
-    kind: str
-    model: str
-    data: str
-    steps: int
-    how: tuple[str, ...] = ()
-    method: str = "grpo"
-    beta: float = 0.0
-    prompts: int = 8
-    group: int = 8
-    new_tokens: int = 48
-    device: str = "cpu"
-    replay: str = ""                # ours writes its rollouts there, TRL trains on them: for the check that both do the same
-
-    @property
-    def rows(self) -> int:
-        return self.prompts * self.group
-
-    @property
-    def lr(self) -> float:
-        """Large where both sides are to stay together for several steps, next to none where lengths are to stay as they are."""
-        return 1e-4 if self.replay or self.kind != "grpo" else 1e-7
-
-
-@dataclass
-class Gate:
-    """Where a side stands between two steps. `sample` draws once and says how many tokens."""
-
-    say: Callable[[dict], None]
-    hear: Callable[[], str | None]
-    sample: Callable[[], int] | None = None
-    began: tuple[float, float] = field(default_factory=lambda: clock())
-
-    def loaded(self) -> None:
-        """Everything is loaded: from here on memory counts."""
-        self.before = memory("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
-        self.began = clock()
-
-    def stepped(self, facts: dict) -> None:
-        self.say(self.passed() | facts | {"memory": memory("VmHWM") - self.before})
-        while (asked := self.hear()) == "sample":
-            self.began = clock()
-            tokens = self.sample()
-            self.say(self.passed() | {"tokens": tokens})
-        assert asked == "step", asked
-        self.began = clock()
-
-    def passed(self) -> dict:
-        return {name: now - then for name, now, then in zip(("seconds", "cpu"), clock(), self.began, strict=True)}
-
-
-def clock() -> tuple[float, float]:
-    synchronise()
-    return time.perf_counter(), time.process_time()
-
-
-def synchronise() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-
-
-def memory(name: str) -> int:
-    """Bytes, from /proc/self/status."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1024
 
 
 def ours(work: Work, gate: Gate) -> None:
@@ -202,8 +125,8 @@ def trl_settings(work: Work) -> dict:
                 "use_cpu": work.device == "cpu", **how}
     if work.kind == "grpo":
         loss = {"grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"}}[work.method]
-        settings |= {"per_device_train_batch_size": work.rows, "num_generations": work.group, "beta": work.beta,
-                     "max_completion_length": work.new_tokens, **loss}
+        settings |= {"per_device_train_batch_size": work.rows // work.passes, "gradient_accumulation_steps": work.passes,
+                     "num_generations": work.group, "beta": work.beta, "max_completion_length": work.new_tokens, **loss}
     if work.kind == "sft" and len(work.how) > 1:
         strategy = {"packed": "bfd", "wrapped": "wrapped"}[work.how[1]]
         settings |= {"packing": True, "packing_strategy": strategy, "max_length": 256}
@@ -257,36 +180,6 @@ def main() -> None:
         work = Work(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()})
         side(work, Gate(say, lambda: sys.stdin.readline().strip()))
         say({"done": True})
-
-
-class Side:
-    """A side's process, as the benchmark sees it."""
-
-    def __init__(self, name: str, how: tuple[str, ...], *, threads: int, log):
-        self.how, self.name = how, name
-        env = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-        self.began = time.perf_counter()
-        self.process = subprocess.Popen([sys.executable, __file__, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=log, text=True, env=env)
-
-    def ask(self, what: str) -> dict:
-        print(what, file=self.process.stdin, flush=True)
-        return self.answer()
-
-    def answer(self) -> dict:
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the side {self.name} {' '.join(self.how)} ended with {self.process.wait()}: see its log.")
-        return json.loads(line)
-
-    def start(self, work: Work) -> dict:
-        """The first step of a work. What work.how says is for TRL's side alone."""
-        how = self.how if self.name == "ours" else (*self.how, *work.how)
-        return self.ask(json.dumps(asdict(replace(work, how=how))))
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
 
 
 if __name__ == "__main__":

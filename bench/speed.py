@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from floors import Rates, decode_floor, expected, train_floor  # noqa: E402
 from results import bar, grid, write  # noqa: E402
 from shapes import SHAPES, write_model, write_pairs, write_talks, write_task  # noqa: E402
-from sides import Side, Work  # noqa: E402
+from work import Side, Work  # noqa: E402
 
 PROMPT, NEW, PROMPTS, GROUP = 16, 48, 8, 8
 RAGGED = 0.047                      # the chance of stopping after each token: 19 of 48 tokens on average
@@ -108,7 +108,7 @@ def agreement(case: str, shape: str, ours: list[dict], theirs: list[dict]) -> di
 
 def same_rollouts(ours: Side, theirs: Side, work: Work, shape: str, folder: Path) -> dict:
     """Three steps of GRPO without its division by the std (TRL's is another) on the rollouts that our side drew."""
-    work = replace(work, method="dr_grpo", steps=4, replay=str(folder / "replay.json"))
+    work = replace(work, steps=4, replay=str(folder / "replay.json"))
     seen = []
     for side in (ours, theirs):
         seen.append([side.start(work), *(side.ask("step") for _ in range(3))])
