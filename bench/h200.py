@@ -13,8 +13,8 @@
     vllm        sampling with vLLM, where it is installed
 
 TRL comes from scratch_trl/ (bench/carry_trl.py), with the real `datasets`. Nothing is downloaded; weights are random, how long
-samples get is in the weights (shapes.py). --ours gives the recipe's overrides, --dtype the weights of the parts that load a
-model themselves. --small is for trying the script on a CPU: tiny shapes, meaningless figures.
+samples get is in the weights (shapes.py). --ours gives the recipe's overrides (`step`, `big`, `start`), --dtype the precision
+of the other parts. --small is for trying the script on a CPU: tiny shapes, meaningless figures.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from work import Gate, Side, Work  # noqa: E402
 
 from postgrad import methods, objectives  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
+from postgrad.loop import Optim, OptimSettings  # noqa: E402
 from postgrad.maths.weights import sequence_mean  # noqa: E402
 from postgrad.models import Models, load_model  # noqa: E402
 from postgrad.records import Batch, Prompt  # noqa: E402
@@ -96,10 +97,18 @@ def timed(work) -> tuple[float, object]:
     return time.perf_counter() - began, found
 
 
+def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
+    """A policy ready to train, in the precision that was asked for."""
+    models = Models(policy=load_model(folder, device=s.device))
+    precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[s.dtype]
+    at_once = s.rows * (s.prompt + s.new) // s.passes
+    return models, Optim(models, OptimSettings(lr=1e-6, precision=precision, tokens_per_pass=at_once), steps=1)
+
+
 def draw(s: Setting, chance: float, new: int, rounds: int = 3) -> tuple[list[float], int, float, object, list]:
     """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model, the rollouts)."""
     folder = s.model(s.shape, chance)
-    model, chat = load_model(folder, device=s.device, dtype=s.dtype), Chat.load(folder)
+    model, chat = opened(s, folder)[0].policy, Chat.load(folder)
     asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler, seconds, speeds, rows = LocalSampler(model, chat), [], [], []
     for turn in range(rounds + 1):
@@ -128,19 +137,20 @@ def sampling(s: Setting) -> dict:
 
 def train(s: Setting, rounds: int = 5) -> dict:
     """The policy's objective and its backward pass over the rows of a step; no optimizer."""
-    model, width = load_model(s.model(s.shape), device=s.device, dtype=s.dtype), s.prompt + s.new
+    (models, optim), width = opened(s, s.model(s.shape)), s.prompt + s.new
     tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (s.rows, width), generator=torch.Generator().manual_seed(0))
     tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)  # a group has one prompt
     mask = (torch.arange(width) >= s.prompt).expand(s.rows, width)
     ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(s.rows))
     batch = Batch(ids=ids, tokens=tokens, mask=mask, lengths=torch.full((s.rows,), width), weight=sequence_mean(mask, s.new),
                   adv=torch.ones(mask.shape)).to(s.device)
-    objective, models = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0)), Models(policy=model)
+    objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
 
     def once() -> None:
-        for micro in batch.split(s.rows * width // s.passes):
+        for micro in batch.split(optim.tokens_per_pass):
             (objective(models, micro)[0] * micro.weight).sum().backward()
-        model.zero_grad(set_to_none=True)
+            optim.gather()
+        optim.adam.zero_grad(set_to_none=True)
 
     seconds = [timed(once)[0] for _ in range(rounds)]
     floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new, s.rows * s.new, width)

@@ -11,13 +11,15 @@ import torch
 from shapes import SHAPES, new_chat
 
 from postgrad.chat import Chat
-from postgrad.models import Decoder, find_model, load_model
+from postgrad.loop import OptimSettings, compute_in
+from postgrad.models import Decoder, Models, find_model, load_model
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
 COMMAND = "python bench/parity.py"
 PROMPTS, NEW = 200, 48
+ROUGH = 0.1  # nats, for the one token of several thousand that bfloat16 moves most
 
 
 def mixed_prompts(count: int) -> list:
@@ -52,6 +54,14 @@ def mismatch(model, rollouts: list) -> float:
     said = pad_rows([[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rollouts], fill=0.0, dtype=torch.float32)
     device = model.head.device
     return (model.logp(full.to(device), mask.to(device))[0].cpu() - said).abs().max().item()
+
+
+def half(folder) -> float:
+    """`mismatch` where both the sampler and the trainer multiply in bfloat16."""
+    model, chat = load_model(folder), Chat.load(folder)
+    compute_in(Models(policy=model), OptimSettings(lr=1.0, precision="bf16"))
+    groups = LocalSampler(model, chat).sample(mixed_prompts(64), 4, Sampling(max_new_tokens=NEW), 3)
+    return mismatch(model, [r for g in groups for r in g])
 
 
 def composition(model, chat) -> tuple[int, int]:
@@ -119,12 +129,14 @@ def bars() -> list[dict]:
     drawn = LocalSampler(model, chat).sample(mixed_prompts(64), 4, Sampling(max_new_tokens=NEW), 3)
     off = mismatch(model, [r for g in drawn for r in g])
     alone, of = composition(model, chat)
+    rough = half(folder)
     chances = {name: frequencies(*toy(), settings) for name, settings in CHOICES.items()}
     fair = all(p > 0.001 for p in chances.values())
     return [
         bar("greedy output equals transformers' generate, fp32", f"{PROMPTS} of {PROMPTS} prompts, token for token",
             f"{same} of {rows}, prompts of {min(lengths)} to {max(lengths)} tokens", same == rows == PROMPTS, COMMAND),
         bar("sampled tokens' log-probs, sampler against trainer, fp32", "<= 1e-4", f"{off:.1e}", off <= 1e-4, COMMAND),
+        bar("the same in bf16, the trainer's pass too", f"<= {ROUGH}, a stated bound", f"{rough:.1e}", rough <= ROUGH, COMMAND),
         bar("a row is the same alone and among others, fp32 on CPU", "all rows", f"{alone} of {of}", alone == of, COMMAND),
         bar("sampling frequencies against the softmax, chi-square", "p > 0.001 each",
             ", ".join(f"{name}: p = {p:.2g}" for name, p in chances.items()), fair, COMMAND),

@@ -4,8 +4,8 @@
 
 One axis at a time, the others held: rows 64 to 4,096, new tokens 128 to 4,096, shapes. The exponent is the slope of
 log(seconds) over log(size), by least squares over the axis: 1 is linear. Attention makes the cost of a token grow with the
-length; the floor
-(floors.py) beside each figure has that in it too. On a CPU the shape and the other sizes are small, to take a few minutes.
+length; the floor (floors.py) beside each figure has that in it too. On a CPU the shape and the other sizes are small, to take a
+few minutes.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from work import Side, Work  # noqa: E402
 PROMPT, NEW, PROMPTS, GROUP = 16, 48, 8, 8
 RAGGED = 0.047                      # the chance of stopping after each token: 19 of 48 tokens on average
 PAIRS, TALKS, LONGEST = 32, 64, 112
-BF16 = ()                           # the overrides that make a recipe train and sample in bfloat16, where there are any
+FLOAT, HALF = ("optim.precision=fp32",), ("optim.precision=bf16",)
 DEFAULTS, TUNED, FP32 = "TRL defaults", "TRL tuned", "postgrad fp32"
 
 
@@ -216,14 +216,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shapes", default="1M,5M")
     parser.add_argument("--works", default="grpo,dpo,reward,sft,start,parity")
-    parser.add_argument("--bf16", nargs="*", default=list(BF16), metavar="KEY=VALUE", help="overrides for our bf16 side")
+    parser.add_argument("--no-bf16", action="store_true", help="our fp32 side alone, as on a CPU without bfloat16 units")
     parser.add_argument("--write", action="store_true")
     return parser.parse_args()
 
 
 def run(args: argparse.Namespace, folder: Path, log) -> tuple[list[dict], dict[str, list[dict]]]:
     works, shapes = args.works.split(","), args.shapes.split(",")
-    kinds = {FP32: ("ours", ()), **({"postgrad bf16": ("ours", tuple(args.bf16))} if args.bf16 else {}),
+    kinds = {FP32: ("ours", FLOAT), **({} if args.no_bf16 else {"postgrad bf16": ("ours", HALF)}),
              DEFAULTS: ("trl", ("defaults",)), TUNED: ("trl", ("tuned",))}
     make = {name: partial(Side, *what, threads=args.threads, log=log) for name, what in kinds.items()}
     table, samples, checks, begun, memory = [], [], [], [], {}
