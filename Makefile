@@ -2,7 +2,7 @@
 # make test   sets up .venv and runs the tests
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
-# make bench  timings
+# make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style
 
 PYTHON ?= python3
@@ -31,7 +31,7 @@ proof-rlhf: $(READY)
 	$(BIN)/python bench/rlhf.py all runs/proof-rlhf
 
 bench: $(READY)
-	$(BIN)/python bench/steps.py
+	$(BIN)/python bench/speed.py --write
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,262 @@
+"""The speed table of one NVIDIA H200: ours, and TRL with `generate`, on the same work. Each part prints one line of JSON.
+
+    PYTHONPATH=scratch_trl/site-packages python bench/h200.py PART ... [--ours KEY=VALUE ...] [--dtype bfloat16] [--small]
+
+    rates       matrix products and memory of this card: what the floors are made of
+    sampling    135M shape, 64 prompts x 8 samples, 128 + 128 tokens, with log-probs; how far they are from the trainer's
+    train       forward and backward alone, tokens/s (prompts counted, as for TRL)
+    step        whole GRPO steps, beta 0 and 0.04, and their peak memory
+    start       a fresh process's first step less a later one, with an empty compile cache and with a full one
+    ragged      samples that stop at random (geometric, mean 128, cap 1024) against 128 tokens each
+    big         a 1B shape (16 layers of 2048): GRPO steps
+    trl, trl-defaults, trl-big      TRL on `step` (bfloat16 weights without checkpointing; its defaults) and on `big`
+    vllm        sampling with vLLM, where it is installed
+
+TRL comes from scratch_trl/ (bench/carry_trl.py), with the real `datasets`. Nothing is downloaded; weights are random, how long
+samples get is in the weights (shapes.py). --ours gives the recipe's overrides (`step`, `big`, `start`), --dtype the precision
+of the other parts. --small is for trying the script on a CPU: tiny shapes, meaningless figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "bench")]
+
+import torch  # noqa: E402
+from floors import Rates, decode_floor, train_floor  # noqa: E402
+from parity import mismatch  # noqa: E402
+from shapes import SHAPES, questions, write_model, write_task  # noqa: E402
+from work import Gate, Side, Work  # noqa: E402
+
+from postgrad import methods, objectives  # noqa: E402
+from postgrad.chat import Chat  # noqa: E402
+from postgrad.loop import Optim, OptimSettings  # noqa: E402
+from postgrad.maths.weights import sequence_mean  # noqa: E402
+from postgrad.models import Models, load_model  # noqa: E402
+from postgrad.records import Batch, Prompt  # noqa: E402
+from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The sizes of the table, and where its files lie."""
+
+    folder: Path
+    ours: tuple[str, ...]
+    dtype: torch.dtype
+    device: str = "cuda"
+    shape: str = "135M"
+    big: str = "1B"
+    prompts: int = 64
+    group: int = 8
+    prompt: int = 128
+    new: int = 128
+    cap: int = 1024
+    passes: int = 8                 # 64 rows of 256 tokens at a time, for both sides
+
+    @property
+    def rows(self) -> int:
+        return self.prompts * self.group
+
+    def model(self, shape: str, chance: float = 0.0) -> Path:
+        """The folder of a shape, written when first asked for."""
+        folder = self.folder / f"{shape}-{chance:.4f}"
+        return folder if folder.exists() else write_model(folder, SHAPES[shape], chance, dtype=torch.bfloat16)
+
+    def work(self, shape: str, how: tuple[str, ...], steps: int = 4, beta: float = 0.0) -> Work:
+        task = self.folder / f"task-{shape}" / "task.py"
+        if not task.exists():
+            write_task(task.parent, self.prompts, self.prompt, SHAPES[shape].vocab_size)
+        return Work(kind="grpo", model=str(self.model(shape)), data=str(task), steps=steps, how=how, beta=beta,
+                    prompts=self.prompts, group=self.group, new_tokens=self.new, passes=self.passes, device=self.device)
+
+    def recipe(self) -> tuple[str, ...]:
+        """The overrides of our side: the same number of tokens at once, and what --ours says."""
+        return f"optim.tokens_per_pass={self.rows * (self.prompt + self.new) // self.passes}", *self.ours
+
+    def rates(self, shape: str) -> Rates:
+        return Rates.measure(SHAPES[shape], self.dtype, self.device)
+
+
+def timed(work) -> tuple[float, object]:
+    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    sync()
+    began = time.perf_counter()
+    found = work()
+    sync()
+    return time.perf_counter() - began, found
+
+
+def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
+    """A policy ready to train, in the precision that was asked for."""
+    models = Models(policy=load_model(folder, device=s.device))
+    precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[s.dtype]
+    at_once = s.rows * (s.prompt + s.new) // s.passes
+    return models, Optim(models, OptimSettings(lr=1e-6, precision=precision, tokens_per_pass=at_once), steps=1)
+
+
+def draw(s: Setting, chance: float, new: int, rounds: int = 3) -> tuple[list[float], int, float, object, list]:
+    """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model, the rollouts)."""
+    folder = s.model(s.shape, chance)
+    model, chat = opened(s, folder)[0].policy, Chat.load(folder)
+    asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
+    sampler, seconds, speeds, rows = LocalSampler(model, chat), [], [], []
+    for turn in range(rounds + 1):
+        passed, groups = timed(lambda: sampler.sample(asked, s.group, Sampling(max_new_tokens=new), turn))  # noqa: B023
+        rows = [r for g in groups for r in g]
+        seconds.append(passed)
+        speeds.append(sum(len(r.tokens) for r in rows) / passed)
+    return seconds, sum(len(r.tokens) for r in rows), statistics.median(speeds[1:]), model, rows
+
+
+def rates(s: Setting) -> dict:
+    found = {}
+    for name in ("bfloat16", "float32"):
+        r = Rates.measure(SHAPES[s.shape], getattr(torch, name), s.device)
+        found |= {f"{name} TFLOP/s": r.flops / 1e12, f"{name} GB/s": r.bytes / 1e9}
+    return found
+
+
+def sampling(s: Setting) -> dict:
+    seconds, tokens, speed, model, rows = draw(s, 0.0, s.new)
+    assert tokens == s.rows * s.new, f"{tokens} tokens instead of {s.rows * s.new}: the stop token was drawn"
+    floor = decode_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts, s.group, s.prompt, s.new)
+    return {"tokens/s": speed, "seconds": seconds, "first call": seconds[0], "floor tokens/s": tokens / floor,
+            "log-probs, largest difference from the trainer's": mismatch(model, rows[:64])}
+
+
+def train(s: Setting, rounds: int = 5) -> dict:
+    """The policy's objective and its backward pass over the rows of a step; no optimizer."""
+    (models, optim), width = opened(s, s.model(s.shape)), s.prompt + s.new
+    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (s.rows, width), generator=torch.Generator().manual_seed(0))
+    tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)  # a group has one prompt
+    mask = (torch.arange(width) >= s.prompt).expand(s.rows, width)
+    ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(s.rows))
+    batch = Batch(ids=ids, tokens=tokens, mask=mask, lengths=torch.full((s.rows,), width), weight=sequence_mean(mask, s.new),
+                  adv=torch.ones(mask.shape)).to(s.device)
+    objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
+
+    def once() -> None:
+        for micro in batch.split(optim.tokens_per_pass):
+            (objective(models, micro)[0] * micro.weight).sum().backward()
+            optim.gather()
+        optim.adam.zero_grad(set_to_none=True)
+
+    seconds = [timed(once)[0] for _ in range(rounds)]
+    floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new, s.rows * s.new, width)
+    return {"tokens/s": s.rows * width / statistics.median(seconds[rounds // 2:]), "seconds": seconds,
+            "floor tokens/s": s.rows * width / floor, **peak()}
+
+
+def peak() -> dict:
+    return {"peak GiB": torch.cuda.max_memory_allocated() / 2**30} if torch.cuda.is_available() else {}
+
+
+def drive(side: str, work: Work) -> dict:
+    """Steps in this process, one after the other."""
+    import sides
+    seen: list[dict] = []
+    getattr(sides, side)(work, Gate(seen.append, lambda: "step"))
+    seconds = [x["seconds"] for x in seen]
+    return {"step": statistics.median(seconds[1:]), "first": seconds[0], "seconds": seconds, "tokens": seen[-1]["tokens"],
+            "peak GiB": seen[-1]["gpu"] / 2**30}
+
+
+def grpo_floor(s: Setting, shape: str, beta: float) -> float:
+    c, r = SHAPES[shape], s.rates(shape)
+    tokens = s.prompts * s.prompt + s.rows * s.new, s.rows * s.new
+    return decode_floor(c, r, s.prompts, s.group, s.prompt, s.new) + train_floor(c, r, *tokens, s.prompt + s.new, int(beta > 0))
+
+
+def steps(s: Setting, shape: str, side: str, how: tuple[str, ...], betas=(0.0, 0.04)) -> dict:
+    found = {}
+    for beta in betas:
+        found[f"beta {beta:g}"] = drive(side, s.work(shape, how, beta=beta)) | {"floor": grpo_floor(s, shape, beta)}
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    return found
+
+
+def start(s: Setting) -> dict:
+    """First step less a later one: what compiling and capturing cost, without a cache of an earlier process and with it."""
+    found = {}
+    with tempfile.TemporaryDirectory() as caches, open(os.devnull, "w") as log:
+        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
+        for name in ("cold", "warm"):
+            side = Side("ours", s.recipe(), threads=os.cpu_count() or 1, log=log)
+            first = side.start(s.work(s.shape, (), steps=3))["seconds"]
+            whole = time.perf_counter() - side.began
+            later = min(side.ask("step")["seconds"], side.ask("step")["seconds"])
+            side.ask("step")
+            side.close()
+            found |= {f"{name}: first step less a later one": first - later, f"{name}: process start to first step": whole}
+    return found
+
+
+def ragged(s: Setting) -> dict:
+    """New tokens a second against those of equal lengths with the same mean; the cap is as far above it as in the issue."""
+    equal = draw(s, 0.0, s.new, rounds=2)
+    uneven = draw(s, 1 / s.new, s.cap, rounds=3)
+    lengths = sorted(len(r.tokens) for r in uneven[4])
+    return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2], "tokens": uneven[1],
+            "mean length": statistics.fmean(lengths), "median": statistics.median(lengths), "longest": lengths[-1]}
+
+
+def vllm(s: Setting) -> dict:
+    """As TRL asks: n samples a prompt, no stop token, the sampled token's log-prob; and without log-probs."""
+    from vllm import LLM, SamplingParams
+
+    folder = s.model(s.shape)
+    engine = LLM(model=str(folder), dtype="bfloat16", max_model_len=s.prompt + s.new, max_num_seqs=s.rows)
+    chat = Chat.load(folder)
+    asked = [{"prompt_token_ids": chat.render(Prompt.ask(q).messages)}
+             for q in questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size)]
+    found = {}
+    for name, logprobs in (("with log-probs", 0), ("without", None)):
+        settings = SamplingParams(n=s.group, max_tokens=s.new, ignore_eos=True, temperature=1.0, logprobs=logprobs)
+        seconds = [timed(lambda: engine.generate(asked, settings, use_tqdm=False))[0] for _ in range(4)]  # noqa: B023
+        found[f"tokens/s {name}"] = s.rows * s.new / statistics.median(seconds[1:])
+    return found
+
+
+PARTS = {
+    "rates": rates, "sampling": sampling, "train": train, "start": start, "ragged": ragged, "vllm": vllm,
+    "step": lambda s: steps(s, s.shape, "ours", s.recipe()),
+    "big": lambda s: steps(s, s.big, "ours", s.recipe(), betas=(0.0,)),
+    "trl": lambda s: steps(s, s.shape, "trl", ("bf16",)),
+    "trl-defaults": lambda s: steps(s, s.shape, "trl", ("defaults",), betas=(0.04,)),
+    "trl-big": lambda s: steps(s, s.big, "trl", ("bf16",), betas=(0.0,)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=PARTS, metavar="PART")
+    parser.add_argument("--ours", nargs="*", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--small", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        s = Setting(folder=Path(folder), ours=tuple(args.ours), dtype=getattr(torch, args.dtype))
+        if args.small:
+            s = replace(s, device="cpu", shape="tiny", big="1M", prompts=4, group=4, prompt=16, new=16, cap=64, passes=2)
+        for name in args.parts:
+            began = time.perf_counter()
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
+            found = PARTS[name](s)
+            print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""The two sides of the speed benchmark, each in a process of its own, stopping after every step until it is asked for the next.
+
+    python bench/sides.py ours|trl      reads a line of JSON for each thing to do, writes a line for each thing done
+
+A process a side keeps what one side sets for its whole process (threads, allocator, denormals) away from the other, and lets
+memory be read. Ours goes through the recipe with all its hooks and the run folder, theirs through the trainer of TRL with its
+callbacks; both stand still inside their own loop between two steps, so a step is everything from one stop to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from work import Gate, Work
+
+BETA2 = 0.99
+
+
+def ours(work: Work, gate: Gate) -> None:
+    """A run of the recipe, from the config to the folder."""
+    from postgrad import recipes
+    from postgrad.models.checkpoint import seed_everything
+    from postgrad.recipes import base
+    from postgrad.recipes.config import plain
+    from postgrad.run import Run
+    from postgrad.sampler import LocalSampler, Sampling
+
+    recipe, config = recipes.resolve(*spec(work))
+    seed_everything(config.seed)
+    parts = recipes.module(recipe).build(config, Path(work.model))
+    if work.kind == "grpo":
+        from postgrad.tasks import load_task
+        prompts, turn = load_task(work.data).prompts("train", work.prompts, 0), iter(range(10**9))
+        sampler, settings = LocalSampler(parts.models.policy, parts.chat), Sampling(max_new_tokens=work.new_tokens)
+        gate.sample = lambda: sum(len(r.tokens) for g in sampler.sample(prompts, work.group, settings, next(turn)) for r in g)
+    kept: list[list[dict]] = []
+
+    class Watch:
+        def stepped(self, step: int, row: dict, scored) -> None:
+            if work.replay:
+                kept.append([{"question": s.rollout.prompt.question, "prompt": s.rollout.prompt_tokens,
+                              "tokens": s.rollout.tokens} for s in scored])
+                Path(work.replay).write_text(json.dumps(kept))
+            gate.stepped({"loss": row["loss"], "grad_norm": row["grad_norm"], "tokens": row["tokens"]})
+
+    gate.loaded()
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.create(Path(folder) / "run", recipe=recipe, config=plain(config), steps=config.steps)
+        base.carry_on(run, parts, config, Watch())
+
+
+def spec(work: Work) -> tuple[str, list[str], str | None]:
+    """What would be typed: recipe, changes, task."""
+    changes = [f"model={work.model}", f"device={work.device}", f"steps={work.steps}", "save_every=1000000",
+               "evaluation.every=0", f"optim.lr={work.lr}", "optim.schedule=constant", "optim.warmup=0", f"optim.beta2={BETA2}",
+               *work.how]
+    if work.kind == "grpo":
+        changes += [f"anchor.kl={work.beta}", f"rollouts.prompts={work.prompts}", f"rollouts.prompts_per_step={work.prompts}",
+                    f"rollouts.group_size={work.group}", f"rollouts.max_new_tokens={work.new_tokens}"]
+        return work.method, changes, work.data
+    per_step = "rows_per_step" if work.kind == "sft" else "pairs.per_step"
+    changes += ["head.centre=0"] if work.kind == "reward" else []
+    return work.kind, [f"data={work.data}", *changes, f"{per_step}={work.prompts}"], None
+
+
+def trl(work: Work, gate: Gate) -> None:
+    """A run of TRL's trainer for the same thing. What its dataset holds is one batch, as ours is."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import trl as library
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerFast, TrainerCallback
+    from transformers.trainer_callback import PrinterCallback
+
+    name = {"grpo": "GRPO", "dpo": "DPO", "reward": "Reward", "sft": "SFT"}[work.kind]
+    more = {}
+    if work.kind == "grpo":
+        more = {"reward_funcs": reward}
+        if work.replay:
+            more["rollout_func"] = replayed(json.loads(Path(work.replay).read_text()))
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = getattr(library, f"{name}Trainer")(
+            model=work.model, args=getattr(library, f"{name}Config")(output_dir=folder, **trl_settings(work)),
+            train_dataset=Dataset.from_list(trl_rows(work)),
+            processing_class=PreTrainedTokenizerFast.from_pretrained(work.model), **more)
+        trainer.remove_callback(PrinterCallback)
+        if work.kind == "grpo":
+            asked = [row["prompt"] for row in trl_rows(work) for _ in range(work.group)]
+            gate.sample = lambda: trl_sample(trainer, asked)
+
+        class Stop(TrainerCallback):
+            seen, logged = 0, {}
+
+            def on_log(self, args, state, control, logs=None, **_):
+                Stop.logged = {k: logs[k] for k in ("loss", "grad_norm") if k in logs}  # comes late: said with the next step
+
+            def on_step_end(self, args, state, control, **_):
+                total = state.num_input_tokens_seen if work.kind == "grpo" else trainer._total_train_tokens
+                gate.stepped({"tokens": total - Stop.seen, "before": Stop.logged})
+                Stop.seen = total
+
+        trainer.add_callback(Stop())
+        gate.loaded()
+        trainer.train()
+
+
+def trl_sample(trainer, asked: list) -> int:
+    """Draws as a step of the trainer does: from messages to texts."""
+    before = trainer.state.num_input_tokens_seen
+    tokens = sum(map(len, trainer._generate(asked)[1]))
+    trainer.state.num_input_tokens_seen = before
+    return tokens
+
+
+def trl_settings(work: Work) -> dict:
+    how = {"defaults": {}, "tuned": {"bf16": False, "gradient_checkpointing": False},
+           "bf16": {"bf16": True, "gradient_checkpointing": False, "model_init_kwargs": {"dtype": "bfloat16"}}}[work.how[0]]
+    settings = {"max_steps": work.steps, "per_device_train_batch_size": work.prompts, "learning_rate": work.lr,
+                "lr_scheduler_type": "constant", "adam_beta2": BETA2, "weight_decay": 0.0, "max_grad_norm": 1.0,
+                "logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True,
+                "use_cpu": work.device == "cpu", **how}
+    if work.kind == "grpo":
+        loss = {"grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"}}[work.method]
+        settings |= {"per_device_train_batch_size": work.rows // work.passes, "gradient_accumulation_steps": work.passes,
+                     "num_generations": work.group, "beta": work.beta, "max_completion_length": work.new_tokens, **loss}
+    if work.kind == "sft" and len(work.how) > 1:
+        strategy = {"packed": "bfd", "wrapped": "wrapped"}[work.how[1]]
+        settings |= {"packing": True, "packing_strategy": strategy, "max_length": 256}
+    return settings
+
+
+def trl_rows(work: Work) -> list[dict]:
+    """The rows of the data, as TRL takes them."""
+    said = lambda role, content: [{"role": role, "content": content}]  # noqa: E731
+    if work.kind == "grpo":
+        asked = json.loads((Path(work.data).parent / "questions.json").read_text())["train"]
+        return [{"prompt": said("user", q)} for q in asked[: work.prompts]]
+    rows = [json.loads(line) for line in Path(work.data).read_text().splitlines()]
+    if work.kind == "sft":
+        return [{"prompt": row["messages"][:1], "completion": row["messages"][1:]} for row in rows]
+    from postgrad.data.preferences import read_pairs, split_pairs
+    learnt, _ = split_pairs(read_pairs(Path(work.data)))  # the recipe holds some out
+    return [{"prompt": list(p.messages), "chosen": said("assistant", p.chosen), "rejected": said("assistant", p.rejected)}
+            for p in learnt]
+
+
+def reward(completions, **_) -> list[float]:
+    import zlib
+    return [zlib.crc32(said[0]["content"].encode()) % 5 / 4 for said in completions]
+
+
+def replayed(steps: list[list[dict]]) -> Callable:
+    """A rollout function that gives each step the rollouts that our side drew for it."""
+    turn = iter(steps)
+
+    def rollouts(prompts, trainer) -> dict:
+        waiting: dict[str, list] = {}
+        for row in next(turn):
+            waiting.setdefault(row["question"], []).append(row)
+        rows = [waiting[p[-1]["content"]].pop() for p in prompts]
+        return {"prompt_ids": [r["prompt"] for r in rows], "completion_ids": [r["tokens"] for r in rows],
+                "logprobs": [[0.0] * len(r["tokens"]) for r in rows]}
+
+    return rollouts
+
+
+def main() -> None:
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a library prints does not mix with the answers
+
+    def say(what: dict) -> None:
+        print(json.dumps(what), file=out, flush=True)
+
+    side = {"ours": ours, "trl": trl}[sys.argv[1]]
+    for line in sys.stdin:
+        work = Work(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()})
+        side(work, Gate(say, lambda: sys.stdin.readline().strip()))
+        say({"done": True})
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    main()
