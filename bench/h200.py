@@ -27,7 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -166,10 +166,20 @@ def peak() -> dict:
 
 
 def drive(side: str, work: Work) -> dict:
-    """Steps in this process, one after the other."""
+    """Steps in this process, one after the other; what a side would do after its last (save the model) is left out."""
     import sides
+
+    class Enough(Exception):
+        pass
+
+    def hear() -> str:
+        if len(seen) == work.steps:
+            raise Enough
+        return "step"
+
     seen: list[dict] = []
-    getattr(sides, side)(work, Gate(seen.append, lambda: "step"))
+    with suppress(Enough):
+        getattr(sides, side)(work, Gate(seen.append, hear))
     seconds = [x["seconds"] for x in seen]
     return {"step": statistics.median(seconds[1:]), "first": seconds[0], "seconds": seconds, "tokens": seen[-1]["tokens"],
             "peak GiB": seen[-1]["gpu"] / 2**30}
@@ -211,8 +221,8 @@ def ragged(s: Setting) -> dict:
 
     A call of as many rows as slots ends with its longest row: that figure stands beside it.
     """
-    many = replace(s, prompts=16 * s.prompts)
-    equal, uneven = draw(many, 0.0, s.new, rounds=2), draw(many, 1 / s.new, s.cap, rounds=2)
+    many = replace(s, prompts=32 * s.prompts)
+    equal, uneven = draw(many, 0.0, s.new, rounds=1), draw(many, 1 / s.new, s.cap, rounds=1)
     few = draw(s, 1 / s.new, s.cap, rounds=2)
     lengths = sorted(len(r.tokens) for r in uneven[4])
     return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2], "tokens": uneven[1],

@@ -39,17 +39,20 @@ def _product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float
 def _read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [N, V], [N] -> total, logp, entropy [N]
     total = logits.logsumexp(-1)
     logp = logits.gather(-1, tokens[:, None]).squeeze(-1) - total
-    entropy = total - ((logits - total[:, None]).exp() * logits).sum(-1)  # -sum p log p, with log p = logits - total
+    entropy = total - torch.linalg.vecdot((logits - total[:, None]).exp(), logits)  # -sum p log p, with log p = logits - total
     return total, logp, entropy
 
 
-def _slope(logits: Tensor, tokens: Tensor, total: Tensor, entropy: Tensor, by_logp: Tensor, by_entropy: Tensor,
-           dtype: torch.dtype) -> Tensor:
-    """d / d logits: of logp_token, [v = token] - p_v; of the entropy, -p_v (log p_v + entropy)."""
+def _slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor) -> Tensor:
+    """d logp_token / d logits_v = [v = token] - p_v, times what comes back."""
+    p = (logits - total[:, None]).exp()
+    return (p * -by_logp[:, None]).scatter_add(1, tokens[:, None], by_logp[:, None])
+
+
+def _slope_of_both(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor, by_entropy: Tensor) -> Tensor:
+    """The same, and d entropy / d logits_v = -p_v (log p_v + entropy)."""
     logp = logits - total[:, None]
-    slope = -logp.exp() * (by_logp[:, None] + by_entropy[:, None] * (logp + entropy[:, None]))
-    taken = torch.arange(logits.shape[1], device=logits.device) == tokens[:, None]
-    return torch.where(taken, slope + by_logp[:, None], slope).to(dtype)
+    return _slope(logits, tokens, total, by_logp) - logp.exp() * (by_entropy[:, None] * (logp + entropy[:, None]))
 
 
 class _Chosen(torch.autograd.Function):
@@ -62,18 +65,21 @@ class _Chosen(torch.autograd.Function):
                  for i in range(0, max(len(states), 1), chunk)]
         total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
         ctx.save_for_backward(states, head, tokens, total, entropy)
+        ctx.set_materialize_grads(False)  # an entropy that no loss looks at costs nothing
         ctx.chunk = chunk
         return logp, entropy
 
     @staticmethod
     def backward(ctx, by_logp, by_entropy):
         states, head, tokens, total, entropy = ctx.saved_tensors
-        slope_of, need = fused(_slope, states.is_cuda), ctx.needs_input_grad
+        by_logp, need = torch.zeros_like(total) if by_logp is None else by_logp, ctx.needs_input_grad
+        more, slope_of = ((), _slope) if by_entropy is None else ((entropy, by_entropy), _slope_of_both)
+        slope_of = fused(slope_of, states.is_cuda)
         dstates, dhead = torch.empty_like(states), torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
-            logits = _product(states[part], head.T)
-            slope = slope_of(logits, tokens[part], total[part], entropy[part], by_logp[part], by_entropy[part], states.dtype)
+            slope = slope_of(_product(states[part], head.T), *(x[part] for x in (tokens, total, by_logp, *more)))
+            slope = slope.to(states.dtype)
             dstates[part] = _product(slope, head)
             if need[1]:
                 dhead += _product(slope.T, states[part])
@@ -87,13 +93,14 @@ def fused(function: Callable, on_gpu: bool) -> Callable:
 
 
 def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float = 1.0,
-                chunk: int = 4096) -> tuple[Tensor, Tensor]:  # [N, D], [V, D], [N] -> logp [N], entropy [N]
+                chunk: int | None = None) -> tuple[Tensor, Tensor]:  # [N, D], [V, D], [N] -> logp [N], entropy [N]
     """Log-prob of each token by the state before it, and entropy of the distribution it was drawn from.
 
         logp = log softmax(head . state / temperature)[token],    entropy = -sum_v p_v log p_v
     The states meet the head `chunk` at a time, also in the backward pass: at most [chunk, V] logits exist at once, never
-    [B, T, V]. The softmax is in float32 at least, also when the states are bfloat16.
+    [B, T, V]; on a CPU few enough to stay in its cache. The softmax is in float32 at least, also for bfloat16 states.
     """
+    chunk = chunk or (4096 if states.is_cuda else max(16, (1 << 18) // len(head)))
     return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk)
 
 

@@ -19,7 +19,7 @@ from postgrad.maths.noise import seed_of, uniform
 from postgrad.records import Prompt, Rollout, pad_rows
 from postgrad.sampler.base import Sampling
 
-LOOK = 8  # on a GPU, steps between two looks for finished rows
+LOOK = 4  # on a GPU, steps between two looks for finished rows
 READ = 16_384  # tokens of waiting prompts that are read together
 
 
