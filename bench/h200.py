@@ -7,6 +7,7 @@
     train       forward and backward alone, tokens/s (prompts counted, as for TRL)
     step        whole GRPO steps, beta 0 and 0.04, and their peak memory
     start       a fresh process's first step less a later one, with an empty compile cache and with a full one
+    graphs      gradients through CUDA graphs against those without, and against float32
     ragged      samples that stop at random (geometric, mean 128, cap 1024) against 128 tokens each
     big         a 1B shape (16 layers of 2048): GRPO steps
     trl, trl-defaults, trl-big      TRL on `step` (bfloat16 weights without checkpointing; its defaults) and on `big`
@@ -26,6 +27,7 @@ import statistics
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -39,6 +41,7 @@ from shapes import SHAPES, questions, write_model, write_task  # noqa: E402
 from work import Gate, Side, Work  # noqa: E402
 
 from postgrad import methods, objectives  # noqa: E402
+from postgrad.batches.collect import as_batch  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
 from postgrad.loop import Optim, OptimSettings  # noqa: E402
 from postgrad.maths.weights import sequence_mean  # noqa: E402
@@ -204,12 +207,46 @@ def start(s: Setting) -> dict:
 
 
 def ragged(s: Setting) -> dict:
-    """New tokens a second against those of equal lengths with the same mean; the cap is as far above it as in the issue."""
-    equal = draw(s, 0.0, s.new, rounds=2)
-    uneven = draw(s, 1 / s.new, s.cap, rounds=3)
+    """New tokens a second against those of equal lengths with the same mean, both with many more rows than slots.
+
+    A call of as many rows as slots ends with its longest row: that figure stands beside it.
+    """
+    many = replace(s, prompts=16 * s.prompts)
+    equal, uneven = draw(many, 0.0, s.new, rounds=2), draw(many, 1 / s.new, s.cap, rounds=2)
+    few = draw(s, 1 / s.new, s.cap, rounds=2)
     lengths = sorted(len(r.tokens) for r in uneven[4])
     return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2], "tokens": uneven[1],
-            "mean length": statistics.fmean(lengths), "median": statistics.median(lengths), "longest": lengths[-1]}
+            "rows": many.rows, "mean length": statistics.fmean(lengths), "median": statistics.median(lengths),
+            "longest": lengths[-1], f"ragged tokens/s of {s.rows} rows alone": few[2]}
+
+
+def graphs(s: Setting) -> dict:
+    """Gradients of bfloat16 passes through CUDA graphs against the same without them, and both against float32."""
+    folder = s.folder / "shallow"
+    write_model(folder, replace(SHAPES[s.shape], num_hidden_layers=3), 1 / s.new)
+    (half, _), (exact, _) = opened(s, folder), opened(replace(s, dtype=torch.float32), folder)
+    asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(24, s.prompt, SHAPES[s.shape].vocab_size))]
+    sampler = LocalSampler(half.policy, Chat.load(folder))
+    rows = [r for g in sampler.sample(asked, s.group, Sampling(max_new_tokens=s.new), 0) for r in g]
+    batch = as_batch(rows)
+    batch = replace(batch, adv=torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0))).to(s.device)
+    objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
+
+    def slopes(models: Models, compiled: bool) -> list[torch.Tensor]:
+        models.policy.compiled = compiled
+        models.policy.zero_grad()
+        for micro in batch.split(4096):
+            (objective(models, micro)[0] * micro.weight).sum().backward()
+        return [p.grad.float() for p in models.policy.parameters()]
+
+    def apart(a: list, b: list) -> float:
+        return max(float((x - y).norm() / y.norm()) for x, y in zip(a, b, strict=True))
+
+    plain, true = slopes(half, False), slopes(exact, False)
+    slopes(half, s.device == "cuda")
+    replayed = slopes(half, s.device == "cuda")
+    return {"graphs against none": apart(replayed, plain), "graphs against fp32": apart(replayed, true),
+            "none against fp32": apart(plain, true)}
 
 
 def vllm(s: Setting) -> dict:
@@ -231,6 +268,7 @@ def vllm(s: Setting) -> dict:
 
 PARTS = {
     "rates": rates, "sampling": sampling, "train": train, "start": start, "ragged": ragged, "vllm": vllm,
+    "graphs": graphs,
     "step": lambda s: steps(s, s.shape, "ours", s.recipe()),
     "big": lambda s: steps(s, s.big, "ours", s.recipe(), betas=(0.0,)),
     "trl": lambda s: steps(s, s.shape, "trl", ("bf16",)),
@@ -245,8 +283,9 @@ def main() -> None:
     parser.add_argument("--ours", nargs="*", default=[], metavar="KEY=VALUE")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--folder", help="where the models are written, and found again by the next call")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory() as folder:
         s = Setting(folder=Path(folder), ours=tuple(args.ours), dtype=getattr(torch, args.dtype))
         if args.small:
             s = replace(s, device="cpu", shape="tiny", big="1M", prompts=4, group=4, prompt=16, new=16, cap=64, passes=2)

@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 from postgrad.maths.passk import mean_interval, pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
+from postgrad.rewards.base import Verifying
 from postgrad.sampler import Sampling
 
-BLOCK = 32  # prompts that are sampled together
+BLOCK = 128  # prompts that are sampled together
 
 Measure = Callable[[Sequence[Rollout]], Sequence[float]]
 
@@ -34,7 +35,8 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
     """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
     groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
-    return [[Scored(rollout=r, verdict=task.verify(r.prompt, r.text)) for r in group] for group in groups]
+    verdicts = iter(Verifying(task.verify, task.waits)([r for group in groups for r in group]))
+    return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int, greedy: bool = True,

@@ -1,6 +1,7 @@
 """The sampler: what it says it sampled from is what it sampled from, and a row is a function of its prompt and its seed."""
 
 import math
+import threading
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from postgrad.maths.noise import uniform
 from postgrad.models import Config, Decoder, find_model, load_model
 from postgrad.models.engine import Engine
 from postgrad.models.kernels import plain
-from postgrad.records import Prompt
+from postgrad.records import Prompt, Verdict
+from postgrad.rewards.base import Verifying
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler, local
 from postgrad.tasks import load_task
 
@@ -225,6 +227,28 @@ def test_a_stop_string_ends_a_row_where_it_is_complete(sampler, chat):
     assert pieces.count("e") <= 1 or pieces.index("e") >= len(pieces) - 8
     with pytest.raises(ValueError, match="as a tuple"):
         Sampling(stop="</answer>")
+
+
+def test_a_slow_verifier_works_beside_the_sampling(model, chat):
+    """The third row ends only when the first one's verdict is there, and that one needs the second's to have begun."""
+    together, judged = threading.Barrier(2, timeout=30), threading.Event()
+
+    def verify(prompt, text):
+        if prompt.id in (PROMPTS[0].id, PROMPTS[1].id):
+            together.wait()
+            judged.set()
+        return Verdict(score=float(len(text)))
+
+    def ended(rollout):
+        judge.ahead(rollout)
+        assert rollout.prompt is not PROMPTS[2] or judged.wait(30)
+
+    judge, sampler = Verifying(verify, waits=True), LocalSampler(model, chat, rows_at_once=1)
+    sampler.ended = ended
+    rollouts = [g[0] for g in sampler.sample(PROMPTS[:6], 1, Sampling(max_new_tokens=6), seed=2)]
+    assert judged.is_set() and [v.score for v in judge(rollouts)] == [len(r.text) for r in rollouts] and not judge.begun
+    alone = Verifying(lambda prompt, text: Verdict(score=float(len(text))))
+    assert [v.score for v in alone(rollouts)] == [len(r.text) for r in rollouts]
 
 
 def test_the_desk_is_kept_and_sees_new_weights(chat):

@@ -31,6 +31,7 @@ from postgrad.recipes.base import (
     shared_scalar,
 )
 from postgrad.records import Rollout
+from postgrad.rewards.base import Verifying
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.process import ProcessJudge
 from postgrad.sampler import LocalSampler, Sampling
@@ -189,7 +190,7 @@ def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[fl
 def judged_by(judges: list[ScalarModel], task, chat: Chat, config: GRPOConfig):
     """The judge of a run's rollouts: the task's verifier, or the models that stand in for it."""
     if not judges:
-        return lambda rollouts: [task.verify(r.prompt, r.text) for r in rollouts]
+        return Verifying(task.verify, task.waits)
     if all(model.head != "process" for model in judges):
         return ModelJudge(judges, rule=config.anchor.ensemble, device=config.device)
     if len(judges) > 1:
@@ -219,6 +220,7 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
     prompts = task.prompts("train", config.rollouts.prompts, config.seed)
     sampler.check(prompts, settings)
     judge = judged_by(judges, task, chat, config)
+    sampler.ended = getattr(judge, "ahead", None)
     line = LINES[method.source]
     steered = {} if line is not RolloutBatches else {
         "target": config.anchor.target, "horizon": config.anchor.horizon,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
-from postgrad.records import Prompt, Verdict
+from postgrad.records import Prompt, Rollout, Verdict
 
 GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
 
@@ -64,3 +66,29 @@ def _judge(verify: Callable[[Prompt, str], Verdict], prompt: Prompt, text: str) 
     if isinstance(said, Verdict):
         return said
     raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must return a Verdict.")
+
+
+class Verifying:
+    """A verifier as the judge of rollouts.
+
+    Where it waits for other processes (code in the sandbox), verdicts are given side by side, and for rollouts that it is told
+    of `ahead`, while others are still being sampled. Otherwise each is given when it is asked for.
+    """
+
+    def __init__(self, verify: Callable[[Prompt, str], Verdict], waits: bool = False):
+        self.verify, self.begun = verify, {}
+        self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "verify") if waits else None
+
+    def ahead(self, rollout: Rollout) -> None:
+        if self.pool:
+            self.begun[id(rollout)] = rollout, self.pool.submit(self.verify, rollout.prompt, rollout.text)
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        for rollout in rollouts:
+            if id(rollout) not in self.begun:
+                self.ahead(rollout)
+        return [self._verdict(rollout) for rollout in rollouts]
+
+    def _verdict(self, rollout: Rollout) -> Verdict:
+        begun: tuple[Rollout, Future] | None = self.begun.pop(id(rollout), None)
+        return begun[1].result() if begun else self.verify(rollout.prompt, rollout.text)

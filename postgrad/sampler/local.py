@@ -8,7 +8,7 @@ captured graph, and the host looks for finished rows now and then instead of at 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ class LocalSampler:
     def __init__(self, model, chat, *, rows_at_once: int = 512):
         self.model, self.chat, self.rows_at_once = model, chat, rows_at_once
         self.policy_step = 0
+        self.ended: Callable[[Rollout], None] | None = None  # called with each rollout as it ends, while others are written on
         self._desk: Desk | None = None
 
     def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling, seed: int) -> list[list[Rollout]]:
@@ -50,9 +51,12 @@ class LocalSampler:
         groups: list[list[Rollout | None]] = [[None] * group_size for _ in prompts]
         for row in self._desk_for(rendered, len(seeds), settings).write(rendered, group_size, seeds):
             prompt, g = divmod(row.request, group_size)
-            groups[prompt][g] = Rollout(prompt=prompts[prompt], prompt_tokens=tuple(rendered[prompt]), tokens=tuple(row.tokens),
-                                        logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
-                                        seed=seeds[row.request], policy_step=self.policy_step)
+            made = Rollout(prompt=prompts[prompt], prompt_tokens=tuple(rendered[prompt]), tokens=tuple(row.tokens),
+                           logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
+                           seed=seeds[row.request], policy_step=self.policy_step)
+            groups[prompt][g] = made
+            if self.ended:
+                self.ended(made)
         return groups
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:

@@ -24,6 +24,7 @@ class Task:
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
     preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task has none
     steps(prompt, completion_text)      total: the steps of a reply, each labelled, the answer last; None where it has no steps
+    waits                               the verifier waits for other processes (code in the sandbox): many run side by side
     meta                                what a reader should know, e.g. {"shared_splits": True}
     """
 
@@ -36,6 +37,7 @@ class Task:
     preferences: Callable[[str, int, int], list[Pair]] | None = None
     steps: Callable[[Prompt, str], list[Step]] | None = None
     best: float = 1.0
+    waits: bool = False
     meta: Mapping[str, object] = field(default_factory=dict)
 
 
