@@ -2,7 +2,8 @@
 
 A shape's tokenizer has one word a token, so lengths are exact. How long samples get is in the weights, the same for whoever
 reads the folder: no layer writes into the first entry of the residual stream, every token puts the same number there, and the
-stop token's row of the head reads nothing else. Its probability is then the same everywhere: `chance`, or none at all.
+rows of the head for the stop and the pad token read nothing else. Their probability is then the same everywhere: `chance` and
+none at all.
 """
 
 from __future__ import annotations
@@ -53,25 +54,27 @@ def new_chat(vocab: int) -> Chat:
 
 
 @torch.no_grad()
-def bake(model: Decoder, stop: int, chance: float) -> Decoder:
-    """Gives the stop token the same probability after every token; 0 is never."""
+def bake(model: Decoder, stop: int, pad: int, chance: float) -> Decoder:
+    """Gives the stop token the same probability after every token; 0 is never. The pad token is never drawn: `transformers`
+    has no gradient for it."""
     size, body = model.config.hidden_size, model.model
     body.embed_tokens.weight[:, 0] = 0.02 * math.sqrt(size)  # about half of a fresh embedding's square
     for layer in body.layers:
         layer.self_attn.o_proj.weight[0] = 0.0
         layer.mlp.down_proj.weight[0] = 0.0
-    model.head[stop] = 0.0
+    model.head[[stop, pad]] = 0.0
     tokens = torch.randint(len(SPECIAL), model.config.vocab_size, (8, 32), generator=torch.Generator().manual_seed(0))
     hidden = model.hidden(tokens)
     logits = hidden @ model.head.T
-    logits[..., stop] = -torch.inf
-    odds = math.log(chance / (1 - chance)) if chance else NEVER
-    model.head[stop, 0] = ((odds + logits.logsumexp(-1)) / hidden[..., 0]).mean()
+    logits[..., [stop, pad]] = -torch.inf
+    for token, odds in ((pad, NEVER), (stop, math.log(chance / (1 - chance)) if chance else NEVER)):
+        model.head[token, 0] = ((odds + logits.logsumexp(-1)) / hidden[..., 0]).mean()
     return model
 
 
 def new_model(config: Config, chance: float, seed: int = 0) -> Decoder:
-    return bake(Decoder(config).start(torch.Generator().manual_seed(seed)), SPECIAL.index("<|end|>"), chance)
+    model = Decoder(config).start(torch.Generator().manual_seed(seed))
+    return bake(model, SPECIAL.index("<|end|>"), SPECIAL.index("<|pad|>"), chance)
 
 
 def write_model(folder: Path, config: Config, chance: float = 0.0, *, scalar: bool = False, dtype=torch.float32) -> Path:

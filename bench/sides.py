@@ -126,7 +126,8 @@ def trl_settings(work: Work) -> dict:
     if work.kind == "grpo":
         loss = {"grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"}}[work.method]
         settings |= {"per_device_train_batch_size": work.rows // work.passes, "gradient_accumulation_steps": work.passes,
-                     "num_generations": work.group, "beta": work.beta, "max_completion_length": work.new_tokens, **loss}
+                     "num_generations": work.group, "beta": work.beta, "max_completion_length": work.new_tokens,
+                     "use_bias_correction_kl": False, **loss}  # its default has the ratio in the KL, which is another loss
     if work.kind == "sft" and len(work.how) > 1:
         strategy = {"packed": "bfd", "wrapped": "wrapped"}[work.how[1]]
         settings |= {"packing": True, "packing_strategy": strategy, "max_length": 256}

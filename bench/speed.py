@@ -32,6 +32,7 @@ from work import Side, Work  # noqa: E402
 PROMPT, NEW, PROMPTS, GROUP = 16, 48, 8, 8
 RAGGED = 0.047                      # the chance of stopping after each token: 19 of 48 tokens on average
 PAIRS, TALKS, LONGEST = 32, 64, 112
+SAME = 1e-4                         # largest relative difference of losses and gradient norms over the compared steps
 FLOAT, HALF = ("optim.precision=fp32",), ("optim.precision=bf16",)
 DEFAULTS, TUNED, FP32 = "TRL defaults", "TRL tuned", "postgrad fp32"
 
@@ -103,7 +104,7 @@ def agreement(case: str, shape: str, ours: list[dict], theirs: list[dict]) -> di
     off = {key: max(abs(a[key] - b[key]) / max(abs(b[key]), 1e-3) for a, b in pairs) for key in ("loss", "grad_norm")}
     return {"work": case, "model": shape, "steps": len(pairs), "loss, largest relative difference": off["loss"],
             "gradient norm, the same": off["grad_norm"], "tokens of a step": int(ours[0]["tokens"]),
-            "TRL's": int(theirs[0]["tokens"]), "same": max(off.values()) < 1e-3 and ours[0]["tokens"] == theirs[0]["tokens"]}
+            "TRL's": int(theirs[0]["tokens"]), "same": max(off.values()) < SAME and ours[0]["tokens"] == theirs[0]["tokens"]}
 
 
 def same_rollouts(ours: Side, theirs: Side, work: Work, shape: str, folder: Path) -> dict:
@@ -135,7 +136,7 @@ def row(name: str, shape: str, seen: dict[str, list[dict]], floors: dict[str, fl
             line |= {f"{short} x {other}": round(rate(seen[side]) / rate(seen[other]), 2) for other in (DEFAULTS, TUNED)}
             line[f"{short} x {DEFAULTS}, CPU time"] = round(rate(seen[side], "cpu") / rate(seen[DEFAULTS], "cpu"), 2)
     tokens = statistics.median(a["tokens"] for a in seen[FP32][1:])
-    return line | {"tokens": int(tokens), "tokens/s": int(rate(seen[FP32])),
+    return line | {"tokens": int(tokens), "tokens/s": int(rate(seen[FP32])), "tokens/CPU s": int(rate(seen[FP32], "cpu")),
                    **{f"floor {name}": f"{1e3 * seconds:.0f} ms" for name, seconds in floors.items()}}
 
 
@@ -181,19 +182,21 @@ def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks
     """The CPU lines of what was to be shown, for the smallest shape that was run; the best of our precisions."""
     command, found = "make bench", []
 
-    def best(rows: list[dict], name: str, over: str) -> tuple[float, str]:
+    def best(rows: list[dict], name: str) -> tuple[dict, str]:
         line = next((r for r in rows if r["work"] == name and r["model"] == "1M"), None)
-        return max((line[f"{k} x {over}"], k) for k in ours) if line else (0.0, "")
+        return line, max(ours, key=lambda k: line[f"{k} x {DEFAULTS}"]) if line else ""
 
     for rows, name, target in ((table, "GRPO step, beta 0", 3.0), (samples, "sampling", 4.0)):
-        (ratio, how), (tuned, tuned_how) = best(rows, name, DEFAULTS), best(rows, name, TUNED)
-        if how:
+        line, how = best(rows, name)
+        if line:
+            ratio, cpu = line[f"{how} x {DEFAULTS}"], line[f"{how} x {DEFAULTS}, CPU time"]
             found.append(bar(f"{name}, 1M, 8 x 8 samples of 16 + 48 tokens, against TRL's defaults", f">= {target:g}x",
-                             f"{ratio:.2f}x ({how}); {tuned:.2f}x TRL tuned ({tuned_how})", ratio >= target, command))
-    by_name = {r["work"]: r["tokens/s"] for r in samples if r["model"] == "1M"}
-    if len(by_name) == 2:
-        kept = by_name["sampling, ragged"] / by_name["sampling"]
-        found.append(bar("ragged lengths: sampling tokens/s kept against equal lengths, 1M on CPU, fp32", ">= 80 %",
+                             f"{ratio:.2f}x ({how}; {cpu:.2f}x by CPU time); {line[f'{how} x {TUNED}']:.2f}x TRL tuned",
+                             min(ratio, cpu) >= target, command))  # by either clock: a busy machine favours whom it likes
+    speeds = {r["work"]: r["tokens/CPU s"] for r in samples if r["model"] == "1M"}
+    if len(speeds) == 2:
+        kept = speeds["sampling, ragged"] / speeds["sampling"]
+        found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, fp32", ">= 80 %",
                          f"{100 * kept:.0f} %", kept >= 0.8, command))
     for shape, seen in memory.items():
         peak = {name: statistics.median(x["peak"]) for name, x in seen.items()}
@@ -201,7 +204,7 @@ def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks
         found.append(bar(f"peak memory of a GRPO step over what is loaded, {shape}, equal settings (fp32, no checkpointing)",
                          "<= 0.5x TRL", f"{ratio:.2f}x; {other:.2f}x TRL's defaults", ratio <= 0.5, command))
     if checks:
-        found.append(bar("both sides do the same work: losses, gradient norms, tokens, fp32", "every work, 1e-3 relative",
+        found.append(bar("both sides do the same work: losses, gradient norms, tokens, fp32", f"every work, {SAME:g} relative",
                          f"{sum(c['same'] for c in checks)} of {len(checks)}", all(c["same"] for c in checks), command))
     return found
 
