@@ -49,7 +49,8 @@ def _slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor) -> Te
     return (p * -by_logp[:, None]).scatter_add(1, tokens[:, None], by_logp[:, None])
 
 
-def _slope_of_both(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor, by_entropy: Tensor) -> Tensor:
+def _slope_of_both(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+                   by_entropy: Tensor) -> Tensor:
     """The same, and d entropy / d logits_v = -p_v (log p_v + entropy)."""
     logp = logits - total[:, None]
     return _slope(logits, tokens, total, by_logp) - logp.exp() * (by_entropy[:, None] * (logp + entropy[:, None]))

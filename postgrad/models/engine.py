@@ -38,6 +38,7 @@ class Engine:
             if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
                 mine.copy_(fresh)
         self.cos, self.sin = (x.to(self.dtype) for x in self.model.angles(self.read + self.new - 1))
+        self.whole = self.ops.whole_step(self)
 
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
@@ -61,6 +62,8 @@ class Engine:
     @torch.no_grad()
     def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
         """Token number `at` of each row, written to its slot -> the state [R, D] from which the next one is chosen."""
+        if self.whole:
+            return self.whole(token, at, slot, prompt, prompt_length)
         w, c, ops, position, length = self.weights, self.c, self.ops, prompt_length + at, at + 1
         x, delta = w["embed"][token], None
         for i in range(c.num_hidden_layers):

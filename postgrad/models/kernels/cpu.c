@@ -140,7 +140,7 @@ void place(int threads, count R, count Hq, count Hkv, count Dh, count room, cons
 }
 
 /* Scores of G queries with n keys that stand one after another: s [G, .] with rows `step` apart. */
-INLINE void score(count G, count n, count Dh, float scale, const float *restrict q, const float *restrict k, float *restrict s,
+INLINE void score_of(count G, count n, count Dh, float scale, const float *restrict q, const float *restrict k, float *restrict s,
                   count step) {
     for (count j = 0; j < n; j++)
         for (count g = 0; g < G; g++) {
@@ -150,10 +150,19 @@ INLINE void score(count G, count n, count Dh, float scale, const float *restrict
         }
 }
 
+/* The same with the usual sizes as constants, for which the compiler leaves no loop over Dh. */
+static void score(count G, count n, count Dh, float scale, const float *q, const float *k, float *s, count step) {
+    if (Dh == 16) score_of(G, n, 16, scale, q, k, s, step);
+    else if (Dh == 32) score_of(G, n, 32, scale, q, k, s, step);
+    else if (Dh == 64) score_of(G, n, 64, scale, q, k, s, step);
+    else if (Dh == 128) score_of(G, n, 128, scale, q, k, s, step);
+    else score_of(G, n, Dh, scale, q, k, s, step);
+}
+
 void attend(int threads, count R, count Hq, count Hkv, count Dh, count S, count room, count window, const float *q,
             const float *k_prompt, const float *v_prompt, const count *prompt, const count *prompt_length,
             const float *k_cache, const float *v_cache, const count *slot, const count *length, float *y) {
-    count G = Hq / Hkv, step = S + room;
+    count G = Hq / Hkv, step = whole(S + room);
     float scale = 1.0f / sqrtf(Dh);
     TEAM {
         float *s = malloc(G * step * sizeof(float));
@@ -161,14 +170,16 @@ void attend(int threads, count R, count Hq, count Hkv, count Dh, count S, count 
             count r = rh / Hkv, h = rh % Hkv, P = prompt_length[r], all = P + length[r];
             count first = window && all > window ? all - window : 0;  /* the first position in sight */
             count skip = first > P ? first - P : 0, read = first < P ? P - first : 0, own = length[r] - skip;
+            count n = whole(read + own);  /* whole vectors of scores, the last ones of nothing */
             count from = ((prompt[r] * Hkv + h) * S + (read ? first : 0)) * Dh, mine = ((slot[r] * Hkv + h) * room + skip) * Dh;
             const float *qs = q + (r * Hq + h * G) * Dh;
             float *out = y + (r * Hq + h * G) * Dh;
             score(G, read, Dh, scale, qs, k_prompt + from, s, step);
             score(G, own, Dh, scale, qs, k_cache + mine, s + read, step);
             for (count g = 0; g < G; g++) {
-                float top, inverse = 1.0f / soften(read + own, s + g * step, &top);
-                SIMD for (count j = 0; j < read + own; j++) s[g * step + j] *= inverse;
+                for (count j = read + own; j < n; j++) s[g * step + j] = -INFINITY;
+                float top, inverse = 1.0f / soften(n, s + g * step, &top);
+                SIMD for (count j = 0; j < n; j++) s[g * step + j] *= inverse;
             }
             multiply(0, G, Dh, read, s, step, 1, v_prompt + from, Dh, out, Dh);
             multiply(1, G, Dh, own, s + read, step, 1, v_cache + mine, Dh, out, Dh);

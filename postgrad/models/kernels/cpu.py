@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -25,9 +26,10 @@ from torch.autograd.function import once_differentiable
 
 from postgrad.models.kernels.plain import lay, linear
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate"]
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate",
+           "whole_step"]
 
-SOURCE = Path(__file__).with_name("cpu.c")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("cpu.c", "decode.c"))
 OPTIONS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math",
            "-shared", "-fPIC"]
 THREADS = (["-fopenmp"], ["-fopenmp-simd"])  # the second where the compiler has no OpenMP: one thread
@@ -47,7 +49,7 @@ def library() -> ctypes.CDLL | None:
         warnings.warn(f"no compiled kernels, so plain torch is used, which is slower: {' '.join(said)} "
                       "(install a C compiler as cc, or name one in $CC; POSTGRAD_KERNELS=plain silences this)", stacklevel=3)
         return None
-    for result, name, parameters in signatures(SOURCE.read_text()):
+    for result, name, parameters in signatures(source()):
         function = getattr(lib, name)
         function.argtypes, function.restype = [KINDS[p] for p in parameters], KINDS[result]
     return lib
@@ -58,7 +60,7 @@ def build(compiler: str | None) -> Path:
     if compiler is None:
         raise OSError("no C compiler found")
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256("\n".join([SOURCE.read_text(), compiler, version, processor(), *OPTIONS]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join([source(), compiler, version, processor(), *OPTIONS]).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "postgrad"
     made = folder / f"kernels-{key}.so"
     if not made.exists():
@@ -66,13 +68,17 @@ def build(compiler: str | None) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as work:  # moved in one step: two runs may build at the same time
             fresh = Path(work) / made.name
             for threads in THREADS:
-                command = [compiler, *OPTIONS, *threads, str(SOURCE), "-o", str(fresh), "-lm"]
+                command = [compiler, *OPTIONS, *threads, *map(str, SOURCES), "-o", str(fresh), "-lm"]
                 done = subprocess.run(command, capture_output=True, text=True)
                 if done.returncode == 0:
                     break
             done.check_returncode()
             fresh.replace(made)
     return made
+
+
+def source() -> str:
+    return "\n".join(path.read_text() for path in SOURCES)
 
 
 def processor() -> str:
@@ -85,7 +91,7 @@ def processor() -> str:
 
 def signatures(source: str) -> list[tuple[str, str, list[str]]]:
     """The functions that a C source offers: result, name, and the type of each parameter, "*" for any pointer."""
-    found = re.findall(r"^(void|count) (\w+)\((.*?)\) \{", source, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^(void|count) (\w+)\(([^;{]*?)\) \{", source, re.MULTILINE)
     return [(result, name, ["*" if "*" in p else p.split()[0] for p in inside.split(",")]) for result, name, inside in found]
 
 
@@ -133,6 +139,61 @@ def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]
         raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the model has "
                          "diverged, or every token is forbidden.")
     return token, logp
+
+
+class Layer(ctypes.Structure):
+    """The struct of that name in decode.c."""
+
+    _fields_ = [*((name, ctypes.c_void_p) for name in (
+        "before", "after", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "down", "k_prompt", "v_prompt", "k", "v")),
+        ("window", ctypes.c_int64)]
+
+
+class Decoder(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_int64) for name in "layers D F Hq Hkv Dh read room".split()), ("eps", ctypes.c_double),
+                *((name, ctypes.c_void_p) for name in "multiply embed norm cos sin layer".split())]
+
+
+@functools.cache
+def blas() -> int | None:
+    """Where the matrix product of torch's own BLAS is, by its Fortran name; None in builds that do not show it."""
+    here = Path(torch.__file__).parent / "lib"
+    for path in here.glob("libtorch_cpu.*"):
+        lib = ctypes.CDLL(str(path))
+        for name in ("sgemm_", "SGEMM"):
+            if hasattr(lib, name):
+                return ctypes.cast(getattr(lib, name), ctypes.c_void_p).value
+    return None
+
+
+def whole_step(engine) -> Callable | None:
+    """Engine.step as one call for all layers; None where C cannot do it: a build without BLAS, norms of queries and keys."""
+    c, w = engine.c, engine.weights
+    if blas() is None or c.parts.qk_norm:
+        return None
+    layers = (Layer * c.num_hidden_layers)()
+    for i, layer in enumerate(layers):
+        for name in ("before", "after", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "down"):
+            setattr(layer, name, w[f"{i}.{name}"].data_ptr() if f"{i}.{name}" in w else None)
+        for name in ("k", "v", "k_prompt", "v_prompt"):
+            setattr(layer, name, getattr(engine, name)[i].data_ptr())
+        layer.window = (c.parts.window or 0) if i in c.parts.window_layers else 0
+    D, F, heads = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim
+    pointers = (x.data_ptr() for x in (w["embed"], w["norm"], engine.cos, engine.sin))
+    model = Decoder(c.num_hidden_layers, D, F, c.num_attention_heads, c.num_key_value_heads, c.head_dim, engine.read,
+                    engine.new, c.rms_norm_eps, blas(), *pointers, ctypes.cast(layers, ctypes.c_void_p).value)
+    wide = max(heads + 2 * c.num_key_value_heads * c.head_dim, 3 * F)
+    scratch = torch.empty(engine.rows * (2 * D + 2 * heads + wide))
+    numbers = torch.empty(2 * engine.rows, dtype=torch.int64)
+
+    def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
+        out = torch.empty(len(token), D)
+        rows = (x.contiguous() for x in (token, at, slot, prompt, prompt_length))
+        call("decode", ctypes.byref(model), len(token), *rows, scratch, numbers, out)
+        return out
+
+    step.layers = layers  # the struct points to them
+    return step
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.models.kernels import plain
-from postgrad.models.kernels.plain import gate, linear, norm
+from postgrad.models.kernels.plain import gate, linear, norm, whole_step
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate"]
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate",
+           "whole_step"]
 
 SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters  # older ones take grouped heads without a word
 

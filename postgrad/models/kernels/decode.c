@@ -1,0 +1,69 @@
+/* One new token for every row, through all layers in one call: the kernels of cpu.c with the matrix products of torch's own BLAS
+   between them, in the order of Engine.step, which says what each line is for. */
+#include <stdint.h>
+#include <string.h>
+
+typedef int64_t count;
+typedef void Multiply(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
+                      const int *, const float *, const int *, const float *, float *, const int *);
+
+typedef struct {
+    const float *before, *after, *qkv, *qkv_bias, *o, *o_bias, *gate_up, *down, *k_prompt, *v_prompt;
+    float *k, *v;
+    count window;
+} Layer;
+
+typedef struct {
+    count layers, D, F, Hq, Hkv, Dh, read, room;
+    double eps;
+    Multiply *multiply;
+    const float *embed, *norm, *cos, *sin;
+    const Layer *layer;
+} Decoder;
+
+void add_norm(int, count, count, float *, const float *, const float *, float, float *);
+void place(int, count, count, count, count, count, const float *, const float *, const float *, const count *, const count *,
+           const count *, float *, float *, float *);
+void attend(int, count, count, count, count, count, count, count, const float *, const float *, const float *, const count *,
+            const count *, const float *, const float *, const count *, const count *, float *);
+void gate(int, count, count, const float *, count, const float *, count, float *);
+
+/* y [R, out] = x [R, in] weight^T + bias, weight [out, in]; BLAS counts columns first, so it is told of the transposes. */
+static void linear(const Decoder *m, count R, count in, count out, const float *x, const float *weight, const float *bias,
+                   float *y) {
+    int rows = R, depth = in, columns = out;
+    float one = 1, zero = 0;
+    m->multiply("T", "N", &columns, &rows, &depth, &one, weight, &depth, x, &depth, &zero, y, &columns);
+    if (bias)
+        for (count r = 0; r < R; r++)
+            for (count i = 0; i < out; i++) y[r * out + i] += bias[i];
+}
+
+/* scratch: R * (2 D + 2 Hq Dh + the wider of (Hq + 2 Hkv) Dh and 2 F + F) floats; numbers: 2 R. */
+void decode(int threads, const Decoder *m, count R, const count *token, const count *at, const count *slot, const count *prompt,
+            const count *prompt_length, float *scratch, count *numbers, float *out) {
+    count D = m->D, F = m->F, heads = m->Hq * m->Dh, wide = (m->Hq + 2 * m->Hkv) * m->Dh;
+    float *x = scratch, *y = x + R * D, *q = y + R * D, *seen = q + R * heads, *ab = seen + R * heads, *f = ab + R * 2 * F;
+    count *position = numbers, *length = numbers + R;
+    const float *delta = NULL;
+    for (count r = 0; r < R; r++) {
+        memcpy(x + r * D, m->embed + token[r] * D, D * sizeof(float));
+        position[r] = prompt_length[r] + at[r];
+        length[r] = at[r] + 1;
+    }
+    for (count i = 0; i < m->layers; i++) {
+        const Layer *l = m->layer + i;
+        add_norm(threads, R, D, x, delta, l->before, m->eps, out);
+        linear(m, R, D, wide, out, l->qkv, l->qkv_bias, ab);
+        place(threads, R, m->Hq, m->Hkv, m->Dh, m->room, ab, m->cos, m->sin, position, slot, at, l->k, l->v, q);
+        attend(threads, R, m->Hq, m->Hkv, m->Dh, m->read, m->room, l->window, q, l->k_prompt, l->v_prompt, prompt, prompt_length,
+               l->k, l->v, slot, length, seen);
+        linear(m, R, heads, D, seen, l->o, l->o_bias, y);
+        add_norm(threads, R, D, x, y, l->after, m->eps, out);
+        linear(m, R, D, 2 * F, out, l->gate_up, NULL, ab);
+        gate(threads, R, F, ab, 2 * F, ab + F, 2 * F, f);
+        linear(m, R, F, D, f, l->down, NULL, y);
+        delta = y;
+    }
+    add_norm(threads, R, D, x, delta, m->norm, m->eps, out);
+}
