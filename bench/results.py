@@ -36,15 +36,16 @@ def commit() -> str:
     return name + (" with uncommitted changes" if dirty else "")
 
 
-def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables: dict[str, list[dict]]) -> Path:
-    """tables: heading -> rows, shown below the bars."""
+def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables: dict[str, list[dict]],
+          on: dict | None = None, at: str | None = None) -> Path:
+    """tables: heading -> rows, shown below the bars. on, at: the machine and the commit, where they are not these."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     body = {
         "title": title,
-        "commit": commit(),
+        "commit": at or commit(),
         "date": time.strftime("%Y-%m-%d"),
         "seeds": seeds,
-        "machine": machine(),
+        "machine": on or machine(),
         "bars": bars,
         "tables": tables,
     }

@@ -32,7 +32,7 @@ class OptimSettings:
     weight_decay: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.99
-    tokens_per_pass: int = 8192
+    tokens_per_pass: int | None = None  # None: 2,048 on a CPU, where more only takes memory, and 8,192 on a GPU
     lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
     precision: str = "auto"         # fp32, or bf16 with weights in fp32; auto: bf16 on a GPU, fp32 on a CPU
     compile: bool = True            # on a GPU, the layers through torch.compile: the first step is later, the others sooner
@@ -46,8 +46,14 @@ class OptimSettings:
             raise ValueError(f"optim.precision is {self.precision!r}: expected one of {', '.join(PRECISIONS)}.")
         if self.lora < 0:
             raise ValueError(f"optim.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
-        if self.tokens_per_pass < 1 or self.clip <= 0:
+        if self.at_once < 1 or self.clip <= 0:
             raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
+
+
+    @property
+    def at_once(self) -> int:
+        """Tokens of a pass that keeps nothing for a backward pass."""
+        return 8192 if self.tokens_per_pass is None else self.tokens_per_pass
 
 
 def compute_in(models: Models, settings: OptimSettings) -> None:
@@ -84,7 +90,8 @@ class Optim:
 
     @property
     def tokens_per_pass(self) -> int:
-        return self.settings.tokens_per_pass
+        on_cpu = all(p.is_cpu for p in self.params)
+        return 2048 if self.settings.tokens_per_pass is None and on_cpu else self.settings.at_once
 
     def lr(self, step: int) -> float:
         return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)

@@ -183,7 +183,7 @@ def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[fl
     settings = config.rollouts
     batch = as_batch(rollouts).to(config.device)
     look = lambda b: reference.logp(b.tokens, b.mask, settings.temperature, packed=b.packed)[0]  # noqa: E731
-    ref = seen(look, batch, config.optim.tokens_per_pass)
+    ref = seen(look, batch, config.optim.at_once)
     return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
 
 
@@ -226,7 +226,7 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
         "target": config.anchor.target, "horizon": config.anchor.horizon,
         "mix": mixed_in(config, chat, policy.config.max_position_embeddings)}
     batches = line(prompts, sample=sample, judge=judge, models=models, method=method, settings=config.rollouts,
-                   steps=config.steps, seed=config.seed, tokens_per_pass=config.optim.tokens_per_pass, device=config.device,
+                   steps=config.steps, seed=config.seed, tokens_per_pass=config.optim.at_once, device=config.device,
                    **steered)
     examine = None
     if config.evaluation.every:

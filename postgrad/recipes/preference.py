@@ -140,7 +140,7 @@ def build(config: PreferenceConfig, begins_with: Path) -> Parts:
     policy, chat = open_policy(config, begins_with)
     models = Models(policy=policy, reference=open_reference(config, policy) if method.reference else None)
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models, seed=config.seed,
-                   room=policy.config.max_position_embeddings, tokens_per_pass=config.optim.tokens_per_pass,
+                   room=policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)
@@ -160,7 +160,7 @@ def judge(objective, models: Models, line, config) -> dict:
     """Loss, accuracy (with its interval) and margin on what was held out."""
     stats = Stats()
     (batch,) = line
-    for micro in batch.split(config.optim.tokens_per_pass):
+    for micro in batch.split(config.optim.at_once):
         _, seen = objective(models, micro)
         stats.add(seen)
     found = stats.results()

@@ -140,7 +140,7 @@ def judge(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
     """How often the sign of the score is the label, on replies that were held out."""
     hits: dict[str, Hits] = {}
     (batch,) = held
-    for micro in batch.split(config.optim.tokens_per_pass):
+    for micro in batch.split(config.optim.at_once):
         agrees = micro.label * model.token_scores(micro.tokens, packed=micro.packed)
         for i, name in enumerate(micro.ids):
             mine = hits.setdefault(name, {True: [], False: []})

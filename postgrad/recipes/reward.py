@@ -91,7 +91,7 @@ def build(config: RewardConfig, begins_with: Path) -> Parts:
     model, chat = open_scalar(config, begins_with)
     models = Models(policy=model)
     line = partial(PairBatches, chat=chat, method=method, models=models, seed=config.seed,
-                   room=model.config.max_position_embeddings, tokens_per_pass=config.optim.tokens_per_pass,
+                   room=model.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches, objective = line(train, per_step=config.pairs.per_step, steps=config.steps), objectives.build(method)
 
@@ -108,7 +108,7 @@ def build(config: RewardConfig, begins_with: Path) -> Parts:
 def calibrated(model: ScalarModel, line: PairBatches, config: RewardConfig) -> dict:
     """Whether a gap of scores means what Bradley-Terry says it does, on what was held out."""
     (batch,) = line
-    micros = batch.split(config.optim.tokens_per_pass)
+    micros = batch.split(config.optim.at_once)
     scores = torch.cat([model.score(micro.tokens, micro.lengths, micro.packed) for micro in micros])
     chosen, rejected = scores.view(-1, 2).unbind(1)
     found = calibration((chosen - rejected).cpu())
