@@ -33,7 +33,8 @@ def test_what_is_shared_and_what_is_not():
     assert shared == [(3, False), (3, True), (0, False)]
     none = common_prompts(TOKENS.numpy(), np.zeros_like(MASK.numpy()))  # rows without a mask: a verdict failed
     assert none == [(0, False)] * 3
-    assert common_prompts(TOKENS.numpy(), np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]], bool)) == [(0, False)] * 3
+    uneven = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]], bool)  # prompts of another length
+    assert common_prompts(TOKENS.numpy(), uneven) == [(0, False)] * 3
     alone = pack(LENGTHS)
     assert alone.cells.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13] and alone.spans.keys is None
     assert pack(torch.tensor([2, 1]), torch.zeros(2, 9, dtype=torch.long)).cells.tolist() == [0, 1, 9]  # rows wider than long
