@@ -118,9 +118,9 @@ class Desk:
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
-        """Whether as many rows and prompts, as long as these, have a place; more places than twice the need are a waste."""
+        """Whether as many rows and prompts, as long as these, have a place."""
         mine = self.engine
-        return settings == self.settings and rows <= self.rows <= 2 * rows and read <= mine.read and prompts <= mine.prompts
+        return settings == self.settings and rows <= self.rows and read <= mine.read and prompts <= mine.prompts
 
     @torch.no_grad()
     def write(self, prompts: list[list[int]], group_size: int, seeds: list[int]) -> Iterator[Written]:

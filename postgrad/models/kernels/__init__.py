@@ -16,5 +16,5 @@ def kernels_for(device: torch.device, dtype: torch.dtype, precision: torch.dtype
     if device.type == "cuda":
         from postgrad.models.kernels import gpu
         return gpu
-    found = cpu if dtype == torch.float32 and cpu.library() is not None else plain
+    found = cpu if device.type == "cpu" and dtype == torch.float32 and cpu.library() is not None else plain
     return SimpleNamespace(**vars(found) | {"linear": plain.half_linear}) if precision == torch.bfloat16 else found
