@@ -1,5 +1,6 @@
 """The loop: it trains, a step that is not finite changes nothing, any split is one update, a restored state one future."""
 
+import copy
 import itertools
 import math
 import signal
@@ -64,6 +65,42 @@ def test_the_logged_loss_is_the_mean_over_trained_tokens(tmp_path):
     exact = -small_model().logp(batch.tokens, batch.mask)[0].sum().item() / batch.mask.sum().item()
     train(models, [batch], SFT, Optim(models, OptimSettings(lr=1e-3, tokens_per_pass=1), 1), run)
     assert run.rows("metrics")[0][0]["loss"] == pytest.approx(exact, rel=1e-6)
+
+
+def test_weights_in_bfloat16_have_masters_that_are_trained(tmp_path):
+    """Updates too small for bfloat16 add up in the masters; the weights are their image; a restored state, the same future."""
+
+    def begun():
+        models = Models(policy=small_model().to(torch.bfloat16))
+        return models, Optim(models, OptimSettings(lr=2e-4, tokens_per_pass=40), steps=40)
+
+    models, optim = begun()
+    start, first = [m.clone() for m in optim.masters], [p.detach().clone() for p in models.policy.parameters()]
+    train(models, conversations(1), SFT, optim, new_run(tmp_path, "one", 1))
+    columns = zip(models.policy.parameters(), first, optim.masters, start, strict=True)
+    assert any((p.eq(q) & m.ne(n)).any() for p, q, m, n in columns)  # a master moved, and its weight not yet
+    train(models, conversations(20), SFT, optim, run := new_run(tmp_path, "twenty", 20))
+    for p, master in zip(models.policy.parameters(), optim.masters, strict=True):
+        assert p.dtype == torch.bfloat16 and torch.equal(p, master.bfloat16())
+    rows = run.rows("metrics")[0]
+    assert rows[-1]["loss"] < rows[0]["loss"] and all(r["skipped"] == 0 for r in rows)
+    again, other = begun()
+    again.policy.load_state_dict(models.policy.state_dict())
+    other.restore(copy.deepcopy(optim.state()))
+    for m, o, at in ((models, optim, "a"), (again, other, "b")):
+        train(m, conversations(3), SFT, o, new_run(tmp_path, at, 3))
+    assert all(torch.equal(a, b) for a, b in zip(optim.masters, other.masters, strict=True))
+
+
+def test_bfloat16_products_on_a_cpu_are_near_and_named(tmp_path):
+    models, batch = Models(policy=small_model()), next(iter(conversations(1)))
+    exact = models.policy.logp(batch.tokens, batch.mask)[0]
+    Optim(models, OptimSettings(lr=1e-3, precision="bf16"), 1)
+    near = models.policy.logp(batch.tokens, batch.mask)[0]
+    assert models.policy.precision == torch.bfloat16 and models.policy.head.dtype == torch.float32
+    assert 0 < (near - exact).abs().max() < 0.2
+    with pytest.raises(ValueError, match="optim.precision is 'half': expected one of auto, fp32, bf16"):
+        OptimSettings(lr=1e-3, precision="half")
 
 
 # what is not finite
