@@ -35,7 +35,9 @@ MOVE = """
   const began = performance.now();
   const watch = new MutationObserver(() => {
     watch.disconnect();
-    requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)));
+    const painted = new MessageChannel();
+    painted.port1.onmessage = () => done(performance.now() - began);
+    requestAnimationFrame(() => painted.port2.postMessage(0));
   });
   watch.observe(picture, { attributes: true, attributeFilter: ["data-query"] });
   slider.value = value;
