@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from postgrad.studio.instruments.base import Instrument, Slider
 from postgrad.studio.pages import num
 
-GAPS = [i / 10 for i in range(-60, 61)]
+GAPS = [i / 10 for i in range(-100, 101)]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ CONTROLS = (
 
 
 def compute(state: State) -> dict:
-    """The loss, the probability exp(-loss), and the loss's slope in the chosen reward, by autograd; and the curve."""
+    """The loss, the probability exp(-loss), and the loss's slope in the chosen reward, by autograd; and both as curves."""
     import torch
 
     from postgrad.maths.preference import bradley_terry
@@ -34,6 +34,7 @@ def compute(state: State) -> dict:
     curve = bradley_terry(torch.tensor(GAPS, dtype=torch.float64), zero, zero)
     return {
         "gap": state.chosen - state.rejected, "loss": loss.item(), "probability": (-loss).exp().item(), "slope": slope.item(),
+        "losses": list(zip(GAPS, curve.tolist(), strict=True)),
         "probabilities": list(zip(GAPS, (-curve).exp().tolist(), strict=True)),
     }
 
