@@ -30,7 +30,8 @@ PARTS = ("/label/live", "/label/made", "/label/data/export")  # fragments and fi
 def addresses(runs: list[str]) -> list[str]:
     """Every page for people: routes without parameters, each instrument, these runs, the first two compared, an error."""
     plain = sorted({r.path for r in gather() if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
-    found = [p for p in plain if "/-/" not in p and p not in PARTS] + [f"/instruments/{name}" for name in INSTRUMENTS] + ["/nowhere"]
+    found = [p for p in plain if "/-/" not in p and p not in PARTS]
+    found += [f"/instruments/{name}" for name in INSTRUMENTS] + ["/nowhere"]
     if "/runs" in plain:
         found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}" for _ in runs[1:2]]
     return found

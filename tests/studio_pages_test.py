@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
@@ -102,8 +101,7 @@ def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
     run = Run.create(tmp_path / "runs" / "one", recipe="grpo", config={}, steps=1)
     run.log(1, {"reward": 1.0})
     run.status("done")
-    with ThreadPoolExecutor() as apart:  # this thread has playwright's event loop
-        apart.submit(export, tmp_path / "site", runs=tmp_path / "runs").result()
+    export(tmp_path / "site", runs=tmp_path / "runs")
     page = browser.new_page()
     errors = []
     page.on("console", lambda m: errors.append(m.text) if m.type in ("error", "warning") else None)
