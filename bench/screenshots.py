@@ -11,7 +11,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import TimeoutError, sync_playwright
 from starlette.routing import Route
 
 from postgrad.studio.app import gather
@@ -37,6 +37,14 @@ def addresses(runs: list[str]) -> list[str]:
     return found
 
 
+def settle(page) -> None:
+    """Until nothing is being fetched; a page with a live stream never comes to rest, and is taken after two seconds."""
+    try:
+        page.wait_for_load_state("networkidle", timeout=2000)
+    except TimeoutError:
+        return
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("folder", type=Path)
@@ -56,7 +64,7 @@ def main() -> None:
                     if address.startswith(args.only):
                         page.goto(origin + address, wait_until="load")
                         page.evaluate("document.fonts.ready")
-                        page.wait_for_timeout(400)  # a live page is never idle; curves are drawn by then
+                        settle(page)
                         name = re.sub(r"[^A-Za-z0-9]+", "-", address).strip("-") or "home"
                         page.screenshot(path=args.folder / f"{name}-{width}-{theme}.png", full_page=True)
                 context.close()
