@@ -23,7 +23,7 @@ ROLES = ("policy", "reference", "reward", "critic")
 TRAINED = ("policy", "critic")
 NF4 = (4 + 0.127) / 8    # bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
 CHUNK = 4096             # tokens that meet the head at once: maths/logprob.py
-COPIES = {4: 4, 2: 5}    # of a chunk's logits in its backward pass: logits, softmax, gradients; in bfloat16 two more, half as wide
+COPIES = {4: 4, 2: 5}    # of a chunk's logits in its backward pass: logits, softmax, gradients; in bfloat16 two half ones more
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int, tied: bool = False) -> Config:
