@@ -20,7 +20,7 @@ OUT = HERE / "postgrad" / "embedded" / "recordings"
 RL = "postgrad train grpo:words evaluation.every=0"
 SHOWN = {"words": 6, "questions": 4}     # prompts whose answers are kept
 PROBLEMS, SAMPLES, KEPT = 200, 8, 4      # what is measured on; how many of the samples are kept as text
-GROUP, TO_LABEL, UNSEEN = 32, 40, 64
+GROUP, TO_LABEL, UNSEEN = 32, 40, 200
 
 
 def stages(folder: Path) -> list[dict]:
@@ -110,25 +110,29 @@ def pairs() -> dict:
     from postgrad.tasks import load_task
     task, sampler = load_task("questions"), LocalSampler(*open_model("tiny-chat"))
 
-    def drawn(splits, count):
+    def drawn(splits, count, each):
         prompts = [p for split in splits for p in task.prompts(split, count, 0)]
         found = []
         for prompt, rollouts in zip(prompts, sampler.sample(prompts, 8, Sampling(max_new_tokens=64), 0), strict=True):
-            judged = [(r.text, task.verify(prompt, r.text).score) for r in distinct([r for r in rollouts if r.finished], 8)]
-            two = next(((a, b) for a, b in combinations(judged, 2) if a[1] != b[1]), None)
-            if two:
+            left = [(r.text, task.verify(prompt, r.text).score) for r in distinct([r for r in rollouts if r.finished], 8)]
+            for _ in range(each):
+                two = next(((a, b) for a, b in combinations(left, 2) if a[1] != b[1]), None)
+                if two is None:
+                    break
+                left = [a for a in left if a not in two]
                 found.append({"question": prompt.question, "answers": [a for a, _ in two],
                               "quality": [round(q, 3) for _, q in two]})
         return found[:count]
 
-    return {"made by": "python bench/recordings.py FOLDER", "model": "tiny-chat", "to_label": drawn(["train"], TO_LABEL),
-            "unseen": drawn(["validation", "test"], UNSEEN)}
+    return {"made by": "python bench/recordings.py FOLDER", "model": "tiny-chat", "to_label": drawn(["train"], TO_LABEL, 1),
+            "unseen": drawn(["validation", "test"], UNSEEN, 4)}
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)
-    for name, made in (("pairs", pairs), ("group", group), ("pipeline", lambda: pipeline(folder))):
+    made_by = {"pairs": pairs, "group": group, "pipeline": lambda: pipeline(folder)}
+    for name, made in made_by.items():
         (OUT / f"{name}.json").write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n")
         print("wrote", name)
 
