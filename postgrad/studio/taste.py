@@ -1,8 +1,7 @@
 """A reward model small enough to be trained while somebody waits: the head alone, on a body that stands still.
 
-The features of an answer are tiny-chat's last hidden state at its last token, where a reward model's head reads (models/heads.py).
-The loss is the library's bradley_terry, a tie is half a win each way, and a weak prior keeps few labels from being believed
-without limit.
+The features of an answer are tiny-chat's last hidden state at its last token, where a reward model's head reads. The loss is
+the library's bradley_terry, a tie is half a win each way, and a weak prior keeps few labels from being believed without limit.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def fit(a: Tensor, b: Tensor, labels: str) -> Tensor:  # [N, D], [N, D], "abt...
     return w.detach()
 
 
-def accuracy(gap: Tensor, label: Tensor) -> float:  # gap [N] of scores, label [N]: +1 the first is better, -1 the second, 0 a tie
-    """The share of pairs ranked as labelled; a gap of exactly 0, or a tie, counts half."""
+def accuracy(gap: Tensor, label: Tensor) -> float:  # [N], [N]
+    """The share of pairs ranked as labelled: above 0 the first is better. A gap of exactly 0 or a tie (0) counts half."""
     import torch
     right = torch.where((gap == 0) | (label == 0), 0.5, ((gap > 0) == (label > 0)).double())
     return float(right.mean()) if len(right) else float("nan")

@@ -60,7 +60,7 @@ def facts(row) -> dict:
 
 
 def compute(state: State) -> dict:
-    from postgrad.memory import GB, SIZES, Setup, adapter, estimate, parameters
+    from postgrad.memory import GB, SIZES, TRAINED, Setup, adapter, estimate, parameters
     from postgrad.methods import METHODS
     shape, rank = SIZES[state.size], RANK if state.trained == "lora" else 0
     methods = []
@@ -72,22 +72,24 @@ def compute(state: State) -> dict:
         phases = [("update", [*stands, ("gradients", made.gradients / GB), ("activations", made.activations / GB)])]
         if made.cache:
             phases.insert(0, ("sample", [*stands, ("cache", made.cache / GB)]))
-        methods.append({"name": name, "phases": phases, "peak": made.peak / GB, "models": list(made.models), "steps": STEPS[name],
-                        "trained": [r for r in made.models if r in ("policy", "critic")], "facts": facts(row),
-                        "card": next((c for c in CARDS if made.peak <= c * GB), None), "cards": math.ceil(made.peak / (80 * GB))})
+        methods.append({
+            "name": name, "phases": phases, "peak": made.peak / GB, "models": list(made.models), "steps": STEPS[name],
+            "trained": [role for role in made.models if role in TRAINED], "facts": facts(row),
+            "card": next((c for c in CARDS if made.peak <= c * GB), None), "cards": math.ceil(made.peak / (80 * GB))})
     return {"methods": methods, "size": state.size, "parameters": parameters(shape) / 1e9, "rank": rank, "bits": state.bits,
             "trainable": (adapter(shape, rank) if rank else parameters(shape)) / 1e9, "most": max(m["peak"] for m in methods)}
 
 
 def insight(numbers: dict) -> str:
-    ppo, dpo, grpo = numbers["methods"]
-    home = (lambda m: f"a {m['card']} GB card" if m["card"] else f"{m['cards']} cards of 80 GB")
+    ppo, _, grpo = numbers["methods"]
+    both = f"PPO needs {num(ppo['peak'], 1)} GB, GRPO {num(grpo['peak'], 1)} GB"
     if numbers["rank"]:
-        return (f"With adapters {100 * numbers['trainable'] / numbers['parameters']:.1f} % of the weights have gradients and "
-                f"optimizer state, and policy, reference and critic are one body: PPO needs {num(ppo['peak'], 1)} GB ({home(ppo)}), "
-                f"GRPO {num(grpo['peak'], 1)} GB ({home(grpo)}), and what is left is weights, activations and cache.")
-    return (f"Trained in full, PPO holds four models and trains two: {num(ppo['peak'], 0)} GB, {ppo['peak'] / grpo['peak']:.1f} times "
-            f"GRPO's {num(grpo['peak'], 0)} GB. Most of it is not weights but AdamW's state: 12 bytes for every weight that is trained.")
+        share = 100 * numbers["trainable"] / numbers["parameters"]
+        return (f"With adapters only {share:.1f} % as many weights have gradients and optimizer state, and all models wear one "
+                f"body: {both}. What is left is weights, activations and cache.")
+    return (f"Trained in full, {both}: GRPO has no critic to train and no reward model to hold. Most of either is not weights "
+            "but AdamW’s state, 12 bytes for every weight that is trained.")
+
 
 
 INSTRUMENT = Instrument(

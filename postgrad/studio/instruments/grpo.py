@@ -35,7 +35,7 @@ def controls(state: State) -> tuple:
         Choice("size", "Answers in the group, G", SIZES),
         Toggle("std", "Divide by the standard deviation", ("GRPO", "no: Dr. GRPO")),
         Slider("step", "Step size", 0.5, 32, 0.5),
-        *(Slider("rewards", f"Reward of answer {i + 1}", 0, 1, 0.05, index=i) for i in range(state.size)),
+        *(Slider("rewards", f"Reward {i + 1}", 0, 1, 0.05, index=i) for i in range(state.size)),
     )
 
 
@@ -74,13 +74,13 @@ def compute(state: State) -> dict:
 def insight(numbers: dict) -> str:
     adv, G = numbers["advantages"], numbers["size"]
     if numbers["flat"]:
-        return (f"All {G} rewards are {num(numbers['rewards'][0], 2)}: nobody is better than the mean, every advantage is 0, the "
-                "gradient is 0, and the probabilities stay. Such a group is no signal; DAPO draws another.")
+        return (f"No signal: all {G} rewards are {num(numbers['rewards'][0], 2)}, so every advantage is 0, the gradient is 0, "
+                "and the probabilities stay as they were. DAPO draws such a group again.")
     best = max(range(G), key=adv.__getitem__)
     gained = f"{num(100 * numbers['start'], 1)} % to {num(100 * numbers['after'][best], 1)} %"
     if not numbers["std_on"]:
-        return (f"Without the std an advantage is only the distance from the mean: answer {best + 1} gets {num(adv[best], 2)} and "
-                f"goes from {gained}. A group that hardly differs now pulls hardly, instead of as hard as any other.")
+        return (f"Without the std an advantage is the plain distance from the mean: answer {best + 1} gets {num(adv[best], 2)} "
+                f"and goes from {gained}. A group whose rewards hardly differ now pulls hardly; with the std, as hard as any.")
     paid = sum(a > 0 for a in adv)
     return (f"An answer is judged against its own group: {paid} of {G} {'is' if paid == 1 else 'are'} above the mean of "
             f"{num(numbers['mean'], 2)}, and answer {best + 1} goes from {gained}. The advantages sum to 0, so raising one "

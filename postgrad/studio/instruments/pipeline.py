@@ -15,14 +15,14 @@ TASKS = {"words": "word problems", "questions": "questions"}
 OBJECTIVES = {
     "base": r"\max_\pi \; \sum_t \log \pi(x_t \mid x_{<t}) \quad \text{over a whole corpus}",
     "sft": r"\max_\pi \; \sum_{t \,\in\, \text{answer}} \log \pi(y_t \mid x, y_{<t}) \quad \text{over 4\,000 demonstrations}",
-    "rl": r"\max_\pi \; \mathbb{E}_{y \sim \pi(\cdot \mid x)}\,[\, r(x, y) \,] \quad \text{with } r = 1 \text{ for a right answer in form, else } 0",
+    "rl": r"\max_\pi \; \mathbb{E}_{y \sim \pi(\cdot \mid x)}\,[r(x, y)] \quad r = 1 \text{ if right and in form, else } 0",
 }
 
 
 @dataclass(frozen=True)
 class State:
     stage: str = "rl"
-    prompt: int = 1
+    prompt: int = 3
     sample: int = 0
     k: int = 1
 
@@ -32,7 +32,7 @@ def controls(state: State) -> tuple:
     return (
         Choice("stage", "Stage", tuple(TITLES.items())),
         Choice("prompt", "Prompt", tuple((i + 1, p["question"]) for i, p in enumerate(prompts))),
-        Choice("sample", "Answer", ((0, "greedy"), *((i, f"sample {i}") for i in range(1, len(prompts[0]["answers"]["base"]))))),
+        Choice("sample", "Answer: greedy, or a sample", ((0, "greedy"), *range(1, len(prompts[0]["answers"]["base"])))),
         Slider("k", "Tries allowed on a word problem, k", 1, 8, 1),
     )
 
@@ -85,20 +85,21 @@ def insight(numbers: dict) -> str:
     name, k, rows = numbers["stage"], numbers["k"], numbers["figures"]
     first, now = rows["base"], rows[name]
     if name == "base":
-        return (f"The pretrained model can do the task in some of its samples ({percent(now[0]['mean'])} of word problems within "
-                f"{k} {'try' if k == 1 else 'tries'}), and writes whatever text comes next: {percent(now[1]['mean'])} in form.")
+        return (f"The pretrained model can do it in some of its samples ({percent(now[0]['mean'])} of the word problems in "
+                f"{k} {'try' if k == 1 else 'tries'}) but writes whatever might follow: {percent(now[1]['mean'])} in form.")
     before = rows["base" if name == "sft" else "sft"]
+    gained = f"{percent(before[0]['mean'])} to {percent(now[0]['mean'])}"
     if name == "sft":
-        return (f"Imitation fixes the form, {percent(first[1]['mean'])} to {percent(now[1]['mean'])}; right answers follow only "
-                f"as far as the imitated writers go: {percent(before[0]['mean'])} to {percent(now[0]['mean'])}.")
-    return (f"Paid for right answers alone, pass@{k} goes from {percent(before[0]['mean'])} to {percent(now[0]['mean'])} and the "
-            f"replies from {numbers['length']['sft']:.0f} to {numbers['length']['rl']:.0f} tokens; helpfulness and manners, which "
-            "nobody paid for, stay where they were within their intervals.")
+        return (f"Imitation fixes the form, {percent(first[1]['mean'])} to {percent(now[1]['mean'])}; right answers go as far "
+                f"as the average writer goes, {gained}: most skip the steps.")
+    short, long = numbers["length"]["sft"], numbers["length"]["rl"]
+    return (f"Paid for right answers alone, pass@{k} goes from {gained} and replies from {short:.0f} to {long:.0f} tokens: it "
+            "writes the steps. Helpfulness and manners, which nobody paid for, stay where they were, within their intervals.")
 
 
 INSTRUMENT = Instrument(
     name="pipeline", number=1, title="Pretraining gives abilities, SFT a form, RL what the reward pays for",
     functions=("postgrad.maths.passk.pass_at_k", "postgrad.maths.passk.mean_interval"),
     state=State, controls=controls, compute=compute, insight=insight,
-    about="Three real checkpoints of the package's own small model answer the same prompts.",
+    about="Three real checkpoints of the package’s own small model answer the same prompts.",
 )

@@ -14,7 +14,7 @@ from postgrad.studio.recordings import recorded
 
 KEYS = {"a": "First is better", "b": "Second is better", "t": "Tie", "s": "Skip"}
 KEPT = 4        # every so many labels, one is kept back
-SHOWN = 5       # unseen pairs whose scores are shown
+SHOWN = 5       # unseen pairs whose scores are shown, each of another question
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def settle(state: State) -> State:
     """Labels of items that are there, in letters that mean something."""
     strange = set(state.labels) - set(KEYS)
     if strange:
-        raise ValueError(f"labels is a letter a pair: a (first is better), b (second), t (tie), s (skip); not {min(strange)!r}.")
+        raise ValueError(f"labels has a letter for each pair: a or b (better), t (tie) or s (skip); not {min(strange)!r}.")
     return State(state.labels[: len(recorded("pairs")["to_label"])])
 
 
@@ -106,6 +106,11 @@ def last_pair(labels: str) -> dict | None:
     return {"number": i + 1, "label": labels[i], "a": float(a), "b": float(b), "p": float((-first).exp()), "loss": float(loss)}
 
 
+def judged(item: dict, scores: list[float]) -> dict:
+    right = (scores[0] > scores[1]) == (item["quality"][0] > item["quality"][1])
+    return {**item, "scores": scores, "right": right}
+
+
 def compute(state: State) -> dict:
     import torch
 
@@ -115,7 +120,7 @@ def compute(state: State) -> dict:
     counted = [i for i, label in enumerate(labels) if label != "s"]
     back = [i for i in counted if kept_back(i)]
     numbers = {
-        "labels": labels, "at": at, "items": len(items), "item": items[at] if at < len(items) else None, "keys": KEYS,
+        "labels": labels, "at": at, "count": len(items), "item": items[at] if at < len(items) else None, "says": KEYS,
         "next": {key: labels + key for key in KEYS} if at < len(items) else {}, "undo": labels[:-1] if labels else None,
         "others": others(items, labels) if at < len(items) else {}, "kept_back": at < len(items) and kept_back(at),
         "given": len(counted), "trained_on": len(counted) - len(back), "held_out": len(back), "held_out_accuracy": None,
@@ -128,25 +133,26 @@ def compute(state: State) -> dict:
     if back:
         sign = torch.tensor([{"a": 1, "b": -1, "t": 0}[labels[i]] for i in back])
         numbers["held_out_accuracy"] = accuracy((x[back, 0] - x[back, 1]) @ w, sign)
-    scores = (y[:SHOWN] @ w).tolist()
+    first = list({item["question"]: i for i, item in reversed(list(enumerate(data["unseen"])))}.values())[-SHOWN:]
     return numbers | {
-        "curve": [(n, on_unseen(labels[:n])) for n in range(at + 1)], "accuracy": on_unseen(labels), "worked": last_pair(labels),
-        "unseen": [{**item, "scores": pair, "right": (pair[0] > pair[1]) == (item["quality"][0] > item["quality"][1])}
-                   for item, pair in zip(data["unseen"], scores, strict=False)],
+        "curve": [(n, on_unseen(labels[:n])) for n in range(at + 1)], "accuracy": on_unseen(labels),
+        "worked": last_pair(labels),
+        "unseen": [judged(data["unseen"][i], (y[i] @ w).tolist()) for i in sorted(first)],
     }
 
 
 def insight(numbers: dict) -> str:
     if not numbers["given"]:
-        return ("Nobody can say how good an answer is on a scale; which of two is better is easy. Press a, b or t, and a reward "
+        return ("How good an answer is, on a scale, is hard to say; which of two is better is easy. Press a, b or t: a reward "
                 "model is trained after each label.")
     n, share = numbers["trained_on"], 100 * numbers["accuracy"]
-    found = f"After {n} {'label' if n == 1 else 'labels'} the model ranks {share:.0f} % of {numbers['unseen_pairs']} unseen pairs as the true quality does"
+    found = (f"After {n} {'label' if n == 1 else 'labels'} the model ranks {share:.0f} % of {numbers['unseen_pairs']} unseen "
+             "pairs as the true quality does")
     if n < 8:
-        return f"{found}: a few labels are a first guess, little better than a coin."
-    if share < 60:
-        return f"{found}: it learned your labels, and they are about something else than quality."
-    return f"{found}: a few dozen comparisons are enough to learn most of what they have in common."
+        return f"{found}: so few are a first guess, and a coin is right in 50 %."
+    if share < 55:
+        return f"{found}. It has learned these labels, and they are about something else than quality."
+    return f"{found}, against 50 % of a coin: a few dozen comparisons already carry over to questions that nobody labelled."
 
 
 INSTRUMENT = Instrument(
