@@ -1,8 +1,8 @@
 """What the studio's instruments show of real models, recorded: the three stages' answers and figures, a group of samples of one
 problem, and pairs of answers to label. Every text was written by a model of this package and judged by its task's own verifier.
 
-    python bench/recordings.py FOLDER       trains the RL stage in FOLDER, writes postgrad/embedded/recordings/*.json; 6 minutes
-                                            on one core
+    python bench/recordings.py FOLDER       trains the RL stage in FOLDER, writes postgrad/embedded/recordings; 6 minutes on
+                                            one core
 
 base is `tiny`, SFT is `tiny-chat`, RL is `postgrad train grpo:words` from there.
 """
@@ -128,6 +128,18 @@ def pairs() -> dict:
             "unseen": drawn(["validation", "test"], UNSEEN, 4)}
 
 
+def features() -> None:
+    """What tiny-chat makes of every answer of the pairs: it stands still, so a reader need not wait for it."""
+    import torch
+    from safetensors.torch import save_file
+
+    from postgrad.studio.taste import features as made_of
+    data = json.loads((OUT / "pairs.json").read_text())
+    rows = {name: [(p["question"], answer) for p in data[name] for answer in p["answers"]] for name in ("to_label", "unseen")}
+    save_file({name: made_of(answers).view(len(answers) // 2, 2, -1).to(torch.float16) for name, answers in rows.items()},
+              OUT / "features.safetensors")
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     OUT.mkdir(parents=True, exist_ok=True)
@@ -135,6 +147,7 @@ def main() -> None:
     for name, made in made_by.items():
         (OUT / f"{name}.json").write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n")
         print("wrote", name)
+    features()
 
 
 if __name__ == "__main__":

@@ -78,7 +78,8 @@ def compute(state: State) -> dict:
 
 
 def percent(x: float) -> str:
-    return f"{100 * x:.0f} %"
+    """0.267 -> 27 %, 0.997 -> 99.7 %: never 100 % of what is not all."""
+    return f"{100 * x:.{1 if 0.99 < x < 1 else 0}f} %"
 
 
 def insight(numbers: dict) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from postgrad.studio.instruments.base import Instrument
-from postgrad.studio.recordings import recorded
+from postgrad.studio.recordings import FOLDER, recorded
 
 KEYS = {"a": "First is better", "b": "Second is better", "t": "Tie", "s": "Skip"}
 KEPT = 4        # every so many labels, one is kept back
@@ -32,14 +32,13 @@ def settle(state: State) -> State:
 
 @lru_cache(maxsize=1)
 def vectors() -> tuple:
-    """The features of both answers of each pair: to label [N, 2, D], unseen [M, 2, D]."""
-    from postgrad.studio.taste import features, standardised
-    data = recorded("pairs")
-    items = [*data["to_label"], *data["unseen"]]
-    x = features([(item["question"], answer) for item in items for answer in item["answers"]])
-    own = 2 * len(data["to_label"])
-    x = standardised(x, x[:own]).view(len(items), 2, -1)
-    return x[: own // 2], x[own // 2:]
+    """The features of both answers of each pair, as taste.features made them: to label [N, 2, D], unseen [M, 2, D]."""
+    from safetensors.torch import load_file
+
+    from postgrad.studio.taste import standardised
+    found = {name: x.double() for name, x in load_file(FOLDER / "features.safetensors").items()}
+    like = found["to_label"].flatten(0, 1)
+    return standardised(found["to_label"], like), standardised(found["unseen"], like)
 
 
 def used(labels: str) -> list[int]:
