@@ -82,7 +82,7 @@ def compute(state: State) -> dict:
 
 def insight(numbers: dict) -> str:
     ppo, _, grpo = numbers["methods"]
-    both = f"PPO needs {num(ppo['peak'], 1)} GB, GRPO {num(grpo['peak'], 1)} GB"
+    both = " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB" for m in (ppo, grpo))
     if numbers["rank"]:
         share = 100 * numbers["trainable"] / numbers["parameters"]
         return (f"With adapters only {share:.1f} % as many weights have gradients and optimizer state, and all models wear one "
