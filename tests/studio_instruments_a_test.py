@@ -240,8 +240,9 @@ def test_a_reward_by_keyboard(studio, tab):  # noqa: F811
     page.get_by_label("Reward 1", exact=True).focus()
     for _ in range(4):
         page.keyboard.press("ArrowLeft")
-    wanted = torch.tensor([0.8, *grpo.verdicts(8)[1:]], dtype=D)[:, None]
-    page.wait_for_selector("#grpo-picture[data-query^='rewards=0.8']")
+    rewards = (0.8, *grpo.verdicts(8)[1:])
+    expect(page.locator("#grpo-picture")).to_have_attribute("data-query", INSTRUMENTS["grpo"].query(grpo.State(rewards=rewards)))
+    wanted = torch.tensor(rewards, dtype=D)[:, None]
     shown = [numbers(s.get_attribute("aria-label"))[0] for s in page.locator(".group svg[aria-label^=advantage]").all()]
     assert shown == pytest.approx(group_zscore(wanted, ones(8), 8)[:, 0].tolist(), abs=6e-4)
     page.get_by_label("16", exact=True).check(force=True)
