@@ -241,7 +241,8 @@ def test_a_reward_by_keyboard(studio, tab):  # noqa: F811
     for _ in range(4):
         page.keyboard.press("ArrowLeft")
     rewards = (0.8, *grpo.verdicts(8)[1:])
-    expect(page.locator("#grpo-picture")).to_have_attribute("data-query", INSTRUMENTS["grpo"].query(grpo.State(rewards=rewards)))
+    address = INSTRUMENTS["grpo"].query(grpo.State(rewards=rewards))
+    expect(page.locator("#grpo-picture")).to_have_attribute("data-query", address)
     wanted = torch.tensor(rewards, dtype=D)[:, None]
     shown = [numbers(s.get_attribute("aria-label"))[0] for s in page.locator(".group svg[aria-label^=advantage]").all()]
     assert shown == pytest.approx(group_zscore(wanted, ones(8), 8)[:, 0].tolist(), abs=6e-4)

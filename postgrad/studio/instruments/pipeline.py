@@ -10,7 +10,7 @@ from postgrad.studio.recordings import recorded
 
 STAGES = ("base", "sft", "rl")
 TITLES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
-LEARNS = {"base": "continue any text", "sft": "imitate answers", "rl": "earn reward"}
+LEARNED = {"base": "learned to continue any text", "sft": "learned to imitate answers", "rl": "learned what earns reward"}
 TASKS = {"words": "word problems", "questions": "questions"}
 OBJECTIVES = {
     "base": r"\max_\pi \; \sum_t \log \pi(x_t \mid x_{<t}) \quad \text{over a whole corpus}",
@@ -68,7 +68,7 @@ def compute(state: State) -> dict:
     measured = stages[state.stage]["measured"][prompt["task"]]
     right, tries = measured["right"][place], measured["samples"]
     return {
-        "stage": state.stage, "earlier": earlier, "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
+        "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES], "earlier": earlier, "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
         "task": TASKS[prompt["task"]], "answers": {name: prompt["answers"][name][state.sample] for name in STAGES},
         "figures": {name: figures(stages[name], state.k) for name in STAGES}, "right": right, "tries": tries,
         "chance": pass_at_k(tries, right, state.k), "length": {name: stages[name]["measured"]["words"]["mean_length"]
