@@ -68,7 +68,8 @@ def compute(state: State) -> dict:
     measured = stages[state.stage]["measured"][prompt["task"]]
     right, tries = measured["right"][place], measured["samples"]
     return {
-        "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES], "earlier": earlier, "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
+        "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES], "earlier": earlier,
+        "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
         "task": TASKS[prompt["task"]], "answers": {name: prompt["answers"][name][state.sample] for name in STAGES},
         "figures": {name: figures(stages[name], state.k) for name in STAGES}, "right": right, "tries": tries,
         "chance": pass_at_k(tries, right, state.k), "length": {name: stages[name]["measured"]["words"]["mean_length"]
