@@ -13,7 +13,7 @@ LAYERS = (
     {"records"},
     {"chat", "models", "sampler", "rewards", "data"},
     {"methods", "tasks", "batches", "objectives"},
-    {"loop", "run", "report", "explain", "evaluate", "audit", "doctor"},
+    {"loop", "run", "report", "explain", "evaluate", "audit", "doctor", "memory"},
     {"recipes"},
     {"studio", "book"},
     {"cli"},  # which starts the studio
