@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.studio.instruments.base import Instrument, source
+from postgrad.studio.instruments.base import RUNS, Instrument, source
 from postgrad.studio.pages import fragment, page
 
 MODULES = sorted(m.name for m in iter_modules(__path__) if m.name != "base" and not m.name.startswith("_"))
@@ -43,6 +43,7 @@ def index(request: Request) -> Response:
 
 
 def whole(request: Request) -> Response:
+    RUNS.set(request.app.state.runs)
     instrument = find(request.path_params["name"])
     rest = list(INSTRUMENTS.values())
     return page(request, "instrument.html", others=rest, **context(instrument, request.query_params))
@@ -50,6 +51,7 @@ def whole(request: Request) -> Response:
 
 def figure(request: Request) -> Response:
     """The picture alone, for a control that has moved; the controls too where the state has changed which there are."""
+    RUNS.set(request.app.state.runs)
     instrument = find(request.path_params["name"])
     return fragment(request, "instrument_figure.html", swapped=True, **context(instrument, request.query_params))
 
