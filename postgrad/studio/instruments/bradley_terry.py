@@ -40,24 +40,23 @@ def compute(state: State) -> dict:
     losses = bradley_terry(gaps, torch.zeros_like(gaps), torch.zeros_like(gaps))
     chosen, rejected = rewards.tolist()
     return {
-        "chosen": chosen, "rejected": rejected, "gap": chosen - rejected, "loss": loss.item(), "probability": (-loss).exp().item(),
-        "grad_chosen": down, "grad_rejected": up,
+        "chosen": chosen, "rejected": rejected, "gap": chosen - rejected, "loss": loss.item(),
+        "probability": (-loss).exp().item(), "grad_chosen": down, "grad_rejected": up,
         "curve": list(zip(gaps.tolist(), (-losses).exp().tolist(), strict=True)),
         "losses": list(zip(gaps.tolist(), losses.tolist(), strict=True)),
     }
 
 
 def insight(numbers: dict) -> str:
-    gap, chance, pull = numbers["gap"], numbers["probability"], numbers["grad_rejected"]
+    gap, chance, pull = numbers["gap"], f"{100 * numbers['probability']:.1f} %", numbers["grad_rejected"]
     if abs(gap) < 1e-9:
-        return "Equal rewards: a coin toss. The probability is exactly 0.5 and the loss is log 2 = 0.6931, whatever the rewards are."
+        return f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {numbers['loss']:.4f}, however high both are."
     if gap < 0:
-        return (f"The model ranks this pair the wrong way round: it gave the human's choice a chance of {chance:.2f}, "
-                f"so {pull:.2f} of the full push is spent on setting it right.")
+        return (f"The model has this pair the wrong way round, {chance} for the answer that people chose: "
+                f"it is pushed with {pull:.2f} of the full force.")
     if pull < 0.05:
-        return (f"The model is already sure of this pair ({chance:.3f}), so what is left of the push is {pull:.3f}: "
-                "training effort goes to the pairs it gets wrong.")
-    return f"The loss sees the gap of {gap:.1f} alone: add the same to both rewards and nothing here moves but the two bars."
+        return f"The pair is settled ({chance}): {pull:.3f} of the push is left, and training turns to the pairs that are not."
+    return f"A gap of {gap:.1f} means {chance} for the chosen answer. Add the same to both rewards, and no curve moves."
 
 
 INSTRUMENT = Instrument(

@@ -1,8 +1,8 @@
 """Instrument 7, DPO and PPO: one objective, two machines.
 
-One prompt, four answers, so that everything can be enumerated. The policies of a path, pi_t = ref exp(t r / beta) / Z, lead from
-the reference (t = 0) through the optimum of E[r] - beta KL(pi || ref) (t = 1) and beyond. PPO's objective is highest, and DPO's loss
-on labels drawn from Bradley-Terry lowest, at the same t = 1; there DPO's implied reward is r up to a constant.
+One prompt and four answers, so that everything can be enumerated. A path of policies, pi_t = ref exp(t r / beta) / Z, leads
+from the reference (t = 0) through the optimum of E[r] - beta KL(pi || ref) (t = 1) and beyond. At t = 1 PPO's objective is at
+its highest and DPO's loss, on labels drawn from Bradley-Terry, at its lowest; there DPO's implied reward is r up to a constant.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ def compute(state: State) -> dict:
     path = ref + times[:, None] * reward / beta
     here = (ref + state.moved * reward / beta).requires_grad_()
     optimum = torch.log_softmax(ref + reward / beta, -1)
+    log_z = torch.logsumexp(ref + reward / beta, -1)
     value, loss = regularised(here, ref, reward, beta), pair_loss(here, ref, reward, beta)
     climb, descend = (torch.autograd.grad(x, here)[0] for x in (value, loss))
     logp = torch.log_softmax(here.detach(), -1)
@@ -80,8 +81,8 @@ def compute(state: State) -> dict:
     return {
         "beta": beta, "moved": state.moved, "stage": state.stage, "answers": list(ANSWERS), "reward": reward.tolist(),
         "reference": list(REFERENCE), "policy": logp.exp().tolist(), "optimum": optimum.exp().tolist(),
-        "implied": implied.tolist(), "leashed": leashed.tolist(), "advantage": (leashed - expected).tolist(), "expected": expected.item(),
-        "z": (ref + reward / beta).exp().sum().item(), "log_z": torch.logsumexp(ref + reward / beta, -1).item(), "kl": exact_kl(here.detach(), ref).item(),
+        "implied": implied.tolist(), "leashed": leashed.tolist(), "advantage": (leashed - expected).tolist(),
+        "expected": expected.item(), "z": log_z.exp().item(), "log_z": log_z.item(), "kl": exact_kl(here.detach(), ref).item(),
         "mean_reward": (logp.exp() * reward).sum().item(), "value": value.item(), "loss": loss.item(),
         "best_value": regularised(optimum, ref, reward, beta).item(), "best_loss": pair_loss(optimum, ref, reward, beta).item(),
         "ppo_slope": climb.norm().item(), "dpo_slope": descend.norm().item(),
@@ -109,8 +110,8 @@ def machines() -> list[dict]:
         row = METHODS[name]
         rolls = row.source.startswith("rollouts")
         needed = {"policy": True, "reference": row.reference, "reward": rolls, "critic": getattr(row, "critic", False)}
-        out.append({"name": name, "source": row.source, "rollouts": rolls, "models": needed, "about": row.about, "paper": row.paper,
-                    "count": sum(needed.values()), "stages": [{"title": t, "uses": uses.split()} for t, uses in stages]})
+        out.append({"name": name, "rollouts": rolls, "models": needed, "count": sum(needed.values()),
+                    "stages": [{"title": t, "uses": uses.split()} for t, uses in stages]})
     return out
 
 
@@ -119,16 +120,16 @@ def insight(numbers: dict) -> str:
     if max(numbers["reward"]) - min(numbers["reward"]) < 1e-9:
         return "Four equal rewards: nothing to prefer. The reference is the optimum, and every label is a coin toss."
     if moved == 0:
-        return (f"At the reference every implied reward is 0, so DPO's loss is log 2 = {numbers['loss']:.4f} for any β, and PPO "
-                "pays nothing for KL: neither machine has begun.")
+        return (f"At the reference every implied reward is 0, so DPO's loss is log 2 = {numbers['loss']:.4f} for any β: "
+                "neither machine has begun.")
     if moved == 1:
         return ("Both machines stop here: PPO's advantages are all 0, DPO predicts every label as often as it occurs, and "
                 f"β log(π/ref) is the reward less β log Z = {numbers['beta'] * numbers['log_z']:.2f}.".replace("-", "\u2212"))
     if moved < 1:
         return (f"Both slopes point the same way: PPO can still gain {numbers['best_value'] - numbers['value']:.3f}, "
                 f"and DPO's loss is {numbers['loss'] - numbers['best_loss']:.4f} above its least.")
-    return (f"Too far: the KL of {numbers['kl']:.2f} costs PPO more than the reward it buys, and DPO is surer than the labels are "
-            f"({numbers['says']:.2f} against {numbers['label']:.2f} for D over A).")
+    return (f"Too far: the KL of {numbers['kl']:.2f} costs PPO more than the reward it buys, and DPO is surer than the labels "
+            f"are ({numbers['says']:.2f} against {numbers['label']:.2f} for D over A).")
 
 
 INSTRUMENT = Instrument(

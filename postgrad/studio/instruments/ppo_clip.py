@@ -33,8 +33,8 @@ def surrogate(ratios: list[float], advantage: float, low: float, high: float) ->
     from postgrad.maths.surrogate import clipped_ratio
 
     logp = torch.tensor([ratios], dtype=torch.float64).log().requires_grad_()
-    adv = torch.full_like(logp, advantage)
-    loss, clipped = clipped_ratio(logp, torch.zeros_like(logp), adv, torch.ones_like(logp, dtype=torch.bool), low=low, high=high)
+    adv, mask = torch.full_like(logp, advantage), torch.ones_like(logp, dtype=torch.bool)
+    loss, clipped = clipped_ratio(logp, torch.zeros_like(logp), adv, mask, low=low, high=high)
     pull = -torch.autograd.grad(loss.sum(), logp)[0]
     rows = zip(ratios, (0 - loss)[0].tolist(), (0 + pull)[0].tolist(), clipped[0].tolist(), strict=True)  # 0 - x: no "-0"
     return [{"ratio": r, "objective": o, "gradient": g, "clipped": c} for r, o, g, c in rows]
@@ -76,8 +76,8 @@ def insight(numbers: dict) -> str:
         return (f"This token has been made {deed} by enough: its ratio of {numbers['ratio']:.2f} counts as {edge:.2f}, "
                 f"and the gradient, which would be {numbers['raw_gradient']:+.2f}, is exactly 0.".replace("-", "\u2212"))
     if not low <= numbers["ratio"] <= high:
-        return (f"The ratio of {numbers['ratio']:.2f} is outside the clip, and yet the gradient is whole: it has gone the wrong "
-                "way, and the minimum always lets a mistake be undone.")
+        return (f"The ratio of {numbers['ratio']:.2f} is outside the clip, and yet the gradient is whole: it has gone the "
+                "wrong way, and the minimum always lets a mistake be undone.")
     return (f"Within {low:.2f} and {high:.2f} the clip does nothing: both objectives are the ratio times the advantage, "
             f"and so is the gradient on log π, {numbers['gradient']:+.2f}.".replace("-", "\u2212"))
 

@@ -15,6 +15,8 @@ from postgrad.studio.instruments.base import PACKAGE, RUNS, Choice, Instrument, 
 from postgrad.studio.pages import num
 
 EMBEDDED = PACKAGE / "embedded" / "overoptimise" / "curves.json"
+AXES = {"distance": "distance from the start", "step": "step"}
+WORTH_SAYING = 0.15  # a fall from the peak by this share of it counts as turning over, as in the results of the recipe
 SIZES = tuple(2**i for i in range(7))  # best of 1, 2, ... 64; the lab drew 64 samples for each prompt
 
 
@@ -56,7 +58,7 @@ def controls(state: State) -> tuple:
         Choice("leash", "KL penalty in training", tuple(leashes)),
         Slider("progress", "Training done, %", 0, 100, 10),
         Choice("best_of", "Best of n", SIZES),
-        Choice("axis", "Against", (("distance", "distance from the start"), ("step", "step"))),
+        Choice("axis", "Against", tuple(AXES.items())),
         Choice("source", "Logged run", tuple(names)),
     )
 
@@ -86,9 +88,10 @@ def compute(state: State) -> dict:
     best = [p for p in lab["best_of_n"] if p["n"] <= state.best_of][-1]
     return {
         "missing": "", "beta": policy["kl_weight"], "ensemble": policy["ensemble"], "axis": x, "steps": last,
-        "proxy": [(p[x], p["proxy"]) for p in points], "true": [(p[x], p["true"]) for p in points],
+        "proxy": {axis: [(p[axis], p["proxy"]) for p in points] for axis in AXES},
+        "true": {axis: [(p[axis], p["true"]) for p in points] for axis in AXES},
         "here": points[here] | {"x": points[here][x], "index": here}, "start": points[0],
-        "turn": policy["turning"] | {"x": points[peak][x], "index": peak, "turned": peak < len(points) - 1},
+        "turn": policy["turning"] | {"x": points[peak][x], "index": peak, "turned": policy["turning"]["fall"] >= WORTH_SAYING},
         "span": last if x == "step" else max(6.2, *(p["distance"] for other in lab["policies"] for p in other["points"])),
         "best": best, "best_kl": best_of_n_kl(best["n"]), "chances": chances(best["n"]),
         "best_true": [(p["distance"], p["true"], p["n"]) for p in lab["best_of_n"]],
@@ -104,14 +107,14 @@ def insight(numbers: dict) -> str:
     if here["index"] == 0:
         return f"Before training: the reward model gives {num(here['proxy'], 2)}, and true quality is {num(here['true'], 2)}."
     if here["index"] <= turn["index"]:
-        leash = f"held at a KL of {num(here['kl'], 1)} by the leash" if numbers["beta"] else f"at a KL of {num(here['kl'], 1)} already"
-        return f"So far the proxy can be believed: {rise}, {leash}."
-    if numbers["beta"]:
-        return (f"The leash holds the policy at a KL of {num(here['kl'], 1)}: {rise}, near its peak of {num(turn['peak'], 2)} at step "
+        leash = "which the leash holds" if numbers["beta"] else "and nothing holds it back"
+        return f"So far the proxy can be believed: {rise}, at a KL of {num(here['kl'], 1)}, {leash}."
+    if not turn["turned"]:
+        return (f"The policy stays at a KL of {num(here['kl'], 1)}: {rise}, near its peak of {num(turn['peak'], 2)} at step "
                 f"{turn['step']}.")
     who = "even the most sceptical of three reward models" if numbers["ensemble"] else "the reward model"
-    return (f"Past step {turn['step']} the policy learns to please {who} by its mistakes: the proxy, {num(here['proxy'], 2)}, has not "
-            f"noticed that true quality, {num(turn['peak'], 2)} at its peak, is down to {num(here['true'], 2)}.")
+    return (f"Past step {turn['step']} the policy pleases {who} by its mistakes: the proxy, {num(here['proxy'], 2)}, "
+            f"has not noticed that true quality, {num(turn['peak'], 2)} at its peak, is down to {num(here['true'], 2)}.")
 
 
 INSTRUMENT = Instrument(
