@@ -38,8 +38,20 @@ def context(instrument: Instrument, query: QueryParams) -> dict:
             "stale": sent != len(controls), "sources": [source(name) for name in instrument.functions]}
 
 
+def first(instrument: Instrument) -> dict:
+    """The numbers of the state that an instrument begins with."""
+    return instrument.numbers(instrument.settle(instrument.state()))
+
+
 def index(request: Request) -> Response:
-    return page(request, "instruments.html", instruments=INSTRUMENTS.values())
+    """The gallery. Its small figures are fetched one by one, so that the page need not wait for torch; an export holds them."""
+    figures = {i.name: first(i) for i in INSTRUMENTS.values()} if request.headers.get("x-postgrad-export") == "1" else {}
+    return page(request, "instruments/index.html", instruments=INSTRUMENTS.values(), figures=figures)
+
+
+def small(request: Request) -> Response:
+    instrument = find(request.path_params["name"])
+    return fragment(request, "instruments/small.html", instrument=instrument, numbers=first(instrument))
 
 
 def whole(request: Request) -> Response:
@@ -60,4 +72,5 @@ routes = [
     Route("/instruments", index, name="instruments"),
     Route("/instruments/{name}", whole, name="instrument"),
     Route("/instruments/{name}/figure", figure, name="figure"),
+    Route("/instruments/{name}/small", small, name="small"),
 ]
