@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import Instrument, Slider
 
-WIDEST = 8.0  # the gaps that are drawn: as wide as the two sliders can make them
-GRID = 161
+WIDEST = 10.0  # the gaps that are drawn: as wide as the two sliders can make them
+GRID = 201
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class State:
 
 
 CONTROLS = (
-    Slider("chosen", "Reward of the chosen answer", -4, 4, 0.1),
-    Slider("rejected", "Reward of the rejected answer", -4, 4, 0.1),
+    Slider("chosen", "Reward of the chosen answer", -5, 5, 0.1),
+    Slider("rejected", "Reward of the rejected answer", -5, 5, 0.1),
     Slider("shift", "Added to both", -3, 3, 0.1),
 )
 
@@ -35,20 +35,20 @@ def compute(state: State) -> dict:
 
     rewards = torch.tensor([state.chosen + state.shift, state.rejected + state.shift], dtype=torch.float64, requires_grad=True)
     loss = bradley_terry(rewards[0], rewards[1], torch.zeros((), dtype=torch.float64))
-    down, up = torch.autograd.grad(loss, rewards)[0].tolist()
+    slope, other = torch.autograd.grad(loss, rewards)[0].tolist()
     gaps = torch.linspace(-WIDEST, WIDEST, GRID, dtype=torch.float64)
     losses = bradley_terry(gaps, torch.zeros_like(gaps), torch.zeros_like(gaps))
     chosen, rejected = rewards.tolist()
     return {
         "chosen": chosen, "rejected": rejected, "gap": chosen - rejected, "loss": loss.item(),
-        "probability": (-loss).exp().item(), "grad_chosen": down, "grad_rejected": up,
+        "probability": (-loss).exp().item(), "slope": slope, "slope_rejected": other,
         "curve": list(zip(gaps.tolist(), (-losses).exp().tolist(), strict=True)),
         "losses": list(zip(gaps.tolist(), losses.tolist(), strict=True)),
     }
 
 
 def insight(numbers: dict) -> str:
-    gap, chance, pull = numbers["gap"], f"{100 * numbers['probability']:.1f} %", numbers["grad_rejected"]
+    gap, chance, pull = numbers["gap"], f"{100 * numbers['probability']:.1f} %", -numbers["slope"]
     if abs(gap) < 1e-9:
         return f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {numbers['loss']:.4f}, however high both are."
     if gap < 0:
@@ -60,7 +60,7 @@ def insight(numbers: dict) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="bradley-terry", number=6, title="A preference is a difference of two rewards, squashed",
+    name="bradley-terry", number=6, title="A reward is a bet on which answer people prefer",
     functions=("postgrad.maths.preference.bradley_terry",),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
     about="Two rewards become a probability, a loss and a push; at equality, one half and log 2.",
