@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from postgrad.studio.instruments.base import Instrument, Slider
 
 WIDEST = 10.0  # the gaps that are drawn: as wide as the two sliders can make them
-GRID = 201
+GRID = 101
 
 
 @dataclass(frozen=True)

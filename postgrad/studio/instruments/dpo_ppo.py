@@ -14,7 +14,7 @@ from postgrad.studio.instruments.base import Instrument, Slider
 
 ANSWERS, REFERENCE = "ABCD", (0.4, 0.3, 0.2, 0.1)
 PAIRS = tuple(combinations(range(len(ANSWERS)), 2))
-FARTHEST, GRID = 2.0, 81
+FARTHEST, GRID = 2.0, 41
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ def compute(state: State) -> dict:
     log_z = torch.logsumexp(ref + reward / beta, -1)
     value, loss = regularised(here, ref, reward, beta), pair_loss(here, ref, reward, beta)
     climb, descend = (torch.autograd.grad(x, here)[0] for x in (value, loss))
+    values, losses = regularised(path, ref, reward, beta).tolist(), pair_loss(path, ref, reward, beta).tolist()
     logp = torch.log_softmax(here.detach(), -1)
     implied, none = beta * k1(logp, ref), torch.zeros((), dtype=ref.dtype)
     leashed = reward - implied                       # what PPO's reward is once the KL has been taken from it
@@ -88,8 +89,8 @@ def compute(state: State) -> dict:
         "ppo_slope": climb.norm().item(), "dpo_slope": descend.norm().item(),
         "label": torch.exp(-bradley_terry(reward[3], reward[0], none)).item(),
         "says": torch.exp(-dpo((logp - ref)[3], (logp - ref)[0], none, beta=beta)).item(),
-        "values": list(zip(times.tolist(), regularised(path, ref, reward, beta).tolist(), strict=True)),
-        "losses": list(zip(times.tolist(), pair_loss(path, ref, reward, beta).tolist(), strict=True)),
+        "climb": list(zip(times.tolist(), values, strict=True)), "climb_span": (min(values), max(values)),
+        "descent": list(zip(times.tolist(), losses, strict=True)), "descent_span": (min(losses), max(losses)),
         "machines": machines(),
     }
 

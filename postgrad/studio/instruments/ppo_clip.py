@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import Instrument, Slider
 
-LOWEST, HIGHEST, GRID = 0.02, 4.0, 200  # ratios that are drawn
+LOWEST, HIGHEST, TALLEST = 0.02, 4.0, 2.5  # the ratios that are drawn, and how high
+CLOSE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,29 @@ def surrogate(ratios: list[float], advantage: float, low: float, high: float) ->
     return [{"ratio": r, "objective": o, "gradient": g, "clipped": c} for r, o, g, c in rows]
 
 
+def corners(edges: list[float], advantage: float) -> list[float]:
+    """The ratios between which everything is a straight line: the clip's edges, both sides of them, and where a line leaves."""
+    leaves = TALLEST / abs(advantage) if advantage else HIGHEST
+    inner = (x for edge in edges for x in (edge - CLOSE, edge, edge + CLOSE))
+    return sorted({LOWEST, 1.0, *(x for x in (*inner, leaves) if LOWEST < x < HIGHEST), HIGHEST})
+
+
+def drawn(points: list[dict], name: str) -> list[tuple[float, float]]:
+    return [(p["ratio"], p[name]) for p in points if abs(p[name]) <= TALLEST + CLOSE]
+
+
 def compute(state: State) -> dict:
     """The point, the clipped objective over all ratios, and the raw one: the same function with the clip opened wide."""
     edges = [1 - state.low, 1 + state.high]
-    grid = sorted({LOWEST + (HIGHEST - LOWEST) * i / GRID for i in range(GRID + 1)} | set(edges))
+    grid = corners(edges, state.advantage)
     *held, here = surrogate([*grid, state.ratio], state.advantage, state.low, state.high)
     *free, raw = surrogate([*grid, state.ratio], state.advantage, 1.0, math.inf)
     flat = [edges[1], HIGHEST] if state.advantage > 0 else [LOWEST, edges[0]] if state.advantage < 0 else None
     return {
         **here, "raw": raw["objective"], "raw_gradient": raw["gradient"], "advantage": state.advantage,
         "edges": edges, "bounded": min(max(state.ratio, edges[0]), edges[1]), "flat": flat, "rows": rows(),
-        "curve": [(p["ratio"], p["objective"]) for p in held], "free": [(p["ratio"], p["objective"]) for p in free],
-        "gradients": [(p["ratio"], p["gradient"]) for p in held], "free_gradients": [(p["ratio"], p["gradient"]) for p in free],
+        "curve": drawn(held, "objective"), "free": drawn(free, "objective"),
+        "gradients": drawn(held, "gradient"), "free_gradients": drawn(free, "gradient"),
     }
 
 
