@@ -201,6 +201,9 @@ def test_a_run_of_the_runs_folder_can_be_shown(client, tmp_path):
     assert "true 0.50" in shown and "overoptimise &lt;b&gt;" in shown
     missing = client.get("/instruments/reward-hacking/figure", params={"source": "run/mine", "leash": "0.2"})
     assert missing.status_code == 200 and "mine has no such policy: its KL penalties are 0.5" in missing.text
+    (tmp_path / "runs" / "torn").mkdir()
+    (tmp_path / "runs" / "torn" / "curves.json").write_text('{"recipe": "overopt')
+    assert "torn/curves.json is damaged" in client.get("/instruments/reward-hacking", params={"source": "run/torn"}).text
     for source in ("run/other", "run/../mine", "run/none", "mine"):
         assert client.get("/instruments/reward-hacking", params={"source": source}).status_code == 400
     assert RUNS.get() is None  # a request's folder stays with the request
@@ -220,6 +223,8 @@ def test_every_end_of_every_control_can_be_drawn(client, name):
 
 def test_the_gallery_has_a_figure_of_each(client):
     page = client.get("/instruments").text
+    for name in INSTRUMENTS:
+        assert client.get(f"/instruments/{name}/small").text.strip(), f"{name} has no figure: write instruments/small/{name}.html"
     for name in MINE:
         assert f'hx-get="/instruments/{name}/small"' in page
         assert client.get(f"/instruments/{name}/small").text.count("<svg") == 1

@@ -31,7 +31,11 @@ class State:
 
 @cache
 def read(path: Path, changed: int) -> dict:
-    return json.loads(path.read_text("utf-8"))
+    """A lab's curves. Of a file that was damaged, a lab without policies: it is listed, and says so when it is chosen."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except ValueError:
+        return {"recipe": "overoptimise", "policies": []}
 
 
 def labs() -> dict[str, dict]:
@@ -79,8 +83,9 @@ def compute(state: State) -> dict:
     lab = labs()[state.source]
     policy = next((p for p in lab["policies"] if leash_of(p) == state.leash), None)
     if policy is None:
-        return {"missing": f"{state.source.partition('/')[2]} has no such policy: its KL penalties are "
-                           f"{', '.join(leash_of(p) for p in lab['policies'])}. Choose one of these."}
+        name, kept = state.source.partition("/")[2], ", ".join(leash_of(p) for p in lab["policies"])
+        return {"missing": f"{name} has no such policy: its KL penalties are {kept}. Choose one of these." if kept else
+                f"{name}/curves.json is damaged and cannot be read: train it again, or choose another run."}
     points, x = policy["points"], state.axis
     last = points[-1]["step"]
     here = min(range(len(points)), key=lambda i: abs(points[i]["step"] - state.progress / 100 * last))
