@@ -21,11 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
 
 from postgrad.run import Run
-from postgrad.studio.instruments import INSTRUMENTS
+from postgrad.studio.instruments import INSTRUMENTS, context
 from postgrad.studio.instruments.base import Slider
-from postgrad.studio.pages import STATIC
+from postgrad.studio.pages import STATIC, render
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STARTS, MOVES = 5, 60
@@ -120,6 +122,23 @@ def sliders(page, origin: str) -> dict[str, list[float]]:
     return found
 
 
+def work() -> dict[str, float]:
+    """instrument -> milliseconds of processor time in the server for a new picture, compute and template; not the waiting."""
+    request, found = Request({"type": "http", "method": "GET", "path": "/", "headers": [], "query_string": b""}), {}
+    for instrument in INSTRUMENTS.values():
+        slider = next((c for c in instrument.shown(instrument.settle(instrument.state())) if isinstance(c, Slider)), None)
+        if slider is None or slider.index is not None:
+            continue
+        times = []
+        for k in range(int((slider.high - slider.low) / slider.step)):
+            began = time.process_time()
+            query = QueryParams({slider.name: str(slider.low + slider.step * k)})
+            render(request, "instrument_figure.html", context(instrument, query) | {"swapped": True})
+            times.append(1000 * (time.process_time() - began))
+        found[instrument.name] = statistics.median(times)
+    return found
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--out", type=Path)
@@ -142,6 +161,7 @@ def main() -> None:
     for name, times in moved.items():
         figures[f"{name}: p50, ms"] = statistics.median(times)
         figures[f"{name}: p95, ms"] = statistics.quantiles(times, n=20)[-1]
+    figures |= {f"{name}: processor, ms": spent for name, spent in work().items()}
     figures["static files, MB"] = sum(p.stat().st_size for p in STATIC.rglob("*") if p.is_file()) / 1e6
     for name, value in figures.items():
         print(f"{name:<40}{value:>10.2f}")

@@ -14,6 +14,8 @@ Point = tuple[float, float]
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
     """About `count` round numbers inside low to high: steps of 1, 2, 2.5 or 5 times a power of ten. (0, 1) -> 0, 0.25, ... 1"""
+    if not count:
+        return []
     if not high > low:
         return [low]
     raw = (high - low) / count

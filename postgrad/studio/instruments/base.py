@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 PACKAGE = Path(__file__).parent.parent.parent
+RUNS: ContextVar[Path | None] = ContextVar("RUNS", default=None)  # the folder of runs of the request that is being answered
 
 
 @dataclass(frozen=True)

@@ -1,59 +1,67 @@
-"""6. Bradley-Terry: two rewards, the probability that one answer is preferred, and what the reward model pays for it."""
+"""Instrument 6, Bradley-Terry: two rewards become a probability, a loss and a gradient, by the reward model's own function."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from postgrad.studio.instruments.base import Instrument, Slider
-from postgrad.studio.pages import num
 
-GAPS = [i / 10 for i in range(-100, 101)]
+WIDEST = 10.0  # the gaps that are drawn: as wide as the two sliders can make them
+GRID = 101
 
 
 @dataclass(frozen=True)
 class State:
     chosen: float = 1.0
     rejected: float = 0.0
+    shift: float = 0.0
 
 
 CONTROLS = (
     Slider("chosen", "Reward of the chosen answer", -5, 5, 0.1),
     Slider("rejected", "Reward of the rejected answer", -5, 5, 0.1),
+    Slider("shift", "Added to both", -3, 3, 0.1),
 )
 
 
 def compute(state: State) -> dict:
-    """The loss, the probability exp(-loss), and the loss's slope in the chosen reward, by autograd; and both as curves."""
+    """Probability, loss and gradients at the two rewards, and both curves over every gap that can be drawn.
+
+    P = exp(-loss), for the loss is -log P. The gradients are autograd's.
+    """
     import torch
 
     from postgrad.maths.preference import bradley_terry
-    chosen = torch.tensor(state.chosen, dtype=torch.float64, requires_grad=True)
-    rejected, zero = torch.tensor(state.rejected, dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    loss = bradley_terry(chosen, rejected, zero)
-    (slope,) = torch.autograd.grad(loss, chosen)
-    curve = bradley_terry(torch.tensor(GAPS, dtype=torch.float64), zero, zero)
+
+    rewards = torch.tensor([state.chosen + state.shift, state.rejected + state.shift], dtype=torch.float64, requires_grad=True)
+    loss = bradley_terry(rewards[0], rewards[1], torch.zeros((), dtype=torch.float64))
+    slope, other = torch.autograd.grad(loss, rewards)[0].tolist()
+    gaps = torch.linspace(-WIDEST, WIDEST, GRID, dtype=torch.float64)
+    losses = bradley_terry(gaps, torch.zeros_like(gaps), torch.zeros_like(gaps))
+    chosen, rejected = rewards.tolist()
     return {
-        "gap": state.chosen - state.rejected, "loss": loss.item(), "probability": (-loss).exp().item(), "slope": slope.item(),
-        "losses": list(zip(GAPS, curve.tolist(), strict=True)),
-        "probabilities": list(zip(GAPS, (-curve).exp().tolist(), strict=True)),
+        "chosen": chosen, "rejected": rejected, "gap": chosen - rejected, "loss": loss.item(),
+        "probability": (-loss).exp().item(), "slope": slope, "slope_rejected": other,
+        "curve": list(zip(gaps.tolist(), (-losses).exp().tolist(), strict=True)),
+        "losses": list(zip(gaps.tolist(), losses.tolist(), strict=True)),
     }
 
 
 def insight(numbers: dict) -> str:
-    gap, loss, pull = numbers["gap"], num(numbers["loss"]), num(-numbers["slope"])
-    chance = f"{100 * numbers['probability']:.1f} %"
+    gap, chance, pull = numbers["gap"], f"{100 * numbers['probability']:.1f} %", -numbers["slope"]
     if abs(gap) < 1e-9:
-        return f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {loss}. Only the gap counts."
+        return f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {numbers['loss']:.4f}, however high both are."
     if gap < 0:
-        return (f"The model prefers the answer that people rejected ({chance} for the chosen one): the loss is {loss}, and it "
-                f"grows in proportion to the gap, so a wrong pair pulls with almost full force.")
-    if gap > 3:
-        return f"At a gap of {num(gap, 1)} the pair is settled ({chance}): the pull on the rewards is down to {pull}."
-    return f"A gap of {num(gap, 1)} means {chance} for the chosen answer; widening it still pays, with a pull of {pull}."
+        return (f"The model has this pair the wrong way round, {chance} for the answer that people chose: "
+                f"it is pushed with {pull:.2f} of the full force.")
+    if pull < 0.05:
+        return f"The pair is settled ({chance}): {pull:.3f} of the push is left, and training turns to the pairs that are not."
+    return f"A gap of {gap:.1f} means {chance} for the chosen answer. Add the same to both rewards, and no curve moves."
 
 
 INSTRUMENT = Instrument(
     name="bradley-terry", number=6, title="A reward is a bet on which answer people prefer",
-    functions=("postgrad.maths.preference.bradley_terry",), state=State, controls=CONTROLS, compute=compute, insight=insight,
-    about="Two rewards become a probability and a loss; at equality, one half and log 2.",
+    functions=("postgrad.maths.preference.bradley_terry",),
+    state=State, controls=CONTROLS, compute=compute, insight=insight,
+    about="Two rewards become a probability, a loss and a push; at equality, one half and log 2.",
 )
