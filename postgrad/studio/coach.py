@@ -1,4 +1,4 @@
-"""The side processes of labelling, as the server sees them: the coach, who trains the live reward model, and the maker of pairs.
+"""The side processes of labelling, as the server sees them: the coach trains the live reward model, the maker makes pairs.
 
 Both are processes of their own, niced; threads wait for them, and nobody else does. No torch here.
 """
@@ -34,7 +34,7 @@ class Coach:
 
     @property
     def step(self) -> int:
-        """How many changes make a new training: a tenth of what there is, so that late in the day it is not done for nothing."""
+        """How many changes make a new training: a tenth of what there is, or the fewest that can matter."""
         return max(STEP, self._judged // 10)
 
     def due(self) -> bool:

@@ -6,6 +6,7 @@ Read with `ast`, so that a page of cells needs no torch.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,7 +38,7 @@ class Cell:
 
     @property
     def source(self) -> str:
-        return "\n\n\n".join(functions_of(self.path)[name][0] for name in self.names) + "\n"
+        return "\n\n\n".join(functions_of(self.path)[name][0] for name in self.names)
 
     @property
     def checks(self) -> tuple[tuple[str, str], ...]:
@@ -57,8 +58,8 @@ CELLS = {cell.name: cell for cell in (
     Cell(name="leave-one-out", title="Leave one out", module="postgrad.maths.credit", names=("leave_one_out",),
          claim="Without G/(G−1) each answer stands in its own baseline."),
     Cell(name="gae", title="Generalised advantage estimation", module="postgrad.maths.credit", names=("gae",),
-         claim="One backward walk over the tokens. Forget the mask and a tool's reply is praised."),
-    Cell(name="clip", title="PPO's clip", module="postgrad.maths.surrogate", names=("_clip", "clipped_ratio"),
+         claim="One backward walk over the tokens. Forget the mask and a tool’s reply is praised."),
+    Cell(name="clip", title="PPO’s clip", module="postgrad.maths.surrogate", names=("_clip", "clipped_ratio"),
          claim="Replace the minimum by the clipped term alone: the way back closes."),
     Cell(name="k3", title="The k3 estimator", module="postgrad.maths.kl", names=("k3",),
          claim="Turn the sign of d round and the mean is no longer the KL."),
@@ -87,5 +88,10 @@ def sentences() -> dict[str, tuple[tuple[str, str], ...]]:
     for node in ast.parse((Path(__file__).parent / "checks.py").read_text(encoding="utf-8")).body:
         for mark in getattr(node, "decorator_list", ()):
             cell = ast.literal_eval(mark.args[0])
-            found[cell] = (*found.get(cell, ()), (node.name, ast.get_docstring(node)))
+            found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node))))
     return found
+
+
+def typeset(text: str) -> str:
+    """Typed signs as printed ones: a true minus, a curved apostrophe."""
+    return re.sub(r"(?<=[ (=])-(?=[\dP(]| )", "−", text).replace("'", "’")
