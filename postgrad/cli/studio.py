@@ -29,6 +29,8 @@ def export(args, folder: Path) -> int:
     if args.json:
         return say_json(found)
     print(f"{found['pages']} pages, {found['bytes'] / 1e6:.1f} MB: open {folder / 'index.html'}")
+    if found["lost"]:
+        print(f"without a page: {', '.join(found['lost'])}", file=sys.stderr)
     return 0
 
 

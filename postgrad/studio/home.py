@@ -21,7 +21,8 @@ def newest(folder: Path, count: int = 6) -> list[dict]:
         try:
             row = Run.open(path.parent).summary()
         except (ValueError, OSError) as error:
-            row = {"state": "broken", "error": str(error), "series": [], "series_name": None, "updated": path.stat().st_mtime}
+            row = {"state": "broken", "error": str(error), "step": 0, "steps": None, "series": [], "series_name": None,
+                   "updated": path.stat().st_mtime}
         rows.append(row | {"name": path.parent.relative_to(folder).as_posix(), "spark": spark(row["series"])})
         if len(rows) == count:
             break
