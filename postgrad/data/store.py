@@ -132,7 +132,7 @@ class Store:
 
         So of two clicks, two tabs or two people on one labeller's judgement the second changes nothing.
         """
-        label = Label(item=item, labeller=labeller, choice=choice or "skip")
+        label = Label(item=item, labeller=labeller, choice="skip" if choice is None else choice)
         with self._session("BEGIN IMMEDIATE") as db:
             standing = self._standing(db, label)
             if standing != was or standing == choice:
@@ -212,6 +212,21 @@ class Store:
                 out[row[0]] = item_of(row), {}
             if labeller is not None:
                 out[row[0]][1][labeller] = choice  # the newest of a labeller's comes last
+        return list(out.values())
+
+    def size(self) -> int:
+        """How many items there are."""
+        with self._session() as db:
+            return db.execute("SELECT count(*) FROM items WHERE NOT removed").fetchone()[0]
+
+    def said(self) -> list[dict[str, str]]:
+        """{labeller: choice} of each item that has a label, without the texts: what a count needs, in a tenth of the time."""
+        out: dict[int, dict[str, str]] = {}
+        with self._session() as db:
+            rows = db.execute("SELECT item, labeller, choice FROM labels JOIN items ON items.id = item WHERE NOT undone "
+                              "AND NOT removed ORDER BY labels.id").fetchall()
+        for item, labeller, choice in rows:
+            out.setdefault(item, {})[labeller] = choice
         return list(out.values())
 
     def judged(self, labeller: str | None = None, how: str = "majority") -> list[tuple[Item, str, str | None]]:

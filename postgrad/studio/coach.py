@@ -30,7 +30,7 @@ class Coach:
         self.store, self.result, self.history, self.error = store, None, [], ""
         self.busy, self.closed = False, False
         self._changes, self._judged = 0, 0
-        self._lock, self._process = threading.Lock(), None
+        self._lock, self._process, self.thread = threading.Lock(), None, None
 
     @property
     def step(self) -> int:
@@ -44,16 +44,20 @@ class Coach:
             return True
         return max(self._changes, abs(self._judged - self.result["judged"])) >= self.step
 
-    def notice(self, judged: int, changes: int = 0) -> None:
-        """Somebody looked or labelled: so many items are judged now, so many judgements were changed just now."""
+    def changed(self, count: int = 1) -> None:
+        """So many judgements were given, changed or taken back."""
         with self._lock:
-            self._judged, self._changes = judged, self._changes + changes
-            if changes:
-                self.error = ""
+            self._changes, self.error = self._changes + count, ""
+
+    def notice(self, judged: int) -> None:
+        """So many items are judged now: starts a training where one is due. Returns at once."""
+        with self._lock:
+            self._judged = judged
             if self.busy or self.closed or not self.due():
                 return
             self.busy = True
-        threading.Thread(target=self._train, daemon=True).start()
+            self.thread = threading.Thread(target=self._train, daemon=True)
+            self.thread.start()
 
     def _train(self) -> None:
         while True:
@@ -98,7 +102,7 @@ class Maker:
 
     def __init__(self, store: Path):
         self.store, self.busy, self.said, self.failed = store, "", "", False
-        self._lock, self._process = threading.Lock(), None
+        self._lock, self._process, self.thread = threading.Lock(), None, None
 
     def start(self, words: Sequence[str], about: str) -> None:
         with self._lock:
@@ -108,7 +112,8 @@ class Maker:
         command = ("postgrad", "label", "make", "--store", str(self.store), "--json", *words)
         self._process = python(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=lambda: os.nice(10))
-        threading.Thread(target=self._wait, daemon=True).start()
+        self.thread = threading.Thread(target=self._wait, daemon=True)
+        self.thread.start()
 
     def _wait(self) -> None:
         out, wrong = self._process.communicate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import ImmutableMultiDict
@@ -12,6 +13,8 @@ from starlette.responses import Response
 
 from postgrad.data.store import Store
 from postgrad.studio.pages import fields
+
+_MAKING = Lock()
 
 
 @contextmanager
@@ -28,8 +31,9 @@ def opened(request: Request) -> Iterator[Store | None]:
 def kept(request: Request, name: str, make: Callable):
     """What belongs to the app as long as it runs, made when it is first needed."""
     state = request.app.state
-    if not hasattr(state, name):
-        setattr(state, name, make(state.store))
+    with _MAKING:
+        if not hasattr(state, name):
+            setattr(state, name, make(state.store))
     return getattr(state, name)
 
 

@@ -39,29 +39,29 @@ def labeller_of(request: Request) -> str:
 
 # what the page shows
 
-def place(store: Store | None, labeller: str, item: str = "", said: str = "", error: str = "") -> dict:
+def place(store: Store | None, labeller: str, item: str = "", said: str = "") -> dict:
     """The pair that comes next for this labeller, or the item that was asked for, and how far they are."""
     asked, was = (None, None) if store is None else store.asked(item, labeller) if item else (store.next(labeller), None)
-    total = len(store.items()) if store else 0
+    total = store.size() if store else 0
     done = total - store.left(labeller) if store else 0
-    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done, "said": said, "error": error}
+    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done, "said": said}
 
 
-def live(request: Request, store: Store | None, changes: int = 0) -> dict:
-    """The reward model as it stands, and how far labellers agree. Tells the coach what has changed."""
+def live(request: Request, store: Store | None) -> dict:
+    """The reward model as it stands, and how far labellers agree. Starts a training where one is due."""
     coach = kept(request, "coach", Coach)
-    items = store.items() if store else []
-    found = counts(items)
-    coach.notice(found["judged"], changes)
+    said = [(None, by) for by in store.said()] if store else []
+    found = counts(said)
+    coach.notice(found["judged"])
     points = [(n, r) for n, r in coach.history if r["accuracy"] is not None]
-    return {"coach": coach, "result": coach.result, "points": points, "found": found, "agreement": agreement(items),
-            "to_go": max(0, FIRST - found["judged"])}
+    return {"coach": coach, "result": coach.result, "points": points, "contradicted": found["contradicted"],
+            "agreement": agreement(said), "to_go": max(0, FIRST - found["judged"])}
 
 
 def making(request: Request, store: Store | None) -> dict:
     """What the form that makes pairs offers, and what has become of the last one."""
     return {"maker": kept(request, "maker", Maker), "models": models_of(request.app.state.runs), "tasks": tasks(),
-            "seed": len(store.items()) if store else 0}
+            "seed": store.size() if store else 0}
 
 
 def models_of(runs: Path) -> list[str]:
@@ -81,8 +81,8 @@ def tasks() -> tuple[str, ...]:
 def whole(request: Request) -> Response:
     labeller, item = labeller_of(request), request.query_params.get("item", "")
     with opened(request) as store:
-        shown = place(store, labeller, item) if labeller else {"labeller": "", "total": len(store.items()) if store else 0}
-        answer = page(request, "label/page.html", **shown, **live(request, store), **making(request, store))
+        what = place(store, labeller, item) if labeller else {"labeller": "", "total": store.size() if store else 0}
+        answer = page(request, "label/page.html", **what, **live(request, store), **making(request, store))
     if labeller:
         answer.set_cookie("labeller", quote(labeller), max_age=31536000, samesite="strict")
     return answer
@@ -94,16 +94,23 @@ def choose(request: Request, fields: Mapping[str, str]) -> Response:
     with opened(request) as store:
         if store is None:
             raise ValueError(f"there is no store at {request.app.state.store} any more: make pairs or import some.")
-        asked, _ = store.asked(item, labeller)
+        try:
+            asked, _ = store.asked(item, labeller)
+        except ValueError:
+            return shown(request, store, labeller, "That pair has been removed meanwhile; here is another.")
         stands = store.revise(item, labeller, choice, was or None)
-        words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped"}
-        if stands == choice:
-            said = f"{words[choice]}{guess(request, item, asked.sides, choice)}"
-        else:
-            said = (f"You had judged that pair already ({words.get(stands, 'taken back')}), in another tab perhaps: "
-                    "nothing was changed.")
-        return fragment(request, "label/judged.html", **place(store, labeller, said=said),
-                        **live(request, store, changes=stands == choice))
+        words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped", None: "taken back"}
+        said = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: nothing was changed."
+                if stands != choice else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
+        return shown(request, store, labeller, said, changed=stands == choice)
+
+
+def shown(request: Request, store: Store | None, labeller: str, said: str, item: str = "", changed: bool = False) -> Response:
+    """The pair that comes next; and word to the rest of the page, which asks for itself, that something was said."""
+    kept(request, "coach", Coach).changed(int(changed))
+    answer = fragment(request, "label/pair.html", **place(store, labeller, item, said))
+    answer.headers["HX-Trigger"] = "judged"
+    return answer
 
 
 def guess(request: Request, item: str, sides: tuple[str, str], choice: str) -> str:
@@ -122,8 +129,7 @@ def undo(request: Request, fields: Mapping[str, str]) -> Response:
     with opened(request) as store:
         back = store.undo(labeller) if store else None
         said = "The last judgement is taken back: here is its pair." if back else "There is nothing to undo."
-        return fragment(request, "label/judged.html", **place(store, labeller, back.item.uid if back else "", said=said),
-                        **live(request, store, changes=back is not None))
+        return shown(request, store, labeller, said, back.item.uid if back else "", changed=back is not None)
 
 
 def panel(request: Request) -> Response:

@@ -77,8 +77,7 @@ def row(request: Request, item: str, said: str = "", back: dict | None = None) -
         found = next((row for row in both if row.item.uid == item), None)
         if found is None:
             raise ValueError(f"the store has no item {item[:40]!r}.")
-        coach = kept(request, "coach", Coach)
-        coach.notice(sum(bool(set(r.said.values()) - {"skip"}) for r in both if not r.removed), changes=1)
+        kept(request, "coach", Coach).changed()
     return fragment(request, "label/row.html", row=found, said=said, back=back, choices=CHOICES)
 
 
@@ -120,7 +119,7 @@ def bring_in(request: Request, fields: Mapping[str, str]) -> Response:
             raise ValueError(str(error).replace(f"{path}", name).replace("with --labeller NAME", "beside the file")) from None
     with Store.open(request.app.state.store) as store:
         found = store.add(items, labels)
-        kept(request, "coach", Coach).notice(store.stats()["judged"], found["labels"])
+        kept(request, "coach", Coach).changed(found["labels"])
     return fragment(request, "label/imported.html", found=found, seen=seen, name=name)
 
 

@@ -15,7 +15,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -84,31 +84,39 @@ def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Rea
     began = time.perf_counter()
     rows = [(item, choice) for item, choice in judged if reader.read(item) is not None]
     coming = [item for item in ahead if reader.read(item) is not None]
-    decided = sum(choice != "tie" for _, choice in rows)
-    found = {"judged": len(judged), "decided": decided, "ties": len(rows) - decided, "too_long": len(judged) - len(rows),
+    won = [(item, choice) for item, choice in rows if choice != "tie"]
+    found = {"judged": len(judged), "decided": len(won), "ties": len(rows) - len(won), "too_long": len(judged) - len(rows),
              "accuracy": None, "low": None, "high": None, "held_out": 0, "longer": None, "chance": {}}
-    if not decided:
-        return found | {"seconds": time.perf_counter() - began}
-    states = scaled(torch.stack([reader.read(item) for item in [*(item for item, _ in rows), *coming]]))
+    if won:
+        found["chance"] = chance = chances(rows, coming, reader)
+        tested = [(chance[item.uid] - 0.5) * (1 if choice == "a" else -1) for item, choice in won if item.uid in chance]
+        if tested:
+            found |= dict(zip(("accuracy", "low", "high"), share_interval(halves(tested), len(tested)), strict=True))
+        found["held_out"] = len(tested)
+        found["longer"] = halves((len(item.a) - len(item.b)) * (1 if choice == "a" else -1) for item, choice in won) / len(won)
+    return found | {"seconds": time.perf_counter() - began}
+
+
+def halves(gaps: Iterable[float]) -> float:
+    """How many are above 0; one that is exactly 0 counts half."""
+    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps)
+
+
+def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item], reader: Reader) -> dict[str, float]:
+    """P(a > b) of each item: a judged one by a head trained on the other folds (left out where there is none to train on),
+    one that is still to come by a head trained on all."""
+    items, n = [*(item for item, _ in rows), *coming], len(rows)
+    states = scaled(torch.stack([reader.read(item) for item in items]))
     share = torch.tensor([{"a": 1.0, "b": 0.0, "tie": 0.5}[choice] for _, choice in rows])
     fold = torch.tensor([fold_of(item) for item, _ in rows])
-    chance = torch.full((len(rows),), float("nan"))
+    chance = torch.full((len(items),), float("nan"))
     for number in fold.unique().tolist():
-        out, rest = fold == number, fold != number
-        if rest.any():
-            chance[out] = chance_of(fit(states[: len(rows)][rest], share[rest]), states[: len(rows)][out])
-    told = [(p, s) for p, s in zip(chance.tolist(), share.tolist(), strict=True) if p == p]
-    tested = [(p, s) for p, s in told if s != 0.5]
-    if tested:
-        hits = sum(0.5 if p == 0.5 else float((p > 0.5) == (s > 0.5)) for p, s in tested)
-        found |= dict(zip(("accuracy", "low", "high"), share_interval(hits, len(tested)), strict=True))
-    longer = [(len(item.a) > len(item.b)) == (choice == "a") if len(item.a) != len(item.b) else 0.5
-              for item, choice in rows if choice != "tie"]
-    ahead_of = chance_of(fit(states[: len(rows)], share), states[len(rows):]) if coming else torch.zeros(0)
-    names = [item.uid for item, _ in rows] + [item.uid for item in coming]
-    both = zip(names, [*chance.tolist(), *ahead_of.tolist()], strict=True)
-    return found | {"held_out": len(tested), "longer": sum(longer) / len(longer), "seconds": time.perf_counter() - began,
-                    "chance": {uid: round(p, 4) for uid, p in both if p == p}}
+        out, rest = (fold == number).nonzero().flatten(), (fold != number).nonzero().flatten()
+        if len(rest):
+            chance[out] = chance_of(fit(states[rest], share[rest]), states[out])
+    if coming:
+        chance[n:] = chance_of(fit(states[:n], share), states[n:])
+    return {item.uid: p for item, p in zip(items, chance.tolist(), strict=True) if p == p}
 
 
 def chance_of(head: Tensor, states: Tensor) -> Tensor:  # [D], [N, 2, D] -> [N]

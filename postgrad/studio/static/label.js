@@ -16,6 +16,8 @@ function fresh() {
   const now = pair && `${pair.dataset.item} ${pair.dataset.done}`;
   if (!pair || now === shown) return;
   shown = now;
+  const here = new URLSearchParams(location.search);
+  if (here.has("item") && here.get("item") !== pair.dataset.item) history.replaceState(null, "", "/label");  // it is judged
   pair.setAttribute("data-fresh", "");
   clearTimeout(fresh.later);
   fresh.later = setTimeout(() => pair.removeAttribute("data-fresh"), CALM);
