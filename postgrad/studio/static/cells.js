@@ -22,7 +22,6 @@ const theme = EditorView.theme({
 const colours = HighlightStyle.define([
   { tag: [tags.keyword, tags.operatorKeyword, tags.definitionKeyword, tags.controlKeyword], color: "var(--accent)" },
   { tag: [tags.string, tags.docString, tags.comment], color: "var(--soft)" },
-  { tag: [tags.number, tags.bool, tags.null], color: "var(--reward)" },
   { tag: tags.function(tags.definition(tags.variableName)), fontWeight: "600" },
 ]);
 
@@ -56,7 +55,13 @@ class PyCell extends HTMLElement {
     this.form = this.closest("form");
     this.form.querySelector("[data-restore]")?.addEventListener("click", () => this.restore());
     this.mark();
-    if (!closed) customElements.whenDefined("tex-math").then(() => this.run());
+    if (!closed) this.first();
+  }
+
+  /** The first run, as soon as htmx listens to the form. */
+  first() {
+    if (this.form.hasAttribute("data-htmx-powered")) this.run();
+    else document.addEventListener("htmx:after:init", () => this.first(), { once: true });
   }
 
   /** What was typed here before, unless the library's own text has changed since. */
