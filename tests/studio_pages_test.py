@@ -95,9 +95,10 @@ def test_hostile_words_stay_words(studio, tab, tmp_path):  # noqa: F811
         run.status("failed", error=text)
         (runs / "x").rename(runs / text)
     page = tab(studio(runs=runs), errors=("400 (Bad Request)", "404 (Not Found)"))
-    places = itertools.cycle(["/{}", "/instruments/{}", "/instruments/bradley-terry?chosen={}", "/instruments/bradley-terry?{}=1"])
-    for path in ["/", *(place.format(quote(text, safe="")) for text, place in zip(HOSTILE * 2, places, strict=False))]:
-        page.goto(path, wait_until="load")
+    places = ("/{}", "/instruments/{}", "/instruments/bradley-terry?chosen={}", "/instruments/bradley-terry?{}=1")
+    pairs = zip(HOSTILE * 2, itertools.cycle(places), strict=False)
+    for path in ["/", *(place.format(quote(text, safe="")) for text, place in pairs)]:
+        page.goto(path)
         assert page.evaluate("window.hacked") is None
         assert page.locator("main img, main script, main svg[onload]").count() == 0
 
@@ -115,7 +116,7 @@ def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
     page.on("pageerror", lambda e: errors.append(str(e)))
     page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else errors.append(r.url))
     page.goto((tmp_path / "site" / "index.html").as_uri())
-    page.get_by_role("link", name="Instruments").click()
+    page.get_by_role("link", name="Instruments", exact=True).click()
     page.get_by_role("link", name="A reward is a bet").click()
     expect(page.locator("tex-math .katex").first).to_be_visible()
     assert page.get_by_label("Reward of the chosen answer").is_disabled()

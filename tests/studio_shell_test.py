@@ -191,6 +191,15 @@ def test_home_shows_the_newest_runs(client, tmp_path):
     assert names["one"]["step"] == 5 and names["broken"]["state"] == "broken"
 
 
+@pytest.mark.parametrize("steps", [0, 1, 2, 31, 700])
+def test_glimpses_are_rows_of_the_log_and_end_with_its_last(tmp_path, steps):
+    log = tmp_path / "metrics.jsonl"
+    log.write_bytes(b"".join(b'{"step": %d, "reward": %d}\n' % (s, s) for s in range(1, steps + 1)) + b'{"step": 99999, "torn')
+    found = [row["step"] for row in home.glimpses(log)]
+    assert found == sorted(set(found)) and set(found) <= set(range(1, steps + 1)) and found[-1:] == [steps][:steps]
+    assert found[:1] == [1][:steps] and len(found) <= 34
+
+
 # files of others
 
 def test_every_vendored_file_is_the_one_that_was_taken():
