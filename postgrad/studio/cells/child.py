@@ -43,6 +43,7 @@ def warm() -> None:
     for name in ("preference", "credit", "surrogate", "kl", "logprob", "weights", "passk", "schedule"):
         importlib.import_module(f"postgrad.maths.{name}")
     importlib.import_module("postgrad.studio.cells.checks")
+    importlib.import_module("postgrad.studio.instruments")  # their computations import what they call when they call it
 
 
 def jail_rules(folders: list[str]) -> tuple[int | None, str]:
