@@ -24,14 +24,17 @@ from studio_browser import TOKEN, serving  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
+PARTS = ("/label/live", "/label/made", "/label/data/export")  # fragments and files
 
-def addresses(runs: Path) -> list[str]:
-    """Every page for people: routes without parameters, each instrument, the newest runs, and two of them compared."""
-    plain = [r.path for r in gather() if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path]
-    names = [row["name"] for row in newest(runs, 3)]
-    found = [p for p in plain if "/-/" not in p and p != "/runs/compare"] + [f"/instruments/{name}" for name in INSTRUMENTS]
-    found += [f"/runs/{name}" for name in names] + ["/nowhere"]
-    return found + ([f"/runs/compare?ids={','.join(names[:2])}"] if len(names) > 1 and "/runs/compare" in plain else [])
+
+def addresses(runs: list[str]) -> list[str]:
+    """Every page for people: routes without parameters, each instrument, these runs, the first two compared, an error."""
+    plain = sorted({r.path for r in gather() if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
+    found = [p for p in plain if "/-/" not in p and p not in PARTS]
+    found += [f"/instruments/{name}" for name in INSTRUMENTS] + ["/nowhere"]
+    if "/runs" in plain:
+        found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}" for _ in runs[1:2]]
+    return found
 
 
 def main() -> None:
@@ -49,7 +52,7 @@ def main() -> None:
                 context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 860})
                 page = context.new_page()
                 page.goto(start_url(origin, TOKEN))
-                for address in addresses(args.runs):
+                for address in addresses([row["name"] for row in newest(args.runs, 3)]):
                     if address.startswith(args.only):
                         page.goto(origin + address, wait_until="load")
                         page.evaluate("document.fonts.ready")

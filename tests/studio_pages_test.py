@@ -2,12 +2,12 @@
 
 import itertools
 import re
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
 import torch
-from studio_browser import axe, browser, studio, tab  # noqa: F401
+from screenshots import addresses
+from studio_browser import axe, browser, serving, studio, tab  # noqa: F401
 
 from postgrad.maths.preference import bradley_terry
 from postgrad.run import Run
@@ -29,13 +29,6 @@ def test_a_slider_moved_by_keyboard_shows_what_the_library_computes(studio, tab)
     expect(page).to_have_url(re.compile(r"\?chosen=1\.7$"))
     page.reload()
     assert page.get_by_label("Reward of the chosen answer").input_value() == "1.7"
-
-
-@pytest.mark.parametrize("path", ["/", "/about", "/instruments", "/instruments/bradley-terry"])
-def test_narrow_pages_don_t_scroll_sideways(studio, tab, path):  # noqa: F811
-    page = tab(studio(), width=390)
-    page.goto(path)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -108,8 +101,7 @@ def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
     run = Run.create(tmp_path / "runs" / "one", recipe="grpo", config={}, steps=1)
     run.log(1, {"reward": 1.0})
     run.status("done")
-    with ThreadPoolExecutor() as apart:  # this thread has playwright's event loop
-        apart.submit(export, tmp_path / "site", runs=tmp_path / "runs").result()
+    export(tmp_path / "site", runs=tmp_path / "runs")
     page = browser.new_page()
     errors = []
     page.on("console", lambda m: errors.append(m.text) if m.type in ("error", "warning") else None)
@@ -125,13 +117,26 @@ def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
     assert "Source Serif 4" in {name.strip('"') for name in loaded} and not errors
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("path", ["/", "/about", "/instruments", "/instruments/bradley-terry", "/nowhere"])
-def test_axe_finds_nothing_serious(studio, tab, tmp_path, path, width, dark):  # noqa: F811
-    run = Run.create(tmp_path / "runs" / "one", recipe="grpo", config={}, steps=1)
-    run.log(1, {"reward": 1.0})
-    run.status("done")
-    page = tab(studio(), width=width, dark=dark, errors=("404 (Not Found)",))
-    page.goto(path)
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """A studio over two short runs, for as long as its pages are looked at."""
+    runs = tmp_path_factory.mktemp("studio") / "runs"
+    for name in ("one", "two"):
+        run = Run.create(runs / name, recipe="grpo", config={"steps": 3}, steps=3, method="grpo", model="tiny", task="words")
+        for step in (1, 2, 3):
+            run.log(step, {"reward": step / 3, "loss": 0.1, "kl": 0.01 * step, "time/step": 1.0})
+        run.status("done")
+    with serving(runs, runs.parent / "preferences.db") as origin:
+        yield origin
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide and light", "narrow and dark"])
+@pytest.mark.parametrize("path", addresses(["one", "two"]))
+def test_every_page_opens_fits_and_can_be_read_by_all(two_runs, tab, path, width, dark):  # noqa: F811
+    """No error on the console, no request elsewhere (the tab's own check), nothing sideways, nothing serious by axe-core."""
+    page = tab(two_runs, width=width, dark=dark, errors=("404 (Not Found)",) if path == "/nowhere" else ())
+    answer = page.goto(path)
+    assert answer.status == (404 if path == "/nowhere" else 200)
+    expect(page.locator("h1")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert axe(page) == []

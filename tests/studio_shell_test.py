@@ -1,6 +1,5 @@
 """The studio's shell without a browser: numbers, charts, instruments, vendored files, errors, export."""
 
-import asyncio
 import hashlib
 import json
 import math
@@ -245,5 +244,5 @@ def test_what_writes_is_cut_out_and_text_is_left():
 
 def test_asking_without_a_port(tmp_path):
     app = create_app(runs=tmp_path, token=TOKEN, hosts=("here",))
-    status, headers, body = asyncio.run(export.ask(app, "/", headers={"host": "here", "cookie": f"{COOKIE}={TOKEN}"}))
+    status, headers, body = export.wait(export.ask(app, "/", headers={"host": "here", "cookie": f"{COOKIE}={TOKEN}"}))
     assert status == 200 and headers["content-type"].startswith("text/html") and b"postgrad" in body

@@ -10,6 +10,8 @@ import asyncio
 import os
 import re
 import shutil
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 from posixpath import relpath
@@ -49,6 +51,12 @@ async def ask(app: ASGIApp, path: str, *, headers: dict[str, str]) -> tuple[int,
 
     await app(scope, receive, send)
     return found["status"], found["headers"], found["body"]
+
+
+def wait(work: Coroutine):
+    """The result of a coroutine, from a thread of its own: whoever calls may have an event loop already."""
+    with ThreadPoolExecutor(1) as apart:
+        return apart.submit(asyncio.run, work).result()
 
 
 def place(address: str) -> str | None:
@@ -101,7 +109,7 @@ def export(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} exists and is not an empty folder: choose another, or move that away first.")
-    pages, lost = asyncio.run(crawl(create_app(runs=runs, token=TOKEN, hosts=(HOST,), store=store)))
+    pages, lost = wait(crawl(create_app(runs=runs, token=TOKEN, hosts=(HOST,), store=store)))
     shutil.copytree(STATIC, folder / "static", dirs_exist_ok=True)
     for file, text in pages.items():
         target = folder / file
