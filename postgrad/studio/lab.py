@@ -39,8 +39,9 @@ def runner_of(request: Request) -> Runner:
 
 
 def instrument_of(cell: Cell) -> Instrument | None:
-    """The first instrument that is computed by the cell's function."""
-    return next((i for i in INSTRUMENTS.values() if cell.function in i.functions), None)
+    """The instrument that is computed by the cell's function, and by as little else as can be."""
+    found = [i for i in INSTRUMENTS.values() if cell.function in i.functions and i.shown(i.state())]
+    return min(found, key=lambda i: (i.functions.index(cell.function), len(i.functions)), default=None)
 
 
 def module_of(instrument: Instrument) -> str:
