@@ -53,7 +53,7 @@ def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
         sock.close()
 
 
-@pytest.fixture(scope="module")  # not session: each module that imports it has its own, and playwright allows one at a time
+@pytest.fixture(scope="module")  # not the session: while it is open, no other test of this thread can use asyncio.run
 def browser():
     if CHROMIUM is None:
         assert not os.environ.get("POSTGRAD_BROWSER"), "POSTGRAD_BROWSER asks for a browser, and there is no chromium here"

@@ -109,7 +109,8 @@ def drive(job: dict, edited: dict, say) -> None:
     instrument = importlib.import_module(job["instrument"]).INSTRUMENT
     kinds = {field.name: type(field.default) for field in fields(instrument.state)}
     state = instrument.state(**{k: tuple(v) if kinds[k] is tuple else v for k, v in job["state"].items()})
-    say({"numbers": instrument.compute(state)})
+    from postgrad.rewards.sandbox import codec  # plain JSON would turn tuples into lists
+    say({"numbers": codec.encode(instrument.compute(state)).decode()})
 
 
 def run(job: dict, say) -> None:
@@ -140,15 +141,10 @@ def serve(job: int, output: int, answers: int, rules: int | None, parent: int) -
         lock(None if rules is None else 5)
         with open(3, "rb") as file:
             wanted = json.loads(file.read())
-        run(wanted, lambda row: os.write(4, json.dumps(row, default=plain).encode() + b"\n"))
+        run(wanted, lambda row: os.write(4, json.dumps(row).encode() + b"\n"))
         sys.stdout.flush()
     finally:
         os._exit(0)
-
-
-def plain(x):
-    """Tensors that an instrument's numbers hold, as lists."""
-    return x.tolist()
 
 
 def zygote(control: socket.socket, rules: int | None) -> None:

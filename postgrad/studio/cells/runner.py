@@ -189,7 +189,9 @@ def result_of(answers: bytes, output: str, why: str, status: int, seconds: float
             done = done or "done" in row or "fault" in row
             if "check" in row:
                 result.checks[str(row["check"])] = bool(row["ok"]), str(row["said"])
-            result.numbers = row.get("numbers", result.numbers)
+            if "numbers" in row:
+                from postgrad.rewards.sandbox import codec
+                result.numbers = codec.decode(row["numbers"].encode())
             result.said = result.said or str(row.get("fault", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         result.said = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"
