@@ -93,11 +93,11 @@ def drive(request: Request, fields: ImmutableMultiDict) -> Response:
         shown |= {"numbers": result.numbers, "before": shown["numbers"]}
         try:
             shown["insight"] = instrument.insight(result.numbers)
-            return fragment(request, "lab/driven.html", yours=True, **shown)
+            return fragment(request, "lab/driven.html", yours=True, swapped=True, **shown)
         except Exception as fault:  # numbers of somebody's own making: what can't be drawn is said, whatever it is
             said = f"what your version computes cannot be drawn ({type(fault).__name__}: {str(fault)[:200]})"
             return fragment(request, "lab/undriven.html", instrument=instrument, said=said, **links(shown))
-    return fragment(request, "lab/driven.html", yours=False, **shown)
+    return fragment(request, "lab/driven.html", yours=False, swapped=True, **shown)
 
 
 def links(shown: dict) -> dict:
