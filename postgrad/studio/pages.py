@@ -115,6 +115,11 @@ def wants_fragment(request: Request) -> bool:
 
 async def form(request: Request, limit: int = 1_000_000) -> dict[str, str]:
     """The fields of an urlencoded body; of a repeated name, the last. More than `limit` bytes are refused."""
+    return dict(await fields(request, limit))
+
+
+async def fields(request: Request, limit: int = 1_000_000) -> list[tuple[str, str]]:
+    """The same, in order, repeated names and all."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
         raise HTTPException(415, f"A form is sent as application/x-www-form-urlencoded, not as {kind or 'nothing'}.")
@@ -124,6 +129,6 @@ async def form(request: Request, limit: int = 1_000_000) -> dict[str, str]:
         if len(body) > limit:
             raise HTTPException(413, f"This is longer than {limit:,} bytes, the most that is taken here.")
     try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict"))
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
     except ValueError as error:
         raise HTTPException(400, f"This is not a form that can be read ({error}).") from None
