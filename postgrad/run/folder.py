@@ -19,7 +19,7 @@ from pathlib import Path
 
 from postgrad.run import disk
 from postgrad.run.disk import DamagedCheckpoint, RunBusy
-from postgrad.run.rows import LOGS, append, cut, dumps, number, open_log, read_json, read_rows
+from postgrad.run.rows import LOGS, append, cut, dumps, number, open_log, read_json, read_rows, read_step
 
 
 class Run:
@@ -267,6 +267,11 @@ class Run:
         """
         assert name in LOGS, name
         return read_rows(self.folder / f"{name}.jsonl", after)
+
+    def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
+        """The rows of the newest logged step up to `step`, and the logged steps before and after it; a long log is not read."""
+        assert name in LOGS, name
+        return read_step(self.folder / f"{name}.jsonl", step)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Steps and values of a metric, from the metrics or else the evaluations; not-finite values as floats."""
