@@ -221,15 +221,20 @@ def ticks(low: float, high: float, count: int = 3) -> list[float]:
 
 
 def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float, float]]:
-    """Of long curves the lowest and highest point of each stretch, so that no spike is lost; nothing is averaged."""
+    """Of long curves the lowest and highest point of each stretch, so that no spike is lost; nothing is averaged.
+
+    A point that is not finite stands for its stretch beside them: a gap stays a gap. The last point stays.
+    """
     if len(points) <= most:
         return points
     size = math.ceil(len(points) / (most // 2))
     kept = []
     for i in range(0, len(points), size):
         part = points[i: i + size]
-        kept += sorted({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])})
-    return kept
+        finite = [p for p in part if math.isfinite(p[1])]
+        ends = {min(finite, key=lambda p: p[1]), max(finite, key=lambda p: p[1])} if finite else set()
+        kept += sorted(ends.union([p for p in part if not math.isfinite(p[1])][:1]))
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]
 
 
 def draw(curve: Mapping, lead: bool = False) -> dict | None:

@@ -1,0 +1,175 @@
+"""The runs in a folder, as the studio reads them: which there are, and each one's numbers, read once and then by cursor.
+
+A run's id is its path under the runs folder: "grpo-words-1", or "demo/rl" for a run that a pipeline or the demo made.
+Left out on purpose: what a run folder looks like (`postgrad.run`), and any state that a restart of the server would lose.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+from postgrad.report import thin
+from postgrad.run import Run, check_name, number
+
+DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
+HELD = 10_000_000       # points kept in memory, of all traces together
+LARGEST = 2**53 - 1     # a step that a browser can count
+
+
+class NoRun(ValueError):
+    """There is no such run in the runs folder."""
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of a run's id; what could lead out of the runs folder is refused."""
+    parts = name.split("/")
+    if len(parts) > DEEPEST:
+        raise NoRun(f"no run has an id of {len(parts)} parts: at most {DEEPEST}, e.g. demo/rl.")
+    try:
+        return [check_name(part) for part in parts]
+    except ValueError as error:
+        raise NoRun(str(error)) from None
+
+
+def place(root: Path, name: str) -> Path:
+    """Where the run of this id is, or would be: always inside the runs folder, links followed."""
+    folder = root.joinpath(*parts_of(name))
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise NoRun(f"{name} leads out of the runs folder.")
+    return folder
+
+
+def locate(root: Path, name: str) -> Path:
+    """The folder of a run that exists."""
+    folder = place(root, name)
+    if not (folder / "run.json").is_file():
+        raise NoRun(f"there is no run {name} in {root}.")
+    return folder
+
+
+def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
+    """The ids of all runs under a folder. Links are not followed; what cannot name a run is listed too, and reads as broken."""
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+            continue
+        if os.path.exists(os.path.join(entry.path, "run.json")):
+            yield prefix + entry.name
+        elif depth > 1:
+            yield from find(Path(entry.path), f"{prefix}{entry.name}/", depth - 1)
+
+
+def figure(value) -> float | None:
+    """A number from a file that somebody else may have written, or None."""
+    return found if math.isfinite(found := number(value)) else None
+
+
+class Trace:
+    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations."""
+
+    def __init__(self, folder: Path):
+        self.run, self.lock = Run.open(folder), threading.RLock()
+        self.cursor = {"metrics": 0, "evals": 0}
+        self.columns: dict[str, tuple[array, array]] = {}
+        self.evals: list[dict] = []
+
+    def refresh(self) -> Trace:
+        """Read what was appended. A step that comes again, after a resume, replaces what stood from it on."""
+        with self.lock:
+            if rows := self._new("metrics"):
+                self._forget(rows[0]["step"])
+            for row in rows:
+                for name, value in row.items():
+                    if name != "step":
+                        steps, values = self.columns.setdefault(name, (array("q"), array("d")))
+                        steps.append(row["step"])
+                        values.append(number(value))
+            if rows := self._new("evals"):
+                self.evals = [row for row in self.evals if row["step"] < rows[0]["step"]] + rows
+        return self
+
+    def _new(self, log: str) -> list[dict]:
+        rows, self.cursor[log] = self.run.rows(log, self.cursor[log])
+        return [row for row in rows if isinstance(row["step"], int) and 0 <= row["step"] <= LARGEST]
+
+    def _forget(self, step: int) -> None:
+        for steps, values in self.columns.values():
+            while steps and steps[-1] >= step:
+                steps.pop()
+                values.pop()
+
+    def points(self, name: str) -> list[tuple[float, float]]:
+        with self.lock:
+            if name in self.columns:
+                return list(zip(*self.columns[name], strict=True))
+        return [(row["step"], number(row[name])) for row in self.evals if name in row]
+
+    def last(self, name: str) -> float | None:
+        points = self.columns[name][1] if name in self.columns else [number(r[name]) for r in self.evals if name in r]
+        return points[-1] if len(points) else None
+
+    def names(self) -> list[str]:
+        """Every metric that has a number, those of the examinations last."""
+        examined = [k for row in self.evals[-1:] for k, v in row.items() if k != "step" and not isinstance(v, list)]
+        return list(dict.fromkeys([*self.columns, *examined]))
+
+    @property
+    def step(self) -> int:
+        return max((steps[-1] for steps, _ in self.columns.values() if steps), default=0)
+
+    @property
+    def size(self) -> int:
+        return sum(len(steps) for steps, _ in self.columns.values())
+
+    def summary(self, name: str) -> dict:
+        """One row of the list of runs."""
+        info, state = self.run.info, self.run.state()
+        shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
+        spent = self.columns.get("time/step", ((), ()))[1]
+        return {
+            "id": name, **{k: info.get(k) for k in ("recipe", "method", "model", "task", "command")},
+            **{k: figure(info.get(k)) for k in ("created", "steps")}, "state": state.get("state"), "error": state.get("error"),
+            "updated": figure(state.get("updated")), "step": self.step,
+            "seconds": sum(x for x in spent if math.isfinite(x)),
+            "reward": self.last("reward"), "kl": self.last("kl"), "pass@1": self.last("pass@1"),
+            "series_name": shown, "series": thin(self.points(shown), 60) if shown else [],
+        }
+
+
+class Traces:
+    """The traces of the runs folder, the least used ones forgotten. Handlers call it from several threads."""
+
+    def __init__(self, root: Path):
+        self.root, self.held, self.lock = root, OrderedDict(), threading.Lock()
+
+    def get(self, name: str) -> Trace:
+        """The run's trace, up to date. A folder that was made anew under an old name is another run."""
+        folder = locate(self.root, name)
+        seen = (folder / "run.json").stat()
+        key = (seen.st_ino, seen.st_mtime_ns)
+        with self.lock:
+            before, trace = self.held.pop(name, (None, None))
+            trace = trace if before == key else Trace(folder)
+            self.held[name] = (key, trace)
+            while len(self.held) > 1 and sum(t.size for _, t in self.held.values()) > HELD:
+                self.held.popitem(last=False)
+        return trace.refresh()
+
+    def summaries(self) -> list[dict]:
+        """A row for each run, newest first. A run that can't be read is listed as "broken" with the reason."""
+        found = []
+        for name in find(self.root):
+            try:
+                found.append(self.get(name).summary(name))
+            except (ValueError, OSError) as error:
+                found.append({"id": name, "state": "broken", "error": str(error), "created": None, "series": [], "step": 0})
+        return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))
