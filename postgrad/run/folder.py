@@ -10,6 +10,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import time
 import weakref
@@ -74,6 +75,16 @@ class Run:
     def alive(self) -> bool:
         """Is a process training here now? Asked of the lock, so a reused process id can't deceive."""
         return self._lock is not None or disk.is_held(self.folder / "lock")
+
+    def stop(self) -> int:
+        """Ask the process that trains here to save and leave, by SIGTERM; -> its id. A second time, it leaves at once."""
+        pid = disk.holder(self.folder / "lock") or self._status().get("pid")
+        if not self.alive() or not isinstance(pid, int) or pid < 2:
+            raise ValueError(f"nobody is training in {self.folder}: there is nothing to stop.")
+        if pid == os.getpid():
+            raise ValueError(f"{self.folder} is trained by this very process: end it where it was started.")
+        os.kill(pid, signal.SIGTERM)
+        return pid
 
     def close(self) -> None:
         """Give the lock back; reading goes on working."""
