@@ -271,13 +271,13 @@ class Run:
 
     # reading
 
-    def rows(self, name: str, after: int = 0) -> tuple[list[dict], int]:
-        """The whole rows behind byte `after`, and the cursor for the next call.
+    def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[dict], int]:
+        """The whole rows behind byte `after`, and the cursor for the next call. most: bytes to read at most (-1: all).
 
         A cursor from before a rewind that no longer stands on a line's start begins again at 0: replace rows by their step.
         """
         assert name in LOGS, name
-        return read_rows(self.folder / f"{name}.jsonl", after)
+        return read_rows(self.folder / f"{name}.jsonl", after, most)
 
     def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
         """The rows of the newest logged step up to `step`, and the logged steps before and after it; a long log is not read."""

@@ -101,15 +101,16 @@ def append(fd: int, line: bytes) -> None:
         raise
 
 
-def read_rows(path: Path, after: int) -> tuple[list[dict], int]:
-    """The whole rows behind byte `after`, and the byte behind them; from 0 where `after` is no line's start."""
+def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
+    """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where `after` is no
+    line's start."""
     try:
         with open(path, "rb") as file:
             file.seek(max(after - 1, 0))
-            data = file.read()
+            data = file.read(most if most < 0 else most + 1)
             if after and data[:1] != b"\n":
                 file.seek(0)
-                after, data = 0, file.read()
+                after, data = 0, file.read(most)
     except FileNotFoundError:
         return [], 0
     start, end = (1 if after else 0), data.rfind(b"\n") + 1

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,7 +14,7 @@ from starlette.routing import Route
 from postgrad.run import Run
 from postgrad.studio import processes
 from postgrad.studio.pages import form, fragment, page
-from postgrad.studio.traces import find, locate, parts_of, place
+from postgrad.studio.traces import address, find, locate, parts_of, place
 
 FIRST = "grpo:words"
 
@@ -86,7 +85,7 @@ def begin(request: Request, root: Path, given: Mapping[str, str]) -> Response:
     if made["error"]:
         return fragment(request, "runs/plan.html", plan=made, status=400)
     processes.start(root, made["name"], made["words"], anew=True)
-    return moved(f"/runs/{made['name']}")
+    return moved(address(made["name"]))
 
 
 def moved(address: str) -> Response:
@@ -108,7 +107,7 @@ async def stop(request: Request) -> Response:
 async def resume(request: Request) -> Response:
     name, root = (await form(request)).get("run", ""), request.app.state.runs
     await run_in_threadpool(go_on, root, name)
-    return moved(f"/runs/{name}")
+    return moved(address(name))
 
 
 def go_on(root: Path, name: str) -> None:
@@ -132,15 +131,6 @@ async def forget(request: Request) -> Response:
         raise ValueError(f"{name} is a run: it stays. Remove its folder where you want it gone.")
     processes.forget(root, name)
     return moved("/runs")
-
-
-def address(name: str) -> str:
-    """A run's page. Two names are taken by pages of the studio."""
-    return f"/runs/-/at/{name}" if name in ("new", "compare") else f"/runs/{name}"
-
-
-def query(spec: str, config: Mapping[str, str]) -> str:
-    return str(QueryParams({"recipe": spec, **{f"set.{k}": v for k, v in config.items()}}))
 
 
 routes = [

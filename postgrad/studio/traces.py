@@ -13,9 +13,11 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from postgrad.report import thin
 from postgrad.run import Run, check_name, number
+from postgrad.studio.pairing import Prompts
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
 HELD = 10_000_000       # points kept in memory, of all traces together
@@ -53,6 +55,11 @@ def locate(root: Path, name: str) -> Path:
     return folder
 
 
+def address(name: str) -> str:
+    """The page of a run. Two names are taken by pages of the studio."""
+    return quote(f"/runs/-/at/{name}" if name in ("new", "compare") else f"/runs/{name}")
+
+
 def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
     """The ids of all runs under a folder. Links are not followed; what cannot name a run is listed too, and reads as broken."""
     try:
@@ -81,6 +88,7 @@ class Trace:
         self.cursor = {"metrics": 0, "evals": 0}
         self.columns: dict[str, tuple[array, array]] = {}
         self.evals: list[dict] = []
+        self.prompts = Prompts(self.run)
 
     def refresh(self) -> Trace:
         """Read what was appended. A step that comes again, after a resume, replaces what stood from it on."""
