@@ -15,7 +15,8 @@ LAYERS = (
     {"methods", "tasks", "batches", "objectives"},
     {"loop", "run", "report", "explain", "evaluate", "audit", "doctor"},
     {"recipes"},
-    {"cli", "studio", "book"},
+    {"studio", "book"},
+    {"cli"},  # which starts the studio
     {"__main__"},
 )
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names} | {"__init__": -1}  # the root imports nothing

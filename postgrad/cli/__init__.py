@@ -19,6 +19,7 @@ first steps:
   postgrad train dpo data=pairs.jsonl            learn from preferences of your own
   postgrad train align                           reward model, PPO, DPO and GRPO on one task, measured side by side
   postgrad train overoptimise                    push a reward model too far, on a leash and off it
+  postgrad studio                                see it all in the browser
 """
 
 
@@ -119,6 +120,16 @@ def parser() -> argparse.ArgumentParser:
 
     c = add("explain", "what a metric or a method means, and when to worry")
     c.add_argument("name", nargs="?", metavar="METRIC|METHOD")
+
+    c = add("studio", "see every run, label preferences and touch the mathematics, in the browser",
+            epilog="postgrad studio export DIR writes the same pages as files that open without a server.")
+    c.add_argument("words", nargs="*", metavar="RUNS | export DIR",
+                   help="the folder of runs (default: runs), or `export` and a folder to write")
+    c.add_argument("--runs", default="runs", metavar="FOLDER", help="the runs, for export (default: runs)")
+    c.add_argument("--store", default="preferences.db", metavar="FILE", help="the preferences (default: preferences.db)")
+    c.add_argument("--port", type=int, help="default: 8765, or any free one where that is taken")
+    c.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
+    c.add_argument("--no-open", action="store_true", help="don't open a browser")
 
     about = "preferences: a store of pairs of answers, and what labellers say of them"
     c = commands.add_parser("label", help=about, description=f"{about[0].upper()}{about[1:]}.")

@@ -303,5 +303,11 @@ def label(args) -> int:
     return act(args)
 
 
+def studio(args) -> int:
+    from postgrad.cli.studio import studio as open_studio
+    return open_studio(args)
+
+
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "fetch": fetch, "label": label, "pick": pick, "rlaif": rlaif}
+            "explain": explain, "audit": audit, "fetch": fetch, "label": label, "pick": pick, "rlaif": rlaif,
+            "studio": studio}
