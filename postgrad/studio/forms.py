@@ -91,26 +91,23 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
 
 
 def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
-    """What would be started: {"words", "command", "error"}. A value equal to the setting's own is left out of the command.
+    """What would be started: {"words", "command", "changes", "error"}. A value equal to the setting's own is left out.
 
     error: the library's own sentence about what is wrong, or None.
     """
     name, _, setting = spec.partition(":")
     try:
-        start = start_of(spec)
+        start = flat(start_of(spec))
     except ValueError as error:
-        return {"words": [], "command": "", "error": str(error), "steps": None}
-    before = {key: written(value) for key, value in flat(start).items()}
+        return {"words": [], "command": "", "changes": {}, "error": str(error)}
     bare = not setting and name not in recipes.PIPELINES  # then the task has to be said, unless there is data instead
-    changes = [f"{key}={text}" for key, text in given.items() if key in before and (
-        text.lower() not in ("", "none") if bare and key == "task" else text != before[key])]
-    words = ["train", spec, *changes, "--run", folder]
-    found = {"words": words, "command": shlex.join(["postgrad", *words]), "error": None, "steps": None}
+    changes = {key: text for key, text in given.items() if key in start and (
+        text.lower() not in ("", "none") if bare and key == "task" else text != written(start[key]))}
+    error = None
     try:
-        config = recipes.resolve(spec, changes)[1]
-    except ValueError as error:
-        return found | {"error": str(error)}
-    same = {change for change in changes if flat(config)[key := change.partition("=")[0]] == flat(start)[key]
-            and not (bare and key == "task")}
-    words = [word for word in words if word not in same]
-    return found | {"words": words, "command": shlex.join(["postgrad", *words]), "steps": getattr(config, "steps", None)}
+        config = flat(recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1])
+        changes = {key: text for key, text in changes.items() if config[key] != start[key] or bare and key == "task"}
+    except ValueError as fault:
+        error = str(fault)
+    words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]
+    return {"words": words, "command": shlex.join(["postgrad", *words]), "changes": changes, "error": error}

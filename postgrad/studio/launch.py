@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -49,7 +50,9 @@ def planned(root: Path, given: Mapping[str, str]) -> dict:
     except ValueError as fault:
         folder, error = root / "NAME", str(fault)
     plan = forms.plan(spec, settings_in(given), shown(folder))
-    return plan | {"spec": spec, "name": name, "error": error or plan["error"]}
+    typed = {"name": name} if given.get("name") else {}
+    query = urlencode({"recipe": spec, **typed, **{f"set.{k}": v for k, v in plan["changes"].items()}})
+    return plan | {"spec": spec, "name": name, "error": error or plan["error"], "query": query}
 
 
 def new(request: Request) -> Response:
@@ -66,7 +69,7 @@ def new(request: Request) -> Response:
         sections = forms.sections(spec := FIRST, settings_in(given))
     models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
     return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=list(TASKS),
-                models=models[:200], typed=bool(given.get("name")))
+                models=models[:200])
 
 
 def plan(request: Request) -> Response:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from markupsafe import Markup
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -123,6 +124,12 @@ def one(request: Request) -> Response:
                 samples.clean(said), again=again(trace), **context)
 
 
+def part_head(request: Request) -> Response:
+    name = request.query_params.get("run", "")
+    trace = trace_of(request, name)
+    return fragment(request, "runs/head.html", run=trace.summary(name), again=again(trace))
+
+
 def starting(request: Request, name: str, otherwise: str) -> Response:
     """A run that was started from here and has no folder yet, or never will."""
     root = request.app.state.runs
@@ -146,10 +153,10 @@ def events(trace: Trace) -> list[dict]:
     return [live.told(row) for row in rows[-200:]]
 
 
-def data(found: dict[str, Trace], names: list[str], cursors: dict[str, list[int]]) -> str:
+def data(found: dict[str, Trace], names: list[str], cursors: dict[str, list[int]]) -> Markup:
     """What the page's script draws, as JSON for a data block: no character in it can end the block."""
-    text = dumps({"charts": curves.charts(found, names), "runs": {name: cursor for name, cursor in cursors.items()}})
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    text = dumps({"charts": curves.charts(found, names), "runs": cursors})
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def flat(config: dict, prefix: str = "") -> dict[str, object]:
@@ -287,6 +294,7 @@ routes = [
     Route("/runs", index, name="runs"),
     Route("/runs/compare", compare, name="compare"),
     Route("/runs/-/list", part_list),
+    Route("/runs/-/head", part_head),
     Route("/runs/-/curves", part_curves),
     Route("/runs/-/samples", part_samples),
     Route("/runs/-/worked", part_worked),
