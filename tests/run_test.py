@@ -14,8 +14,7 @@ import traceback
 
 import pytest
 
-from postgrad.run import LOGS, DamagedCheckpoint, DiskFull, Run, RunBusy, check_name, dumps, list_runs, number, plain
-from postgrad.run import rows
+from postgrad.run import LOGS, DamagedCheckpoint, DiskFull, Run, RunBusy, check_name, dumps, list_runs, number, plain, rows
 from postgrad.run.disk import manifest
 
 STEPS, EVERY = 6, 2
@@ -442,8 +441,9 @@ def test_one_step_of_a_log_is_what_reading_all_of_it_finds(tmp_path):
 def test_one_step_of_a_long_log_is_found_without_reading_it(tmp_path, monkeypatch):
     run = make(tmp_path / "run")
     run.log_samples(1, [{"text": "a" * 500}])
-    line = (run.folder / "samples.jsonl").read_bytes()
-    (run.folder / "samples.jsonl").write_bytes(b"".join(line.replace(b'"step": 1', b'"step": %d' % s) for s in range(1, 20_001)))
+    path = run.folder / "samples.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(b"".join(line.replace(b'"step": 1', b'"step": %d' % s) for s in range(1, 20_001)))
     seen = []
     monkeypatch.setattr("postgrad.run.rows.first_line", lambda *a, real=rows.first_line: seen.append(a) or real(*a))
     (row,), before, after = run.at("samples", 12_345)

@@ -35,7 +35,7 @@ def comments(cls) -> dict[str, str]:
 
 @cache
 def menu() -> list[dict]:
-    """Every recipe and method with its named settings: {"name": "grpo", "about", "settings": [("words", "Word problems ...")]}"""
+    """Every recipe and method with its named settings: {"name": "grpo", "about", "settings": [("words", "Word ...")], ...}"""
     from postgrad.methods import METHODS
     found = []
     for name in dict.fromkeys([*recipes.ALIASES, *recipes.RECIPES, *recipes.PIPELINES]):

@@ -92,7 +92,7 @@ def cursors(watch: list[str]) -> dict[str, list[int]]:
     for word in watch:
         name, *at = word.split(":")
         if len(at) != len(LOGS) or not all(x.isascii() and x.isdecimal() and len(x) < 16 for x in at):
-            raise ValueError(f"{word!r} is not a run and its cursor: write ID:METRICS:EVALS:EVENTS in bytes, e.g. demo/rl:0:0:0.")
+            raise ValueError(f"{word!r:.80} is not a run and its cursor: write ID:METRICS:EVALS:EVENTS, e.g. demo/rl:0:0:0.")
         found[name] = [int(x) for x in at]
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from json import dumps
 from pathlib import Path
 
 from markupsafe import Markup
@@ -17,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.run import dumps
 from postgrad.studio import curves, live, pairing, processes, samples
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.svg import spark
@@ -83,7 +83,8 @@ def listed(request: Request) -> dict:
         known = [row for row in found if row.get(sort) is not None]
         found = sorted(known, key=ordered(sort), reverse=down) + [row for row in found if row.get(sort) is None]
     for row in found:
-        row["spark"], row["address"] = spark([v for _, v in row["series"]]), address(row["id"])
+        row["spark"], row["address"] = spark(row["series"], width=96), address(row["id"])
+        row["begins"] = "/".join(str(row.get("model") or "").split("/")[-2:])  # the end of a path says most
     return {"rows": found, "all": len(taken) + len(begun), "sort": sort, "down": down, "sorts": SORTS, "q": given.get("q", ""),
             "signature": live.signature(root), "folder": root}
 
@@ -155,7 +156,7 @@ def events(trace: Trace) -> list[dict]:
 
 def data(found: dict[str, Trace], names: list[str], cursors: dict[str, list[int]]) -> Markup:
     """What the page's script draws, as JSON for a data block: no character in it can end the block."""
-    text = dumps({"charts": curves.charts(found, names), "runs": cursors})
+    text = dumps({"charts": curves.charts(found, names), "runs": cursors}, allow_nan=False)
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
@@ -188,7 +189,7 @@ def part_curves(request: Request) -> Response:
 
 
 def json(value: object) -> Response:
-    return Response(dumps(value), media_type="application/json")
+    return Response(dumps(value, allow_nan=False), media_type="application/json")
 
 
 # samples
@@ -269,12 +270,12 @@ def differing(found: dict[str, Trace]) -> list[tuple[str, list[object]]]:
 
 
 def paired(request: Request, found: dict[str, Trace]) -> dict:
-    """Samples of all runs on one prompt: the pair-th of those prompts that every run has samples of."""
+    """Samples of all runs on one prompt: the pair-th, from 1, of those prompts that every run has samples of."""
     shared = pairing.shared({name: trace.prompts.refresh() for name, trace in found.items()})
     cut = {name: trace.prompts.cut for name, trace in found.items()}
     if not shared:
         return {"pairs": None}
-    at = min(asked(request, "pair", 0), len(shared) - 1)
+    at = min(asked(request, "pair", 1, least=1), len(shared)) - 1
     prompt, steps = shared[at]
     columns = []
     for (name, trace), step in zip(found.items(), steps, strict=True):

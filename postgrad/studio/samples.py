@@ -97,7 +97,7 @@ def known(rows: list[dict]) -> list[str]:
 def strip(row: dict, name: str, largest: float) -> list[dict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
     table = columns(row)
-    tokens = [{"text": shown(t), "look": "prompt", "numbers": [("mask", 0.0)]} for t in listed(row.get("prompt_tokens"))]
+    tokens = [{"text": shown(t), "look": "given", "numbers": [("mask", 0.0)]} for t in listed(row.get("prompt_tokens"))]
     for i, text in enumerate(listed(row.get("tokens"))):
         numbers = {key: plain(x[i]) for key in NUMBERS if i < len(x := listed(table.get(key)))}
         tokens.append({"text": shown(text), "look": look(name, numbers.get(name), largest),
@@ -111,7 +111,7 @@ def look(name: str, x: float | None, largest: float) -> str:
     if v is None:
         return "unknown"
     if COLOURS[name][1] == "mask":
-        return "size-3" if v else "prompt"
+        return "size-3" if v else "given"
     level = round(LEVELS * min(1.0, abs(v) / largest)) if largest > 0 else 0
     return f"size-{level}" if COLOURS[name][1] == "size" else f"{'up' if v >= 0 else 'down'}-{level}"
 

@@ -11,16 +11,18 @@ import os
 import threading
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from postgrad.report import thin
+from postgrad.report import extremes
 from postgrad.run import Run, check_name, number
 from postgrad.studio.pairing import Prompts
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
 HELD = 10_000_000       # points kept in memory, of all traces together
+EVALS = "evals/"
 LARGEST = 2**53 - 1     # a step that a browser can count
 
 
@@ -81,7 +83,8 @@ def figure(value) -> float | None:
 
 
 class Trace:
-    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations."""
+    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations, whose numbers go by
+    the names evals/pass@1 and so on: a training step and an examination may both have a reward."""
 
     def __init__(self, folder: Path):
         self.run, self.lock = Run.open(folder), threading.RLock()
@@ -93,14 +96,16 @@ class Trace:
     def refresh(self) -> Trace:
         """Read what was appended. A step that comes again, after a resume, replaces what stood from it on."""
         with self.lock:
-            if rows := self._new("metrics"):
+            rows = self._new("metrics")
+            if rows:
                 self._forget(rows[0]["step"])
-            for row in rows:
-                for name, value in row.items():
+            for names, alike in groupby(rows, key=tuple):  # whole columns at once: thousands of rows are read in no time
+                table = dict(zip(names, zip(*(row.values() for row in alike), strict=True), strict=True))
+                for name in names:
                     if name != "step":
                         steps, values = self.columns.setdefault(name, (array("q"), array("d")))
-                        steps.append(row["step"])
-                        values.append(number(value))
+                        steps.extend(table["step"])
+                        values.extend(map(number, table[name]))
             if rows := self._new("evals"):
                 self.evals = [row for row in self.evals if row["step"] < rows[0]["step"]] + rows
         return self
@@ -115,20 +120,24 @@ class Trace:
                 steps.pop()
                 values.pop()
 
-    def points(self, name: str) -> list[tuple[float, float]]:
+    def column(self, name: str) -> tuple[Sequence[int], Sequence[float]]:
+        """Steps and values of a metric."""
+        if name.startswith(EVALS):
+            key = name.removeprefix(EVALS)
+            rows = [row for row in self.evals if key in row]
+            return [row["step"] for row in rows], [number(row[key]) for row in rows]
         with self.lock:
-            if name in self.columns:
-                return list(zip(*self.columns[name], strict=True))
-        return [(row["step"], number(row[name])) for row in self.evals if name in row]
+            steps, values = self.columns.get(name, ((), ()))
+            return steps[:], values[:]
 
     def last(self, name: str) -> float | None:
-        points = self.columns[name][1] if name in self.columns else [number(r[name]) for r in self.evals if name in r]
-        return points[-1] if len(points) else None
+        values = self.column(name)[1]
+        return values[-1] if values else None
 
     def names(self) -> list[str]:
-        """Every metric that has a number, those of the examinations last."""
-        examined = [k for row in self.evals[-1:] for k, v in row.items() if k != "step" and not isinstance(v, list)]
-        return list(dict.fromkeys([*self.columns, *examined]))
+        """Every metric that was logged as a number, those of the examinations last."""
+        examined = [EVALS + k for row in self.evals[-1:] for k, v in row.items() if k != "step" and not isinstance(v, list)]
+        return [*self.columns, *examined]
 
     @property
     def step(self) -> int:
@@ -142,14 +151,15 @@ class Trace:
         """One row of the list of runs."""
         info, state = self.run.info, self.run.state()
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
-        spent = self.columns.get("time/step", ((), ()))[1]
+        spent, values = self.column("time/step")[1], self.column(shown or "")[1]
         return {
             "id": name, **{k: info.get(k) for k in ("recipe", "method", "model", "task", "command")},
             **{k: figure(info.get(k)) for k in ("created", "steps")}, "state": state.get("state"), "error": state.get("error"),
             "updated": figure(state.get("updated")), "step": self.step,
             "seconds": sum(x for x in spent if math.isfinite(x)),
-            "reward": self.last("reward"), "kl": self.last("kl"), "pass@1": self.last("pass@1"),
-            "series_name": shown, "series": thin(self.points(shown), 60) if shown else [],
+            "reward": self.last("reward" if "reward" in self.columns else "evals/reward"), "kl": self.last("kl"),
+            "pass@1": self.last("evals/pass@1"),
+            "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
         }
 
 

@@ -63,7 +63,7 @@ class LiveChart extends HTMLElement {
     });
     this.plot = new uPlot({
       width: this.plotted.clientWidth || 300, height: this.plotted.clientHeight || 150,
-      padding: [10, several ? 18 : 8, 0, 0], legend: { show: false },
+      padding: [10, several ? 24 : 8, 0, 0], legend: { show: false },
       cursor: { sync: { key: "runs", scales: ["x", null] }, drag: { x: true, y: false, dist: 6 }, points: { size: 7 } },
       scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
@@ -110,12 +110,8 @@ class LiveChart extends HTMLElement {
         ctx.stroke();
         ctx.globalAlpha = 1;
       });
-      const last = s.values.length - 1;
-      if (this.chart.series.length > 1 && last >= 0 && s.values[last] !== null && s.steps[last] <= u.scales.x.max) {
-        ctx.font = `600 ${12 * dot}px Inter, sans-serif`;
-        ctx.fillText(LETTERS[i], u.valToPos(s.steps[last], "x", true) + 5 * dot, u.valToPos(s.values[last], "y", true) + 4 * dot);
-      }
     });
+    if (this.chart.series.length > 1) this.letter(u, dot);
     const step = Number(document.getElementById("samples-body")?.dataset.step);
     if (step >= u.scales.x.min && step <= u.scales.x.max && !(this.chart.series.length > 1)) {
       ctx.strokeStyle = studio.colour("ghost");
@@ -126,6 +122,21 @@ class LiveChart extends HTMLElement {
       ctx.stroke();
     }
     ctx.restore();
+  }
+
+  /** The letter of each run where its curve ends, one above the other where they would meet. */
+  letter(u, dot) {
+    const ends = this.chart.series.map((s, i) => ({ i, x: s.steps.at(-1), y: s.values.at(-1) }))
+      .filter((end) => typeof end.y === "number" && end.x <= u.scales.x.max)
+      .map((end) => ({ ...end, x: u.valToPos(end.x, "x", true) + 9 * dot, y: u.valToPos(end.y, "y", true) + 4 * dot }))
+      .sort((a, b) => b.y - a.y);
+    let above = Infinity;
+    u.ctx.font = `600 ${12 * dot}px Inter, sans-serif`;
+    for (const end of ends) {
+      above = Math.min(end.y, above - 13 * dot);
+      u.ctx.fillStyle = studio.colour(RUNS[end.i]);
+      u.ctx.fillText(LETTERS[end.i], end.x, above);
+    }
   }
 
   /** The numbers in the head: at the cursor, or the last ones. */
@@ -149,7 +160,7 @@ class LiveChart extends HTMLElement {
 
   /** Rows of a run from their first step on: a step that comes again, after a resume, replaces what stood there. */
   append(run, rows) {
-    const s = this.chart.series.find((one) => one.run === run), name = this.chart.name;
+    const s = this.chart.series.find((one) => one.run === run), name = this.chart.metric;
     const new_ = rows.filter((row) => row[name] !== undefined);
     if (!s || !new_.length) return;
     let keep = s.steps.length;
@@ -210,7 +221,7 @@ class TokenStrip extends HTMLElement {
   /** The first token that was sampled is where the tab key enters. */
   enter() {
     if (this.querySelector('.tok[tabindex="0"]')) return;
-    const first = this.querySelector(".tok:not(.prompt)") || this.querySelector(".tok");
+    const first = this.querySelector(".tok:not(.given)") || this.querySelector(".tok");
     if (first) first.tabIndex = 0;
   }
 
@@ -274,14 +285,10 @@ const live = {
       if (run in shown.runs) shown.runs[run] = at.map(Number);
     }
     if (news.reload) return location.reload();
-    const known = new Set(Object.keys(shown.charts)), both = [...news.metrics, ...news.evals];
-    if (both.some((row) => Object.keys(row).some((key) => key !== "step" && !key.endsWith("_interval") && row[key] !== null && !Array.isArray(row[key]) && !known.has(key)))) {
-      return location.reload();  // a metric that this page has no chart for
-    }
-    LiveChart.all.forEach((chart) => {
-      const ours = news.metrics.some((row) => chart.chart.name in row) ? news.metrics : news.evals;
-      chart.append(news.run, ours);
-    });
+    const strange = (rows, prefix) => rows.some((row) => Object.entries(row).some(
+      ([key, x]) => key !== "step" && typeof x === "number" && !(prefix + key in shown.charts)));
+    if (strange(news.metrics, "") || strange(news.evals, "evals/")) return location.reload();  // it needs another chart
+    LiveChart.all.forEach((chart) => chart.append(news.run, news[chart.chart.log]));
     this.events(news.events);
     this.head(news);
     this.samples(news.samples);
