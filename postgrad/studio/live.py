@@ -22,7 +22,7 @@ from starlette.routing import Route
 from postgrad.run import Run, dumps, number
 from postgrad.run.disk import is_held
 from postgrad.studio.samples import clean
-from postgrad.studio.traces import find, locate
+from postgrad.studio.traces import Tail, find, locate
 
 LOGS = ("metrics", "evals", "events")
 EVERY = 0.5         # seconds between two looks
@@ -47,12 +47,15 @@ class Watched:
     """One run of a stream: what is new since the last look."""
 
     def __init__(self, root: Path, name: str, cursor: list[int]):
-        self.run, self.name, self.cursor, self.state = Run.open(locate(root, name)), name, cursor, None
+        self.run, self.name, self.state = Run.open(locate(root, name)), name, None
+        self.tails = [Tail(self.run, log, at) for log, at in zip(LOGS, cursor, strict=True)]
+
+    @property
+    def cursor(self) -> list[int]:
+        return [tail.at for tail in self.tails]
 
     def news(self) -> dict | None:
-        new = {}
-        for i, log in enumerate(LOGS):
-            new[log], self.cursor[i] = self.run.rows(log, self.cursor[i])
+        new = {tail.log: tail.new()[0] for tail in self.tails}
         state = self.run.state()
         now = {key: state.get(key) for key in ("state", "step", "steps")} | {"error": clean(state.get("error") or "")}
         if not any(new.values()) and now == self.state:
@@ -62,7 +65,8 @@ class Watched:
         said = {"run": self.name, "state": now, "samples": rows[0]["step"] if rows else None}
         if len(new["metrics"]) > MOST:
             return said | {"reload": True}
-        return said | {"metrics": [figures(r) for r in new["metrics"]], "evals": [figures(r) for r in new["evals"]],
+        return said | {"metrics": [figures(r) for r in new["metrics"] if r["step"] is not None],
+                       "evals": [figures(r) for r in new["evals"] if r["step"] is not None],
                        "events": [told(r) for r in new["events"]]}
 
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from postgrad.studio import curves, live, pairing, processes, samples
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.svg import spark
-from postgrad.studio.traces import NoRun, Trace, Traces, address, locate
+from postgrad.studio.traces import ROW, NoRun, Trace, Traces, address, locate, said
 
 SORTS = {"created": "created", "id": "run", "state": "state", "method": "method", "model": "model", "step": "step",
          "reward": "reward", "pass@1": "pass@1", "kl": "KL", "seconds": "time"}
@@ -71,8 +71,8 @@ def listed(request: Request) -> dict:
     root, given = request.app.state.runs, request.query_params
     rows = traces(request).summaries()
     taken = {row["id"] for row in rows}
-    begun = [{"id": name, "state": "starting" if processes.at_work(root, name) else "did not start", "created": None,
-              "series": [], "step": 0, "error": None} for name in processes.waiting(root, taken)]
+    begun = [ROW | {"id": name, "state": "starting" if processes.at_work(root, name) else "did not start"}
+             for name in processes.waiting(root, taken)]
     words = given.get("q", "").lower().split()
     found = [row for row in begun + rows if all(w in sought(row) for w in words)]
     sort = given.get("sort", "created")
@@ -80,17 +80,17 @@ def listed(request: Request) -> dict:
         raise ValueError(f"runs can't be sorted by {sort!r:.40}: choose one of {', '.join(SORTS)}.")
     down = given.get("order", "down" if sort not in ("id", "state", "method", "model") else "up") == "down"
     if "sort" in given:
-        known = [row for row in found if row.get(sort) is not None]
-        found = sorted(known, key=ordered(sort), reverse=down) + [row for row in found if row.get(sort) is None]
+        known = [row for row in found if row[sort] is not None]
+        found = sorted(known, key=ordered(sort), reverse=down) + [row for row in found if row[sort] is None]
     for row in found:
         row["spark"], row["address"] = spark(row["series"], width=96), address(row["id"])
-        row["begins"] = "/".join(str(row.get("model") or "").split("/")[-2:])  # the end of a path says most
+        row["begins"] = "/".join((row["model"] or "").split("/")[-2:])  # the end of a path says most
     return {"rows": found, "all": len(taken) + len(begun), "sort": sort, "down": down, "sorts": SORTS, "q": given.get("q", ""),
             "signature": live.signature(root), "folder": root}
 
 
 def sought(row: dict) -> str:
-    return " ".join(str(row.get(k) or "") for k in ("id", "state", "method", "recipe", "model", "task")).lower()
+    return " ".join(str(row[k] or "") for k in ("id", "state", "method", "recipe", "model", "task")).lower()
 
 
 def ordered(key: str) -> Callable[[dict], object]:
@@ -116,13 +116,13 @@ def one(request: Request) -> Response:
     trace = trace_of(request, name)
     cursor = watch(trace)
     first, more = curves.chosen([trace])
-    said = processes.said(root, name)
+    output = processes.said(root, name)
     context = panel(request, name, trace)
-    return page(request, "runs/run.html", run=trace.summary(name), address=address(name), info=trace.run.info,
+    return page(request, "runs/run.html", run=trace.summary(name), address=address(name), command=said(trace.run.info.get("command")),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data({name: trace}, [*first, *more], {name: cursor}), config=flat(trace.run.config),
-                events=events(trace), checkpoints=list(trace.run.checkpoints()), said=None if said is None else
-                samples.clean(said), again=again(trace), **context)
+                events=events(trace), checkpoints=list(trace.run.checkpoints()), 
+                said=said(output), again=again(trace), **context)
 
 
 def part_head(request: Request) -> Response:
@@ -134,19 +134,16 @@ def part_head(request: Request) -> Response:
 def starting(request: Request, name: str, otherwise: str) -> Response:
     """A run that was started from here and has no folder yet, or never will."""
     root = request.app.state.runs
-    try:
-        said = processes.said(root, name)
-    except NoRun as error:
-        raise HTTPException(404, str(error)) from None
-    if said is None:
+    output = output_of(request, name)
+    if output is None:
         raise HTTPException(404, otherwise)
-    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name), said=samples.clean(said),
+    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name), said=output,
                 signature=live.signature(root))
 
 
 def watch(trace: Trace) -> list[int]:
     """The bytes that a page made now has: of metrics, evals and events."""
-    return [trace.cursor["metrics"], trace.cursor["evals"], trace.run.rows("events")[1]]
+    return [*trace.cursor, trace.run.rows("events")[1]]
 
 
 def events(trace: Trace) -> list[dict]:
@@ -160,19 +157,19 @@ def data(found: dict[str, Trace], names: list[str], cursors: dict[str, list[int]
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
-def flat(config: dict, prefix: str = "") -> dict[str, object]:
-    """Dotted keys and values of a saved config."""
-    out: dict[str, object] = {}
+def flat(config: dict, prefix: str = "") -> dict[str, str]:
+    """Dotted keys and values of a saved config, as text."""
+    out: dict[str, str] = {}
     for key, value in config.items():
-        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        out |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {
+            samples.clean(prefix + key): "none" if value is None else samples.clean(value)}
     return out
 
 
-def again(trace: Trace) -> dict[str, object]:
+def again(trace: Trace) -> dict[str, str]:
     """The query of the form that starts such a run again."""
-    name = trace.run.info.get("method") or trace.run.info.get("recipe")
-    return {"recipe": name, **{f"set.{k}": "none" if v is None else str(v) for k, v in flat(trace.run.config).items()
-                               if k != "method"}}
+    name = said(trace.run.info.get("method")) or said(trace.run.info.get("recipe")) or ""
+    return {"recipe": name, **{f"set.{k}": v for k, v in flat(trace.run.config).items() if k != "method"}}
 
 
 def part_curves(request: Request) -> Response:
@@ -235,13 +232,18 @@ def part_worked(request: Request) -> Response:
                     worked=samples.worked(seen["group"], method, trace.run.config))
 
 
-def part_output(request: Request) -> Response:
-    name, root = request.query_params.get("run", ""), request.app.state.runs
+def output_of(request: Request, name: str) -> str | None:
     try:
-        said = processes.said(root, name)
+        return said(processes.said(request.app.state.runs, name))
     except NoRun as error:
         raise HTTPException(404, str(error)) from None
-    return fragment(request, "runs/output.html", said=samples.clean(said or ""))
+
+
+def part_output(request: Request) -> Response:
+    output = output_of(request, request.query_params.get("run", ""))
+    if output is None:
+        raise HTTPException(404, "This run was not started from here: its output is in the terminal that started it.")
+    return fragment(request, "runs/output.html", said=output)
 
 
 # side by side
@@ -261,9 +263,9 @@ def compare(request: Request) -> Response:
                 data=data(found, [*first, *more], cursors), **paired(request, found))
 
 
-def differing(found: dict[str, Trace]) -> list[tuple[str, list[object]]]:
+def differing(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
     """The config keys whose values are not the same in all runs, the recipe and method among them."""
-    configs = [{"recipe": trace.run.info.get("recipe"), **flat(trace.run.config)} for trace in found.values()]
+    configs = [{"recipe": said(trace.run.info.get("recipe")), **flat(trace.run.config)} for trace in found.values()]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     rows = [(key, [config.get(key, "–") for config in configs]) for key in keys]
     return [(key, values) for key, values in rows if any(v != values[0] for v in values)]

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from postgrad.report import extremes
 from postgrad.run import Run, check_name, number
 from postgrad.studio.pairing import Prompts
+from postgrad.studio.samples import clean
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
 HELD = 10_000_000       # points kept in memory, of all traces together
@@ -59,7 +60,7 @@ def locate(root: Path, name: str) -> Path:
 
 def address(name: str) -> str:
     """The page of a run. Two names are taken by pages of the studio."""
-    return quote(f"/runs/-/at/{name}" if name in ("new", "compare") else f"/runs/{name}")
+    return quote(f"/runs/-/at/{name}" if name in ("new", "compare") else f"/runs/{name}", errors="replace")
 
 
 def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
@@ -82,23 +83,54 @@ def figure(value) -> float | None:
     return found if math.isfinite(found := number(value)) else None
 
 
+class Tail:
+    """The rows that are appended to a log. A resume that went back puts another file in its place: all of it is new then."""
+
+    def __init__(self, run: Run, log: str, at: int = 0):
+        self.run, self.log, self.at, self.file = run, log, at, None
+
+    def new(self) -> tuple[list[dict], bool]:
+        """The rows since the last look, and whether they stand for the whole log."""
+        try:
+            file = os.stat(self.run.folder / f"{self.log}.jsonl").st_ino
+        except FileNotFoundError:
+            file = None
+        again, self.file = self.file not in (None, file), file
+        before = 0 if again else self.at
+        rows, self.at = self.run.rows(self.log, before)
+        return rows, again or self.at < before
+
+
+def said(value) -> str | None:
+    """A text from such a file, or None."""
+    return None if value is None else clean(value)
+
+
+ROW = dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created", "steps", "updated", "seconds",
+                     "reward", "kl", "pass@1", "series_name")) | {"step": 0, "series": []}  # a row of the list, all unknown
+
+
 class Trace:
     """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations, whose numbers go by
     the names evals/pass@1 and so on: a training step and an examination may both have a reward."""
 
     def __init__(self, folder: Path):
         self.run, self.lock = Run.open(folder), threading.RLock()
-        self.cursor = {"metrics": 0, "evals": 0}
+        self.tails = {log: Tail(self.run, log) for log in ("metrics", "evals")}
         self.columns: dict[str, tuple[array, array]] = {}
         self.evals: list[dict] = []
         self.prompts = Prompts(self.run)
 
+    @property
+    def cursor(self) -> list[int]:
+        """The bytes of metrics and evals that were read."""
+        return [tail.at for tail in self.tails.values()]
+
     def refresh(self) -> Trace:
         """Read what was appended. A step that comes again, after a resume, replaces what stood from it on."""
         with self.lock:
-            rows = self._new("metrics")
-            if rows:
-                self._forget(rows[0]["step"])
+            rows, whole = self._new("metrics")
+            self._forget(0 if whole else rows[0]["step"] if rows else LARGEST)
             for names, alike in groupby(rows, key=tuple):  # whole columns at once: thousands of rows are read in no time
                 table = dict(zip(names, zip(*(row.values() for row in alike), strict=True), strict=True))
                 for name in names:
@@ -106,13 +138,14 @@ class Trace:
                         steps, values = self.columns.setdefault(name, (array("q"), array("d")))
                         steps.extend(table["step"])
                         values.extend(map(number, table[name]))
-            if rows := self._new("evals"):
-                self.evals = [row for row in self.evals if row["step"] < rows[0]["step"]] + rows
+            rows, whole = self._new("evals")
+            first = 0 if whole else rows[0]["step"] if rows else LARGEST
+            self.evals = [row for row in self.evals if row["step"] < first] + rows
         return self
 
-    def _new(self, log: str) -> list[dict]:
-        rows, self.cursor[log] = self.run.rows(log, self.cursor[log])
-        return [row for row in rows if isinstance(row["step"], int) and 0 <= row["step"] <= LARGEST]
+    def _new(self, log: str) -> tuple[list[dict], bool]:
+        rows, whole = self.tails[log].new()
+        return [row for row in rows if isinstance(row["step"], int) and 0 <= row["step"] < LARGEST], whole
 
     def _forget(self, step: int) -> None:
         for steps, values in self.columns.values():
@@ -152,11 +185,11 @@ class Trace:
         info, state = self.run.info, self.run.state()
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
         spent, values = self.column("time/step")[1], self.column(shown or "")[1]
-        return {
-            "id": name, **{k: info.get(k) for k in ("recipe", "method", "model", "task", "command")},
-            **{k: figure(info.get(k)) for k in ("created", "steps")}, "state": state.get("state"), "error": state.get("error"),
-            "updated": figure(state.get("updated")), "step": self.step,
-            "seconds": sum(x for x in spent if math.isfinite(x)),
+        return ROW | {
+            "id": name, **{k: said(info.get(k)) for k in ("recipe", "method", "model", "task")},
+            "state": said(state.get("state")), "error": said(state.get("error")),
+            "created": figure(info.get("created")), "steps": figure(info.get("steps")), "updated": figure(state.get("updated")),
+            "step": self.step, "seconds": sum(x for x in spent if math.isfinite(x)),
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"), "kl": self.last("kl"),
             "pass@1": self.last("evals/pass@1"),
             "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
@@ -189,5 +222,5 @@ class Traces:
             try:
                 found.append(self.get(name).summary(name))
             except (ValueError, OSError) as error:
-                found.append({"id": name, "state": "broken", "error": str(error), "created": None, "series": [], "step": 0})
+                found.append(ROW | {"id": clean(name), "state": "broken", "error": clean(error)})
         return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))
