@@ -116,13 +116,12 @@ def one(request: Request) -> Response:
     trace = trace_of(request, name)
     cursor = watch(trace)
     first, more = curves.chosen([trace])
-    output = processes.said(root, name)
-    context = panel(request, name, trace)
-    return page(request, "runs/run.html", run=trace.summary(name), address=address(name), command=said(trace.run.info.get("command")),
+    return page(request, "runs/run.html", run=trace.summary(name), address=address(name),
+                command=said(trace.run.info.get("command")),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data({name: trace}, [*first, *more], {name: cursor}), config=flat(trace.run.config),
-                events=events(trace), checkpoints=list(trace.run.checkpoints()), 
-                said=said(output), again=again(trace), **context)
+                events=events(trace), checkpoints=list(trace.run.checkpoints()), said=output_of(request, name),
+                again=again(trace), **panel(request, name, trace))
 
 
 def part_head(request: Request) -> Response:
