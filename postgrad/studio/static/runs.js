@@ -249,6 +249,14 @@ document.addEventListener("click", (event) => {
 });
 document.addEventListener("change", (event) => event.target.closest("[data-go]")?.requestSubmit());
 
+// htmx wakes a moment after the page: what was moved before that is sent then
+document.addEventListener("htmx:after:process", (event) => {
+  if (event.target !== document.body) return;
+  const moved = [...document.querySelectorAll("form[hx-get] input, #settings input")].filter(
+    (i) => i.type === "radio" || i.type === "checkbox" ? i.checked !== i.defaultChecked : i.value !== i.defaultValue);
+  for (const form of new Set(moved.map((input) => input.form))) form.dispatchEvent(new Event("input", { bubbles: true }));
+}, true);
+
 document.addEventListener("htmx:after:swap", () => {
   document.querySelectorAll("token-strip").forEach((strip) => strip.enter());
   const body = document.getElementById("samples-body"), form = document.getElementById("samples");
