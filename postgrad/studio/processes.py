@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,13 +33,16 @@ def output(root: Path, name: str) -> Path:
     return root.joinpath(OUTPUT, *parts[:-1], f"{parts[-1]}.log")
 
 
-def start(root: Path, name: str, words: Sequence[str], *, anew: bool) -> int:
-    """Starts `python -m postgrad WORDS`; -> its process id. anew: what an earlier one said is cleared away."""
+def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0) -> int:
+    """Starts `python -m postgrad WORDS`; -> its process id.
+
+    anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to leave.
+    """
     path = output(root, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock(file, time.monotonic() + patience)
         if anew:
             os.ftruncate(file, 0)
         os.write(file, f"$ {shlex.join(['postgrad', *words])}\n".encode(errors="replace"))
@@ -52,6 +56,16 @@ def start(root: Path, name: str, words: Sequence[str], *, anew: bool) -> int:
     path.with_suffix(".json").write_text(json.dumps({"pid": process.pid}))
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays while the server lives
     return process.pid
+
+
+def lock(file: int, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.05)
 
 
 def at_work(root: Path, name: str) -> bool:
