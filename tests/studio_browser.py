@@ -9,6 +9,7 @@ chromium. No sleeps: wait for a state of the page, by playwright's `expect` (wai
 security policy forbids).
 """
 
+import os
 import shutil
 import socket
 import threading
@@ -23,6 +24,17 @@ from postgrad.studio.security import LOOPBACK, start_url
 
 TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
+
+
+def axe(page, levels=("serious", "critical")) -> list[str]:
+    """What axe-core finds wrong with a page, as sentences."""
+    page.evaluate(AXE.read_text() + "; undefined")
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [f"{v['id']} ({v['impact']}): {v['help']}: {node['html'][:160]}" for v in found if v["impact"] in levels
+            for node in v["nodes"]]
 
 
 @contextmanager
@@ -44,6 +56,7 @@ def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
 @pytest.fixture(scope="session")
 def browser():
     if CHROMIUM is None:
+        assert not os.environ.get("POSTGRAD_BROWSER"), "POSTGRAD_BROWSER asks for a browser, and there is no chromium here"
         pytest.skip("there is no chromium on this machine")
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:

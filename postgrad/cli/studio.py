@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 import webbrowser
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def export(args, folder: Path) -> int:
     if args.json:
         return say_json(found)
     print(f"{found['pages']} pages, {found['bytes'] / 1e6:.1f} MB: open {folder / 'index.html'}")
+    if found["lost"]:
+        print(f"without a page: {', '.join(found['lost'])}", file=sys.stderr)
     return 0
 
 
@@ -52,9 +55,21 @@ def serve(args, runs: Path) -> int:
         print(f"Anybody who can reach {host} and knows this address can use it; cells are switched off.", file=sys.stderr)
     if not args.no_open and not args.json:
         webbrowser.open(url)
+    later = threading.Timer(2.0, warm)
+    later.daemon = True
+    later.start()
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[sock])
     return 0
+
+
+def warm() -> None:
+    """torch is imported while the first page is being read, so that the first slider need not wait. One thread: a slider's
+    sums are small, and a training beside it needs the cores."""
+    import torch
+
+    from postgrad.maths import preference  # noqa: F401
+    torch.set_num_threads(1)
 
 
 def bind(host: str, port: int | None) -> socket.socket:

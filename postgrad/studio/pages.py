@@ -38,12 +38,12 @@ def num(value: object, digits: int = 3) -> str:
     if size and (size < 0.5 * 10**-digits or size >= 1e6):
         text = f"{value:.{max(digits - 1, 1)}e}"
     else:
-        text = f"{value:.{digits if size < 100 else min(digits, 1)}f}"
+        text = f"{value or 0.0:.{digits if size < 100 else min(digits, 1)}f}"
     return text.replace("-", MINUS)
 
 
 def dur(seconds: float | None) -> str:
-    """4.2 -> 4.2 s, 75 -> 1 min 15 s, 3700 -> 1 h 2 min"""
+    """4.2 -> 4.2 s, 75 -> 1 min 15 s, 3700 -> 1 h 1 min"""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 60:

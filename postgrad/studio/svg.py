@@ -38,7 +38,7 @@ def spread(values: Sequence[float], zero: bool = False, room: float = 0.05) -> t
     if not good:
         return 0.0, 1.0
     low, high = min(good), max(good)
-    extra = room * (high - low) or 0.5 * abs(high) or 0.5
+    extra = room * (high - low) if high > low else 0.5 * abs(high) or 0.5
     return low - (0 if zero and low == 0 else extra), high + extra
 
 
@@ -55,7 +55,7 @@ class Plot:
     height: int = 300
     left: int = 48
     right: int = 72
-    top: int = 16
+    top: int = 30
     bottom: int = 40
 
     @property
@@ -95,6 +95,10 @@ class Plot:
 
     def yticks(self, count: int = 4) -> list[tuple[float, float]]:
         return [(self.py(t), t) for t in ticks(*self.y, count)]
+
+    def digits(self, found: list[tuple[float, float]]) -> int:
+        """The decimals that tell these ticks apart and round none of them: 0, 2.5, 5 -> 1"""
+        return next((d for d in range(6) if all(abs(round(t, d) - t) < 1e-9 for _, t in found)), 6)
 
 
 def spark(series: Sequence[float], width: int = 120, height: int = 28) -> dict:

@@ -79,7 +79,8 @@ class TexMath extends HTMLElement {
     this.watch.disconnect();
     if (!this.querySelector(".katex")) {
       const display = this.hasAttribute("display");
-      katex.render(this.textContent.trim(), this, { displayMode: display, throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
+      const tex = (display ? "\\displaystyle " : "") + this.textContent.trim();  // not KaTeX's own display mode, which never wraps
+      katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
       if (display) {
         this.tabIndex = this.scrollWidth > this.clientWidth ? 0 : -1;
         if (this.tabIndex < 0) this.removeAttribute("tabindex");
