@@ -104,10 +104,13 @@ def test_rows_appear_as_they_are_logged_and_a_resume_replaces_them(studio, tab, 
     expect(points(page)).to_have_text("0.5")
     expect(page.locator("#step")).to_have_attribute("max", "5")
     expect(page.locator("#samples-body")).to_have_attribute("data-step", "5")  # whoever stands at the end goes along
+    page.locator("summary", has_text="more curve").click()
+    expect(points(page, "time/step")).to_have_attribute("data-count", "5")
     run.rewind(2)
     run.log(3, {"reward": 0.9, "kl": 0.0, "time/step": 1.0})
     expect(points(page)).to_have_text("0.9")
     expect(points(page)).to_have_attribute("data-count", "3")
+    expect(points(page, "time/step")).to_have_attribute("data-count", "3")
     run.event("skipped", "step 3: <b>bold</b>", step=3)
     expect(page.locator("#events li")).to_have_text("step 3 skipped step 3: <b>bold</b>")
     run.status("done")

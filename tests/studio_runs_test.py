@@ -373,8 +373,7 @@ def test_100_poisons_are_shown_as_text(tmp_path):
             assert not [a for a in attrs if a.startswith("on")] and "javascript:" not in (attrs.get("href") or "")[:20], path
     for step, text in enumerate(bad, 1):
         assert samples.clean(text) in Texts(web.get(f"/runs/-/samples?run=bad&step={step}").text).text
-    data = Texts(web.get("/runs/bad").text).data
-    assert samples.clean(bad[0]) in data["charts"] or bad[0] in data["charts"]
+    assert bad[0] in Texts(web.get("/runs/bad").text).data["charts"]
 
 
 # forms

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 
 from postgrad import explain
 from postgrad.report import extremes
 from postgrad.run import number
 from postgrad.studio.traces import EVALS, Trace
 
-POINTS, FEWER = 800, 300  # of a curve at first sight, and of one in the drawer; what comes later is appended as it is
+POINTS = 800  # of a curve at first sight; what comes later is appended as it is
 SHOWN = {  # the curves that are always looked at, where a run has them: name -> (label, unit, role)
     "reward": ("Reward", "", "reward"),
     "evals/pass@1": ("pass@1, held out", "", "up"),
@@ -80,8 +81,12 @@ def series(name: str, trace: Trace, most: int = POINTS, between: tuple[float, fl
     return found
 
 
-def charts(traces: dict[str, Trace], names: list[str], most: int = POINTS) -> dict[str, dict]:
-    """What the page's charts are drawn from: {"reward": {"label", ..., "series": [{"run", "steps", "values"}]}}"""
-    return {name: described(name) | {
-        "series": [{"run": run, **series(name, trace, most if name in SHOWN else FEWER)} for run, trace in traces.items()]}
-        for name in names}
+def charts(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str, dict]:
+    """What the page's charts are drawn from: {"reward": {"label", ..., "series": [{"run", "steps", "values"}]}}
+
+    later: metrics whose points the page fetches when somebody opens their drawer.
+    """
+    drawn = {name: described(name) | {"series": [{"run": run, **series(name, trace)} for run, trace in traces.items()]}
+             for name in names}
+    empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
+    return drawn | {name: described(name) | {"series": empty} for name in later}

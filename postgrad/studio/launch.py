@@ -124,7 +124,7 @@ def go_on(root: Path, name: str) -> None:
         raise ValueError(f"{name} is done: there is nothing left to do.")
     up = "/".join(parts_of(name)[:-1])
     target = up if up and recipes.pipeline_in(folder.parent) else name
-    processes.start(root, target, ["resume", shown(root / target)], anew=False, patience=20.0)  # one that stopped may be leaving
+    processes.start(root, target, ["resume", shown(root / target)], anew=False, patience=20.0)  # the last one may be leaving
 
 
 async def forget(request: Request) -> Response:

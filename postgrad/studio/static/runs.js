@@ -29,7 +29,7 @@ class LiveChart extends HTMLElement {
     if (!this.chart) return;
     this.plotted = this.querySelector(".plot");
     this.now = this.querySelector(".now");
-    this.draw();
+    if (!this.closest("details.drawer:not([open])")) this.draw();
     this.size = new ResizeObserver(() => this.fit());
     this.size.observe(this.plotted);
     LiveChart.all.add(this);
@@ -163,6 +163,7 @@ class LiveChart extends HTMLElement {
     const s = this.chart.series.find((one) => one.run === run), name = this.chart.metric;
     const new_ = rows.filter((row) => row[name] !== undefined);
     if (!s || !new_.length) return;
+    if (s.late) return (s.pending ??= []).push(...new_);
     let keep = s.steps.length;
     while (keep && s.steps[keep - 1] >= new_[0].step) keep--;
     for (const list of [s.steps, s.values, s.low, s.high]) if (list) list.length = keep;
@@ -173,8 +174,16 @@ class LiveChart extends HTMLElement {
       s.low?.push(bar ? bar[0] : null);
       s.high?.push(bar ? bar[1] : null);
     }
-    if (!this.detail) this.plot.setData(this.data());
+    if (!this.detail) this.plot?.setData(this.data());
     this.read();
+  }
+
+  /** The points of a chart in the drawer; what was logged while they were on their way comes after them. */
+  fill(run, found) {
+    const s = this.chart.series.find((one) => one.run === run);
+    if (!s?.late) return;
+    Object.assign(s, found?.series[0], { run, late: false });
+    this.append(run, s.pending ?? []);
   }
 
   /** Zoomed into a curve that was thinned: the points in between are fetched; zoomed out: they go. */
@@ -199,7 +208,19 @@ class LiveChart extends HTMLElement {
 }
 LiveChart.all = new Set();
 customElements.define("live-chart", LiveChart);
-studio.onTheme(() => LiveChart.all.forEach((chart) => chart.draw()));
+studio.onTheme(() => LiveChart.all.forEach((chart) => chart.plot && chart.draw()));
+
+// the drawer of further curves: fetched and drawn when it is first opened
+document.querySelector("details.drawer")?.addEventListener("toggle", async (event) => {
+  const inside = [...event.target.querySelectorAll("live-chart")].filter((chart) => chart.chart && !chart.plot);
+  if (inside.some((chart) => chart.chart.series.some((s) => s.late))) {
+    for (const run of Object.keys(shown.runs)) {
+      const answer = await studio.fetch(`/runs/-/curves?${new URLSearchParams({ run })}`), found = await answer.json();
+      inside.forEach((chart) => chart.fill(run, found[chart.chart.name]));
+    }
+  }
+  inside.forEach((chart) => chart.draw());
+});
 
 /** <token-strip>: one stop for the tab key; arrows move along the tokens; what is known of a token stands beneath. */
 class TokenStrip extends HTMLElement {
@@ -262,7 +283,7 @@ document.addEventListener("htmx:after:swap", () => {
   const body = document.getElementById("samples-body"), form = document.getElementById("samples");
   const plan = document.getElementById("plan");
   const address = body?.dataset.query ? `${form.getAttribute("action")}?${body.dataset.query}` : plan ? `/runs/new?${plan.dataset.query}` : null;
-  if (body) LiveChart.all.forEach((chart) => chart.plot.redraw(false));
+  if (body) LiveChart.all.forEach((chart) => chart.plot?.redraw(false));
   if (!address) return;
   clearTimeout(turn.later);  // browsers refuse a flood of replaceState
   turn.later = setTimeout(() => history.replaceState(history.state, "", address), 150);
