@@ -464,6 +464,25 @@ def test_a_run_that_cannot_start_says_why(tmp_path):
     assert web.get("/runs/lost").status_code == 404
 
 
+def test_a_run_can_be_stopped_before_its_first_step(tmp_path):
+    web = client(tmp_path)
+    web.post("/runs/-/start", data={"recipe": "grpo:words", "name": "soon"})
+    assert "Process" in web.post("/runs/-/stop", data={"run": "soon"}).text
+    finished(tmp_path, "soon")
+    assert not (tmp_path / "soon").exists() and not processes.at_work(tmp_path, "soon")
+
+
+def test_a_stage_goes_on_with_its_pipeline(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(processes, "start", lambda root, name, words, **how: started.append((name, words)))
+    for name in ("lab/ppo", "demo/rl"):
+        make(tmp_path / name, 1, done=False).status("stopped")
+    (tmp_path / "lab" / "pipeline.json").write_text(json.dumps({"recipe": "align", "config": {}, "command": ""}))
+    web = client(tmp_path)
+    assert [web.post("/runs/-/resume", data={"run": name}).status_code for name in ("lab/ppo", "demo/rl")] == [200, 200]
+    assert started == [("lab", ["resume", str(tmp_path / "lab")]), ("demo/rl", ["resume", str(tmp_path / "demo" / "rl")])]
+
+
 def test_only_a_process_that_trains_there_is_stopped(tmp_path):
     run = make(tmp_path / "a", 1, done=False)
     web = client(tmp_path)
