@@ -14,6 +14,7 @@ from postgrad.run import Run, number
 from postgrad.run.rows import parse
 from postgrad.studio.pages import page
 from postgrad.studio.svg import spark
+from postgrad.studio.traces import find
 
 SHOWN = ("reward", "accuracy", "loss")
 
@@ -50,7 +51,7 @@ def glance(folder: Path) -> dict:
 
 def newest(folder: Path, count: int = 6) -> list[dict]:
     """The runs that were written last, those of a pipeline among them, by their path below the folder."""
-    logs = [*folder.glob("*/metrics.jsonl"), *folder.glob("*/*/metrics.jsonl")]
+    logs = [path for name in find(folder) if (path := folder / name / "metrics.jsonl").is_file()]
     dated = sorted(((path.stat().st_mtime, path.parent) for path in logs), reverse=True)
     found = []
     for updated, path in dated[:count]:
