@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.maths.packing import Packed, common_prompts, pack
+from postgrad.packing import Packed, common_prompts, pack
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
 
@@ -207,10 +209,11 @@ class Batch:
 
 def pad_rows(rows: list[list], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
     """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
-    width = width or max(len(row) for row in rows)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    width = width or int(lengths.max())
     out = torch.full((len(rows), width), fill, dtype=dtype)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = torch.tensor(row, dtype=dtype)
+    plain = out.numpy()  # the same memory
+    plain[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), plain.dtype, int(lengths.sum()))
     return out
 
 
@@ -258,7 +261,7 @@ class Explained:
     def result(self) -> float:
         if not self.count:
             return 0.0
-        of, ofs, err, errs = (float(x) / self.count for x in (self.target, self.target_sq, self.error, self.error_sq))
+        of, ofs, err, errs = (float(x) / float(self.count) for x in (self.target, self.target_sq, self.error, self.error_sq))
         spread = ofs - of**2
         return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
 

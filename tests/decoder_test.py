@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from postgrad.maths.packing import pack
 from postgrad.models import Config, Decoder, ScalarModel, find_model, load_model, save_model
+from postgrad.packing import pack
 
 SIZES = {
     "plain": dict(num_attention_heads=4, num_key_value_heads=4, head_dim=8, tie_word_embeddings=False),

@@ -7,8 +7,8 @@ import torch
 from small import CHAT, PROMPTS
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
-from postgrad.maths.packing import pack
 from postgrad.models import Adapted, Adapter, Config, Decoder, ScalarModel, load_model, load_scalar, save_model
+from postgrad.packing import pack
 from postgrad.records import pad_rows
 from postgrad.sampler import LocalSampler, Sampling
 

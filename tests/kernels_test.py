@@ -303,3 +303,10 @@ def test_every_c_function_is_declared_to_ctypes():
     assert {name for _, name, _ in cpu.signatures(cpu.SOURCE.read_text())} == names
     with pytest.raises(TypeError, match="argument"):
         cpu.call("gate", 1, 2)
+
+
+def test_other_types_are_refused_not_misread():
+    with pytest.raises(AssertionError, match="bfloat16"):
+        cpu.gate_halves(draw(2, 8).bfloat16())
+    with pytest.raises(AssertionError, match="int32"):
+        cpu.attention(*draw(3, 4, 2, 8), SimpleNamespace(**{n: torch.tensor([0]).int() for n in FIELDS}))

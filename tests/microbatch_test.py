@@ -112,4 +112,4 @@ def test_a_mean_of_means_is_not_the_token_mean():
     own = [replace(part, weight=token_mean(part.mask, LONG)) for part in parts]  # weights taken again for each micro-batch
     of_means = sum((objective(models, part)[0] * part.weight).sum().item() for part in own) / len(own)
     assert exact == pytest.approx(whole, rel=1e-12)
-    assert abs(of_means - whole) > 0.01
+    assert abs(of_means - whole) > 0.002

@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp
-from postgrad.maths.packing import Packed, last_of, pack
 from postgrad.models.engine import Engine
 from postgrad.models.families import Config
 from postgrad.models.kernels import kernels_for
 from postgrad.models.replay import Replays
+from postgrad.packing import Packed, last_of, pack
 
 
 class Norm(nn.Module):

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from postgrad.maths.packing import pack, sent
 from postgrad.models.kernels import kernels_for
+from postgrad.packing import pack, sent
 
 
 class Engine:
@@ -42,7 +42,7 @@ class Engine:
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first new token is chosen."""
-        packed = pack(lengths).to(self.device)
+        packed = pack(lengths, tokens).to(self.device)
         place = sent(torch.tensor(places).repeat_interleave(lengths), self.device)
 
         def keep(layer: int, k: Tensor, v: Tensor) -> None:  # [N, kv, head_dim]

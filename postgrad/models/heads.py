@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
-from postgrad.maths.packing import Packed, pack
 from postgrad.models.decoder import Config, Decoder
+from postgrad.packing import Packed, pack
 
 
 class ScalarModel(nn.Module):
@@ -41,7 +41,7 @@ class ScalarModel(nn.Module):
 
     def scores(self, tokens: Tensor, lengths: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B, K]
         """What each head says of a whole answer, read at its last token."""
-        packed = packed or pack(lengths).to(tokens.device)
+        packed = packed or pack(lengths, tokens).to(tokens.device)
         states, rows = self.body.states(tokens, packed), torch.arange(len(tokens), device=tokens.device)
         return self._read(states[packed.home[rows, lengths - 1]])
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from postgrad.maths.packing import Laid, Packed, padded
+from postgrad.packing import Laid, Packed, padded
 
 MOST = 8  # graphs that are kept; a size beyond them runs without
 

@@ -239,7 +239,7 @@ def sample_rows(now: Now, chat: Chat, groups: int = 2):
                 continue
             shown.append(name)
         at = len(s.rollout.prompt_tokens)
-        columns = {key: [round(float(x), 5) for x in rows[i][at: at + len(s.rollout.tokens)]]
+        columns = {key: [round(x, 5) for x in rows[i][at: at + len(s.rollout.tokens)].float().tolist()]
                    for key, rows in {**now.stats.columns, "mask": now.batch.mask}.items()}
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
                "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens), "columns": columns,

@@ -42,7 +42,7 @@ def library() -> ctypes.CDLL | None:
         return None
     try:
         lib = ctypes.CDLL(str(build(shutil.which(os.environ.get("CC", "cc")))))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         warnings.warn(f"no compiled kernels, so plain torch is used, which is slower: {' '.join(said)} "
                       "(install a C compiler as cc, or name one in $CC; POSTGRAD_KERNELS=plain silences this)", stacklevel=3)
@@ -90,8 +90,13 @@ def signatures(source: str) -> list[tuple[str, str, list[str]]]:
 
 
 def call(name: str, *args) -> int | None:
-    """A C function by its name, with the number of threads before its arguments; tensors go as pointers."""
-    return getattr(library(), name)(torch.get_num_threads(), *(x.data_ptr() if isinstance(x, Tensor) else x for x in args))
+    """A C function by its name, with the number of threads before its arguments; tensors go as pointers, indices on trust."""
+    return getattr(library(), name)(torch.get_num_threads(), *(_pointer(x) if isinstance(x, Tensor) else x for x in args))
+
+
+def _pointer(x: Tensor) -> int:
+    assert x.dtype in (torch.float32, torch.int64, torch.float64) and x.is_cpu, f"{x.dtype} on {x.device} is for plain.py"
+    return x.data_ptr()
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]
@@ -123,7 +128,7 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
 
 def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
     token, logp = torch.empty(len(logits), dtype=torch.int64), logits.new_empty(len(logits))
-    bad = call("pick", *logits.shape, logits.contiguous(), u.contiguous(), float(temperature), token, logp)
+    bad = call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token, logp)
     if bad >= 0:
         raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the model has "
                          "diverged, or every token is forbidden.")
@@ -202,24 +207,30 @@ class Gate(Function):
 
 
 def gate_halves(ab: Tensor) -> Tensor:  # [N, 2F] -> [N, F]
-    return GateHalves.apply(ab)
+    return GateHalves.apply(ab) if torch.is_grad_enabled() and ab.requires_grad else gated(flat(ab))
+
+
+def gated(ab: Tensor) -> Tensor:
+    N, F = len(ab), ab.shape[1] // 2
+    y = ab.new_empty(N, F)
+    call("gate", N, F, ab, ab.stride(0), _pointer(ab) + 4 * F, ab.stride(0), y)
+    return y
 
 
 class GateHalves(Function):
     @staticmethod
     def forward(ctx, ab):
-        ab, F = flat(ab), ab.shape[1] // 2
-        y = ab.new_empty(len(ab), F)
-        call("gate", len(ab), F, ab, ab.stride(0), ab[:, F:], ab.stride(0), y)
+        ab = flat(ab)
         ctx.save_for_backward(ab)
-        return y
+        return gated(ab)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
         ab, = ctx.saved_tensors
-        F, out = dy.shape[1], ab.new_empty(ab.shape)
-        call("gate_backward", len(ab), F, ab, ab.stride(0), ab[:, F:], ab.stride(0), dy.contiguous(), out, out[:, F:], 2 * F)
+        (N, F), out, step = dy.shape, ab.new_empty(ab.shape), ab.stride(0)
+        halves = _pointer(ab) + 4 * F, _pointer(out) + 4 * F
+        call("gate_backward", N, F, ab, step, halves[0], step, dy.contiguous(), out, halves[1], 2 * F)
         return out
 
 
@@ -232,7 +243,7 @@ class Sequences(ctypes.Structure):
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, spans: tuple[Tensor, ...], window: int | None) -> Sequences:
         numbers = len(q), len(spans[0]), q.shape[1], k.shape[1], q.shape[2], window or 0, q.stride(0), k.stride(0), v.stride(0)
-        return cls(*numbers, *(x.data_ptr() for x in (q, k, v, *spans)))
+        return cls(*numbers, *(_pointer(x) for x in (q, k, v, *spans)))
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, spans, window: int | None = None) -> Tensor:

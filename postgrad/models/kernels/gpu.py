@@ -13,9 +13,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from postgrad.maths.packing import Laid, Spans
 from postgrad.models.kernels import plain
 from postgrad.models.kernels.plain import gate, linear, norm
+from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate"]
 

@@ -106,7 +106,7 @@ def sent(x: Tensor, device) -> Tensor:
 def pack(lengths: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]
     """Given tokens and mask, a prompt (what comes before the first masked token) that adjacent rows share is laid out once."""
     lengths = lengths.tolist()
-    B, T = len(lengths), max(lengths) if mask is None else mask.shape[1]
+    B, T = len(lengths), max(lengths) if tokens is None else tokens.shape[1]
     mask = np.zeros((B, T), bool) if mask is None else mask.cpu().numpy()
     shared = common_prompts(mask if tokens is None else tokens.cpu().numpy(), mask)
     cells, positions, spans, home, at, prompt = [], [], [], np.zeros((B, T), np.int64), 0, (0, 0)
