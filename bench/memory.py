@@ -3,7 +3,7 @@
     python bench/memory.py        prints a line a case; needs a GPU with 100 GB and a minute
 
 What stands between the passes (weights, optimizer state) is known exactly; compared is what comes on top of it: gradients and
-activations. In bfloat16 AdamW's moments are bfloat16 here and there is no master copy, so only that part can be compared.
+activations. The steps are those of the loop: its optimizer, its masters, layers compiled where a run would compile them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 from postgrad import methods  # noqa: E402
+from postgrad.loop import Optim, OptimSettings  # noqa: E402
 from postgrad.memory import GB, SIZES, Setup, estimate, held  # noqa: E402
-from postgrad.models import Adapted, Adapter, Decoder, ScalarModel  # noqa: E402
+from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
 
 CASES = [  # size, method, setup
     ("1B", "sft", Setup(bits=32)), ("1B", "sft", Setup(bits=32, rows=4)), ("1B", "sft", Setup(bits=16, rows=8)),
@@ -27,22 +28,22 @@ CASES = [  # size, method, setup
 ]
 
 
-def model(size: str, setup: Setup) -> Decoder:
+def model(size: str) -> Decoder:
     with torch.device("cuda"):
-        made = Decoder(SIZES[size]).to(torch.float32 if setup.bits == 32 else torch.bfloat16)
+        made = Decoder(SIZES[size])
     for p in made.parameters():
         p.data.uniform_(-0.02, 0.02)
     return made
 
 
 def build(size: str, method, setup: Setup) -> dict:
-    body, out = model(size, setup), {}
+    body, out = model(size), {}
     for role in held(method, setup.reward_model):
         if setup.lora:
             adapter = Adapter(body, rank=setup.lora, generator=torch.Generator()) if role != "reference" else None
             inner = Adapted(body, adapter)
         else:
-            inner = body if role == "policy" else model(size, setup)
+            inner = body if role == "policy" else model(size)
         out[role] = ScalarModel(inner) if role in ("reward", "critic") else inner
         if role in ("reference", "reward"):
             out[role].requires_grad_(False)
@@ -54,12 +55,12 @@ def measure(size: str, method, setup: Setup) -> float:
     gc.collect()
     torch.cuda.empty_cache()
     models = build(size, method, setup)
-    trained = [p for role in ("policy", "critic") if role in models for p in models[role].parameters() if p.requires_grad]
-    adam = torch.optim.AdamW(trained, lr=1e-5, fused=True)
+    settings = OptimSettings(lr=1e-5, precision="fp32" if setup.bits == 32 else "bf16")
+    optim = Optim(Models(**models), settings, steps=2)
     tokens = torch.randint(0, SIZES[size].vocab_size, (setup.rows, setup.tokens), device="cuda")
     mask = torch.ones_like(tokens, dtype=torch.bool)
     mask[:, 0] = False
-    for _ in range(2):
+    for step in (1, 2):
         torch.cuda.reset_peak_memory_stats()
         stands = torch.cuda.memory_allocated()
         for _ in range(2):
@@ -67,9 +68,9 @@ def measure(size: str, method, setup: Setup) -> float:
             if "critic" in models:
                 loss = loss + models["critic"].value(tokens).sum()
             loss.backward()
-            del loss
-        adam.step()
-        adam.zero_grad(set_to_none=True)
+            optim.gather()
+        optim.step(step, float(loss.detach()))
+        del loss
     return torch.cuda.max_memory_allocated() - stands
 
 

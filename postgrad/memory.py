@@ -5,7 +5,9 @@
 A step has two phases that don't overlap: replies are sampled (the cache), then the weights are updated (gradients and
 activations). So the peak is the larger of the two, not the sum. Within an update gradients and activations stand side by side,
 from the second pass of a step on. Counted are the arrays that the decoder, the loop and AdamW hold; not the driver's own memory
-and what an allocator leaves unused: leave about a tenth free. 1 GB is 10^9 bytes. bench/memory.py holds it against a GPU.
+and what an allocator leaves unused: leave about a tenth free. 1 GB is 10^9 bytes. Rows are packed, so a pass has no padding; a
+prompt that a group shares is laid out once, and then fewer tokens are kept than are said here. What autograd saves is counted
+by a test on a CPU; bench/memory.py holds the whole against a GPU.
 
 Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 """
@@ -23,7 +25,7 @@ ROLES = ("policy", "reference", "reward", "critic")
 TRAINED = ("policy", "critic")
 NF4 = (4 + 0.127) / 8    # bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
 CHUNK = 4096             # tokens that meet the head at once: maths/logprob.py
-COPIES = {4: 4, 2: 5}    # of a chunk's logits in its backward pass: logits, softmax, gradients; in bfloat16 two half ones more
+COPIES = {4: 5.25, 2: 1.5}  # of a chunk's float32 logits in its backward pass: step by step on a CPU; fused, in bfloat16 out
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int, tied: bool = False) -> Config:
@@ -44,8 +46,8 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
 class Setup:
     """How the models are held and trained.
 
-    bits 32: everything in float32, as the recipes here train. 16: bfloat16 with float32 master weights, mixed precision. 4: as
-    16, with the matrices of models that stand still in NF4; what is trained can't be in 4 bits.
+    bits 32: everything in float32, as on a CPU. 16: weights in bfloat16 and, of those that are trained, masters in float32, as
+    on a GPU; adapters are in float32. 4: as 16, with the matrices of models that stand still in NF4; what is trained can't be.
     """
 
     lora: int = 0                # the rank of the adapters; 0 trains all weights
@@ -131,16 +133,13 @@ def samples(method: Method) -> bool:
 def layers(c: Config, setup: Setup) -> float:
     """Bytes that one model's layers keep for the backward pass over rows x tokens.
 
-    Of each token and layer: input and output of two norms (4D), queries, what attention gives and a copy of it for the next
-    matrix (3Q), keys and values (2K), gate, its SiLU, up and their product (4F). In float32 there is no copy (2Q); but grouped
-    heads have no fused kernel there: keys and values are spread out (2Q for 2K) and the attention matrix is kept.
-    Recomputed: each layer's input, and one layer in full at a time.
+    Of each token and layer: input and output of two norms (4D), queries and what attention gives (2Q), keys and values (2K),
+    gate, up and their product (3F); no attention matrix. Adapters in bfloat16 are not compiled, and keep the gate's SiLU too
+    (4F). Recomputed: each layer's input, and one layer in full at a time. Last, the final norm's input and output (2D).
     """
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    attention = 3 * q + 2 * kv if setup.bits != 32 else 2 * q + 2 * kv
-    if setup.bits == 32 and q != kv:
-        attention = 4 * q + c.num_attention_heads * setup.tokens
-    layer = 4 * c.hidden_size + attention + 4 * c.intermediate_size
+    gated = 4 if setup.lora and setup.bits != 32 else 3
+    layer = 4 * c.hidden_size + 2 * q + 2 * kv + gated * c.intermediate_size
     kept = layer + c.num_hidden_layers * c.hidden_size if setup.recompute else c.num_hidden_layers * layer
     return setup.width * setup.rows * setup.tokens * (kept + 2 * c.hidden_size)
 
@@ -151,11 +150,12 @@ def logits(c: Config, setup: Setup) -> float:
 
 
 def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:
-    """What is alive beside the gradients. A critic is walked back first, so its layers and the head's backward pass, which
-    needs COPIES of the logits and, unless frozen, the head's own gradient, are not there at the same time."""
+    """What is alive beside the gradients. A critic is walked back first, so its layers and the head's backward pass are not
+    there at the same time. That needs COPIES of the logits and, unless frozen, a float32 sum of the head's own gradient; fused,
+    a chunk's part of it outweighs the few copies."""
     if not head:
         return trained * layers(c, setup)
-    gradient = 0 if setup.lora else setup.width * c.vocab_size * c.hidden_size
+    gradient = 0 if setup.lora else (1 if setup.width == 4 else 2) * 4 * c.vocab_size * c.hidden_size
     return max(trained * layers(c, setup) + logits(c, setup),
                layers(c, setup) + COPIES[setup.width] * logits(c, setup) + gradient)
 
@@ -177,9 +177,9 @@ def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:
     roles, head = held(method, setup.reward_model), {"reward": c.hidden_size, "critic": c.hidden_size}
     out = {}
     for role in roles:
-        own = setup.width * head.get(role, 0)
+        own = 4 * head.get(role, 0)
         if setup.lora:
-            out[role] = own + (0 if role == "reference" else setup.width * adapter(c, setup.lora))
+            out[role] = own + (0 if role == "reference" else 4 * adapter(c, setup.lora))
         else:
             out[role] = own + (setup.width * parameters(c) if role in TRAINED else standing(c, setup))
     if setup.lora:
@@ -188,15 +188,16 @@ def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:
 
 
 def estimate(c: Config, method: Method, setup: Setup) -> Memory:
-    """The parts for one method. All weights in mixed precision: 2 bytes of weight, 2 of gradient, 12 of AdamW's (a float32
-    copy and two moments); all in float32: 4, 4 and 8. 16 bytes a trained weight either way."""
+    """The parts for one method. In float32 a trained weight is 16 bytes: itself 4, its gradient 4, AdamW's two moments 8. One
+    in bfloat16 is 20: itself 2, the gradient of a pass 2 and their sum at the master 4, the master and the moments 12."""
     models = weights(c, method, setup)
     trained = [role for role in models if role in TRAINED]
     count = sum((adapter(c, setup.lora) if setup.lora else parameters(c)) + (role == "critic") * c.hidden_size
                 for role in trained)
     pair = 2 if method.source.endswith("pairs") else 1
     head = getattr(method, "score", True) is not None  # a reward model has no logits
-    return Memory(weights=sum(models.values()), gradients=setup.width * count, models=models,
-                  optimizer=(8 if setup.bits == 32 else 12) * count,
+    exact = setup.bits == 32 or setup.lora > 0
+    return Memory(weights=sum(models.values()), gradients=(4 if exact else 6) * count, models=models,
+                  optimizer=(8 if exact else 12) * count,
                   activations=activations(c, replace(setup, rows=setup.rows * pair), len(trained), head),
                   cache=cache(c, setup) if samples(method) else 0.0)

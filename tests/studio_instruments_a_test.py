@@ -21,7 +21,7 @@ from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import Choice, Slider, Toggle
 from postgrad.studio.recordings import FOLDER, recorded
 from postgrad.studio.security import LOOPBACK, start_url
-from postgrad.studio.taste import PRIOR, accuracy, features, fit
+from postgrad.studio.taste import PRIOR, accuracy, features, fit, share
 
 expect = pytest.importorskip("playwright.sync_api").expect
 NAMES = ("pipeline", "preference-labeller", "algorithms", "grpo")
@@ -139,7 +139,7 @@ def random_pairs(n=12, width=5, seed=0):
 
 def test_a_fit_ends_where_the_losses_pull_as_hard_as_the_prior():
     a, b = random_pairs()
-    w = fit(a, b, "abab" * 3).requires_grad_()
+    w = fit(a, b, share("abab" * 3)).requires_grad_()
     won, lost = (torch.stack([(x, y)[i % 2] for i, (x, y) in enumerate(zip(*two, strict=True))]) for two in ((a, b), (b, a)))
     loss = bradley_terry(won @ w, lost @ w, torch.zeros(12, dtype=D)).mean()
     torch.testing.assert_close(torch.autograd.grad(loss, w)[0], -PRIOR * w, atol=1e-6, rtol=0)
@@ -147,17 +147,19 @@ def test_a_fit_ends_where_the_losses_pull_as_hard_as_the_prior():
 
 def test_a_tie_is_half_a_win_each_way():
     a, b = random_pairs()
-    assert fit(a, b, "t" * 12).abs().max() < 1e-6
+    assert fit(a, b, share("t" * 12)).abs().max() < 1e-6
     twice = [torch.cat([x, x]) for x in (a, b)]
-    both_ways = fit(*twice, "a" * 12 + "b" * 6 + "a" * 6)
-    torch.testing.assert_close(fit(a, b, "t" * 6 + "a" * 6), both_ways, atol=1e-5, rtol=0)
+    both_ways = fit(*twice, share("a" * 12 + "b" * 6 + "a" * 6))
+    torch.testing.assert_close(fit(a, b, share("t" * 6 + "a" * 6)), both_ways, atol=1e-5, rtol=0)
 
 
 def test_sides_don_t_matter():
     a, b = random_pairs()
-    torch.testing.assert_close(fit(a, b, "aabtbbabtaab"), fit(b, a, "bbataabatbba"))
+    torch.testing.assert_close(fit(a, b, share("aabtbbabtaab")), fit(b, a, share("bbataabatbba")))
+    with pytest.raises(ValueError, match="one for each pair"):
+        fit(a, b, share("aabb"))
     with pytest.raises(ValueError, match="one of a, b and t"):
-        fit(a, b, "aabb")
+        share("abx")
 
 
 def test_accuracy_by_hand():
@@ -279,7 +281,7 @@ def test_labels_by_keyboard(studio, tab):  # noqa: F811
         page.keyboard.press(key)
         page.wait_for_selector(f".picture[data-query='labels={'bab'[:done]}']")
     x, y = labeller.vectors()
-    w = fit(x[:3, 0], x[:3, 1], "bab")
+    w = fit(x[:3, 0], x[:3, 1], share("bab"))
     quality = torch.tensor([p["quality"] for p in recorded("pairs")["unseen"]])
     share = accuracy((y[:, 0] - y[:, 1]) @ w, quality[:, 0] - quality[:, 1])
     assert f"{100 * share:.1f} %" in page.locator(".facts").text_content()

@@ -15,7 +15,7 @@ from postgrad.data.preferences import read_pairs, read_singles
 from postgrad.data.store import Store
 from postgrad.studio.app import create_app
 from postgrad.studio.coach import FIRST, STEP, Coach
-from postgrad.studio.reward import Reader, fold_of, train
+from postgrad.studio.reward import Remembering, fold_of, train
 from postgrad.studio.security import COOKIE
 
 TOKEN = "the-token-of-the-owner-of-this-studio"
@@ -261,7 +261,7 @@ def talk(n, clear=True, seed=0):
 
 @pytest.fixture(scope="module")
 def reader():
-    return Reader()
+    return Remembering()
 
 
 def test_it_learns_what_can_be_learned_and_nothing_else(reader):

@@ -15,17 +15,21 @@ import pytest
 from starlette.testclient import TestClient
 
 from postgrad import recipes
+from postgrad.memory import Setup, cache, parameters
+from postgrad.models import find_model
+from postgrad.models.families import Config
 from postgrad.recipes.config import flat, override
 from postgrad.run import Run
 from postgrad.studio import curves, forms, live, pairing, processes, samples, traces
 from postgrad.studio.app import create_app
 from postgrad.studio.launch import shown
+from postgrad.studio.pages import size
 
 TOKEN = "a-token-for-the-tests-of-the-studio"
 
 
-def client(root: Path) -> TestClient:
-    app = create_app(runs=root, token=TOKEN, hosts=("testserver",))
+def client(root: Path, **more) -> TestClient:
+    app = create_app(runs=root, token=TOKEN, hosts=("testserver",), **more)
     return TestClient(app, cookies={"postgrad": TOKEN}, headers={"X-Postgrad": "1"})
 
 
@@ -403,6 +407,31 @@ def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
     assert own["command"] == "postgrad train grpo task=mine.py rollouts.group_size=4 --run runs/x" and own["error"] is None
     data = forms.plan("dpo", {"task": "none", "data": "pairs.jsonl"}, "runs/x")
     assert data["command"] == "postgrad train dpo data=pairs.jsonl --run runs/x" and data["error"] is None
+
+
+def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
+    """tiny-chat by GRPO on a CPU: all in float32, 16 bytes a trained weight; a cache of 16 prompts x 8 replies of 64 tokens."""
+    shape = Config.read(find_model("tiny-chat") / "config.json")
+    plan = forms.plan("grpo", {"task": "words"}, "runs/x")
+    needs, n = plan["memory"], parameters(shape)
+    assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)  # a reference beside the policy
+    assert needs["cache"] == cache(shape, Setup(bits=32, tokens=64, samples=128))
+    alone = forms.plan("grpo", {"task": "words", "anchor.kl": "0"}, "runs/x")["memory"]
+    assert alone["weights"] == 4 * n
+    assert forms.plan("dpo", {"task": "questions", "model": "no-such-model"}, "runs/x")["memory"] is None
+    assert forms.plan("align", {}, "runs/x")["memory"] is None
+    told = Texts(client(tmp_path).get("/runs/-/plan?recipe=grpo&set.task=words").text).text
+    assert f"at most about {size(needs['peak'])}" in told
+
+
+def test_nothing_is_started_where_other_machines_can_ask(tmp_path):
+    """A task may be a file of Python."""
+    web = client(tmp_path, loopback=False)
+    for act in ("start", "resume"):
+        answer = web.post(f"/runs/-/{act}", data={"recipe": "grpo:words", "name": "x", "run": "x"})
+        assert answer.status_code == 403 and "switched off" in answer.text
+    page = web.get("/runs/new").text
+    assert "switched off" in page and ">Start<" not in page and not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("key", "text"), [("optim.lr", "-1"), ("optim.lr", "x"), ("steps", "0"), ("rollouts.minibatches", "5"),

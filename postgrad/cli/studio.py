@@ -52,10 +52,11 @@ def serve(args, runs: Path) -> int:
     else:
         print(f"postgrad studio on {runs}: open\n  {url}\nCtrl-C ends it; trainings started from it go on.", flush=True)
     if not loopback:
-        print(f"Anybody who can reach {host} and knows this address can use it; cells are switched off.", file=sys.stderr)
+        print(f"Anybody who can reach {host} and knows this address can use it; starting runs and cells is switched off.",
+              file=sys.stderr)
     if not args.no_open and not args.json:
         webbrowser.open(url)
-    later = threading.Timer(2.0, warm)
+    later = threading.Timer(1.0, warm)
     later.daemon = True
     later.start()
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1)
@@ -64,12 +65,14 @@ def serve(args, runs: Path) -> int:
 
 
 def warm() -> None:
-    """torch is imported while the first page is being read, so that the first slider need not wait. One thread: a slider's
-    sums are small, and a training beside it needs the cores."""
+    """torch is imported, and every instrument computed once, while the first page is being read: the first slider need not
+    wait. One thread: a slider's sums are small, and a training beside it needs the cores."""
     import torch
 
-    from postgrad.maths import preference  # noqa: F401
+    from postgrad.studio.instruments import INSTRUMENTS, first
     torch.set_num_threads(1)
+    for instrument in INSTRUMENTS.values():
+        first(instrument)
 
 
 def bind(host: str, port: int | None) -> socket.socket:

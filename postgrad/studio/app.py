@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -15,10 +13,11 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from postgrad.studio import about, home, instruments, lab, label, launch, live, runs
 from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
 from postgrad.studio.security import Guard
 
-AREAS = ("home", "about", "instruments", "live", "launch", "runs", "label", "lab")
+AREAS = (home, about, instruments, live, launch, runs, label, lab)  # launch before runs: /runs/new is no name of a run
 WORDS = {400: "That can’t be done", 403: "Not allowed", 404: "There is no such page", 405: "Not that way",
          413: "Too long", 415: "Not a form", 500: "Something went wrong here"}
 
@@ -41,8 +40,7 @@ class Files(StaticFiles):
 
 
 def gather() -> list[BaseRoute]:
-    found = [f"postgrad.studio.{area}" for area in AREAS if find_spec(f"postgrad.studio.{area}")]
-    return [route for name in found for route in import_module(name).routes]
+    return [route for area in AREAS for route in area.routes]
 
 
 def create_app(

@@ -1,4 +1,4 @@
-"""What the pages of labelling share: the store, things that live as long as the app, forms handled in a thread."""
+"""What several areas share: the store, things that live as long as the app, forms handled in a thread, what needs loopback."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from threading import Lock
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import ImmutableMultiDict
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,6 +36,17 @@ def kept(request: Request, name: str, make: Callable):
         if not hasattr(state, name):
             setattr(state, name, make(state.store))
     return getattr(state, name)
+
+
+def closed(request: Request, why: str) -> str:
+    """Whatever runs code of the asker's choice is closed where other machines can reach the port: the sentence, or ""."""
+    return "" if request.app.state.loopback else (
+        f"{why}, so this is switched off while the studio listens to other machines: start it without --host to use it.")
+
+
+def own_machine(request: Request, why: str) -> None:
+    if said := closed(request, why):
+        raise HTTPException(403, said)
 
 
 def posted(act: Callable[[Request, ImmutableMultiDict], Response], limit: int = 1_000_000):

@@ -13,7 +13,7 @@ import tokenize
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 
 from postgrad import recipes
@@ -90,24 +90,52 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
             "number": int in options or float in options, "optional": type(None) in options}
 
 
-def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
-    """What would be started: {"words", "command", "changes", "error"}. A value equal to the setting's own is left out.
+def memory(config) -> dict[str, float] | None:
+    """What `postgrad memory` says of a run, in bytes: a pass as full as it may be, and the cache of all its replies. None where
+    that says nothing: a pipeline, pretraining, a model that is not there."""
+    from postgrad import methods
+    from postgrad.memory import PARTS, Setup, cache, estimate
+    from postgrad.models.families import Config
+    from postgrad.recipes.base import open_folder
+    from postgrad.recipes.grpo import row
+    if not hasattr(config, "model") or not hasattr(config, "method"):
+        return None
+    try:
+        shape = Config.read(open_folder(config.model) / "config.json")
+    except (ValueError, OSError):
+        return None  # what is wrong is said by the config, or when the run starts
+    method, optim = row(config) if hasattr(config, "anchor") else methods.get(config.method), config.optim
+    half = config.device.startswith("cuda") and optim.precision != "fp32"
+    room = max(1, optim.tokens_per_pass // (2 if method.source.endswith("pairs") else 1))
+    setup = Setup(lora=optim.lora, bits=16 if half else 32, tokens=room, reward_model=bool(getattr(config, "reward", None)))
+    made = estimate(shape, method, setup)
+    if made.cache:
+        r = config.rollouts
+        writing = replace(setup, tokens=r.max_new_tokens, samples=r.prompts_per_step * r.group_size)
+        made = replace(made, cache=cache(shape, writing))
+    return {part: getattr(made, part) for part in (*PARTS, "peak")}
 
-    error: the library's own sentence about what is wrong, or None.
+
+def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
+    """What would be started: {"words", "command", "changes", "error", "memory"}. A value that is the setting's own is left out.
+
+    error: the library's own sentence about what is wrong, or None. memory: bytes by part and at the peak, or None.
     """
     name, _, setting = spec.partition(":")
     try:
         start = flat(start_of(spec))
     except ValueError as error:
-        return {"words": [], "command": "", "changes": {}, "error": str(error)}
+        return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None}
     bare = not setting and name not in recipes.PIPELINES  # then the task has to be said, unless there is data instead
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != written(start[key]))}
-    error = None
+    error = needs = None
     try:
-        config = flat(recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1])
+        made = recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1]
+        config, needs = flat(made), memory(made)
         changes = {key: text for key, text in changes.items() if config[key] != start[key] or bare and key == "task"}
     except ValueError as fault:
         error = str(fault)
     words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]
-    return {"words": words, "command": shlex.join(["postgrad", *words]), "changes": changes, "error": error}
+    return {"words": words, "command": shlex.join(["postgrad", *words]), "changes": changes, "error": error,
+            "memory": needs}

@@ -16,13 +16,12 @@ from starlette.routing import Route
 
 from postgrad.studio.cells.catalogue import CELLS, Cell
 from postgrad.studio.cells.runner import WALL, Runner
-from postgrad.studio.desk import kept, posted
+from postgrad.studio.desk import closed, kept, own_machine, posted
 from postgrad.studio.instruments import INSTRUMENTS, context
 from postgrad.studio.instruments.base import Instrument
 from postgrad.studio.pages import fragment, page
 
-CLOSED = ("Cells run code, so they are switched off while the studio listens to other machines: start it without --host to use "
-          "them.")
+RUNS_CODE = "Cells run code"
 
 
 def cell_of(request: Request) -> Cell:
@@ -33,8 +32,7 @@ def cell_of(request: Request) -> Cell:
 
 
 def runner_of(request: Request) -> Runner:
-    if not request.app.state.loopback:
-        raise HTTPException(403, CLOSED)
+    own_machine(request, RUNS_CODE)
     return kept(request, "runner", lambda _: Runner())
 
 
@@ -54,13 +52,13 @@ def index(request: Request) -> Response:
 
 def whole(request: Request) -> Response:
     cell = cell_of(request)
-    closed = "" if request.app.state.loopback else CLOSED
-    if not closed:
+    said = closed(request, RUNS_CODE)
+    if not said:
         runner_of(request).warm()
     instrument = instrument_of(cell)
     shown = context(instrument, QueryParams(request.url.query)) if instrument else {}
     others = [other for other in CELLS.values() if other is not cell]
-    return page(request, "lab/cell.html", cell=cell, others=others, closed=closed, result=None, wall=WALL, yours=False, **shown)
+    return page(request, "lab/cell.html", cell=cell, others=others, closed=said, result=None, wall=WALL, yours=False, **shown)
 
 
 def text_of(fields: ImmutableMultiDict) -> str:

@@ -14,10 +14,12 @@ from starlette.routing import Route
 
 from postgrad.run import Run
 from postgrad.studio import processes
+from postgrad.studio.desk import closed, own_machine
 from postgrad.studio.pages import form, fragment, page
 from postgrad.studio.traces import address, find, locate, parts_of, place
 
 FIRST = "grpo:words"
+RUNS_CODE = "A run can be given a task of one's own, which is code"
 
 
 def free_name(root: Path, spec: str) -> str:
@@ -69,7 +71,7 @@ def new(request: Request) -> Response:
         sections = forms.sections(spec := FIRST, settings_in(given))
     models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
     return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=list(TASKS),
-                models=models[:200])
+                models=models[:200], closed=closed(request, RUNS_CODE))
 
 
 def plan(request: Request) -> Response:
@@ -79,6 +81,7 @@ def plan(request: Request) -> Response:
 
 
 async def start(request: Request) -> Response:
+    own_machine(request, RUNS_CODE)
     given, root = await form(request), request.app.state.runs
     return await run_in_threadpool(begin, request, root, given)
 
@@ -108,6 +111,7 @@ async def stop(request: Request) -> Response:
 
 
 async def resume(request: Request) -> Response:
+    own_machine(request, RUNS_CODE)
     name, root = (await form(request)).get("run", ""), request.app.state.runs
     await run_in_threadpool(go_on, root, name)
     return moved(address(name))

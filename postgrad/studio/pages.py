@@ -55,6 +55,15 @@ def dur(seconds: float | None) -> str:
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
 
 
+def size(count: float) -> str:
+    """Bytes: 4.2e9 -> 4.2 GB, 350e6 -> 350 MB, 999 -> 0.001 MB"""
+    for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if count >= length or unit == "MB":
+            many = count / length
+            return f"{many:.0f} {unit}" if many >= 10 else f"{many:.1f} {unit}" if many >= 0.1 else f"{many:.3f} {unit}"
+    raise AssertionError(count)
+
+
 def ago(moment: float | None, now: float | None = None) -> str:
     """A time in seconds since 1970 -> "3 minutes ago"; beyond a month, the date."""
     if moment is None:
@@ -87,7 +96,7 @@ def asset(path: str) -> str:
 def environment() -> Environment:
     made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
                        trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(num=num, dur=dur, ago=ago)
+    made.filters.update(num=num, dur=dur, ago=ago, size=size)
     made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, ticks=svg.ticks, zip=zip)
     return made
 

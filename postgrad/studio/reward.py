@@ -2,9 +2,8 @@
 
     python -m postgrad.studio.reward STORE        a line in asks for a training, a line of JSON comes out; ends with its input
 
-The embedded model's body stands still and gives each answer the hidden state of its last token, which is what a
-`ScalarModel` reads; a linear head is trained on these states by the loss of `postgrad train reward`. That takes a fraction of a
-second, so it can be done five times over: every prompt is judged by a head that was trained without it.
+What is trained is `taste`'s: a linear head on the embedded model's states, by the loss of `postgrad train reward`. That takes a
+fraction of a second, so it can be done five times over: every prompt is judged by a head that was trained without it.
 Left out on purpose: training the body too, which needs minutes and, with the few labels of a sitting, does no better.
 """
 
@@ -20,58 +19,27 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from postgrad.chat import Chat
 from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
 from postgrad.data.store import Store
 from postgrad.maths.passk import share_interval
-from postgrad.maths.preference import reward
-from postgrad.models import find_model, load_scalar
+from postgrad.studio.taste import MODEL, Reader, fit, share, standardised
 
-MODEL, FOLDS, DECAY = "tiny-chat", 5, 0.01
+FOLDS = 5
 AHEAD = 200  # items not judged yet that are scored too
 
 
-class Reader:
-    """What the embedded model makes of an answer: a vector, remembered. None where the text is too long for it."""
+class Remembering(Reader):
+    """A reader that keeps what it has read of an item."""
 
     def __init__(self, model: str = MODEL):
-        folder = find_model(model)
-        self.chat, self.model, self.known = Chat.load(folder), load_scalar(folder), {}
+        super().__init__(model)
+        self.known: dict[str, Tensor | None] = {}
 
-    @torch.no_grad()
-    def read(self, item: Item) -> Tensor | None:  # [2, D]: answers a and b
+    def pair(self, item: Item) -> Tensor | None:  # [2, D]: answers a and b
         if item.uid not in self.known:
-            rows = [self.chat.answer(item.messages, text)[0] for text in (item.a, item.b)]
-            fits = max(map(len, rows)) <= self.model.config.max_position_embeddings
-            states = [self.model.body.hidden(torch.tensor([row]))[0][-1] for row in rows] if fits else None
-            self.known[item.uid] = torch.stack(states) if fits else None
+            self.known[item.uid] = self.read(item.messages, (item.a, item.b))
         return self.known[item.uid]
-
-
-def fit(states: Tensor, share: Tensor) -> Tensor:  # [N, 2, D], [N] -> [D]
-    """The head: Bradley-Terry on pairs of states, share how much of each pair a has won (1, 0, or 1/2 for a tie).
-
-    Convex, so the optimum is found: no learning rate. DECAY |head|^2 keeps it finite where the pairs can be separated.
-    """
-    head, none = torch.zeros(states.shape[-1], requires_grad=True), torch.zeros(len(states))
-    optim = torch.optim.LBFGS([head], max_iter=60, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        optim.zero_grad()
-        a, b = (states @ head).unbind(1)
-        loss = (share * reward(a, b, none) + (1 - share) * reward(b, a, none)).mean() + DECAY * (head**2).sum()
-        loss.backward()
-        return loss
-
-    optim.step(closure)
-    return head.detach()
-
-
-def scaled(states: Tensor) -> Tensor:
-    """Unit spread in each dimension, and a length that does not grow with their number."""
-    spread = states.flatten(0, 1).std(0).clamp(min=1e-3)
-    return states / spread / states.shape[-1] ** 0.5
 
 
 def fold_of(item: Item) -> int:
@@ -79,11 +47,11 @@ def fold_of(item: Item) -> int:
     return int(hashlib.sha256(ask_of(item.messages).encode()).hexdigest(), 16) % FOLDS
 
 
-def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Reader) -> dict:
+def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Remembering) -> dict:
     """Held-out accuracy with its interval, and the chance that a wins for every item: each by a head that has not seen it."""
     began = time.perf_counter()
-    rows = [(item, choice) for item, choice in judged if reader.read(item) is not None]
-    coming = [item for item in ahead if reader.read(item) is not None]
+    rows = [(item, choice) for item, choice in judged if reader.pair(item) is not None]
+    coming = [item for item in ahead if reader.pair(item) is not None]
     won = [(item, choice) for item, choice in rows if choice != "tie"]
     found = {"judged": len(judged), "decided": len(won), "ties": len(rows) - len(won), "too_long": len(judged) - len(rows),
              "accuracy": None, "low": None, "high": None, "held_out": 0, "longer": None, "chance": {}}
@@ -102,20 +70,21 @@ def halves(gaps: Iterable[float]) -> float:
     return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps)
 
 
-def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item], reader: Reader) -> dict[str, float]:
+def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item], reader: Remembering) -> dict[str, float]:
     """P(a > b) of each item: a judged one by a head trained on the other folds (left out where there is none to train on),
     one that is still to come by a head trained on all."""
     items, n = [*(item for item, _ in rows), *coming], len(rows)
-    states = scaled(torch.stack([reader.read(item) for item in items]))
-    share = torch.tensor([{"a": 1.0, "b": 0.0, "tie": 0.5}[choice] for _, choice in rows])
+    states = torch.stack([reader.pair(item) for item in items])
+    states = standardised(states, states.flatten(0, 1))
+    won = share([choice[0] for _, choice in rows])
     fold = torch.tensor([fold_of(item) for item, _ in rows])
-    chance = torch.full((len(items),), float("nan"))
+    chance = torch.full((len(items),), float("nan"), dtype=torch.float64)
     for number in fold.unique().tolist():
         out, rest = (fold == number).nonzero().flatten(), (fold != number).nonzero().flatten()
         if len(rest):
-            chance[out] = chance_of(fit(states[rest], share[rest]), states[out])
+            chance[out] = chance_of(fit(*states[rest].unbind(1), won[rest]), states[out])
     if coming:
-        chance[n:] = chance_of(fit(states[:n], share), states[n:])
+        chance[n:] = chance_of(fit(*states[:n].unbind(1), won), states[n:])
     return {item.uid: p for item, p in zip(items, chance.tolist(), strict=True) if p == p}
 
 
@@ -125,7 +94,7 @@ def chance_of(head: Tensor, states: Tensor) -> Tensor:  # [D], [N, 2, D] -> [N]
     return torch.sigmoid(a - b)
 
 
-def from_store(path: str, reader: Reader) -> dict:
+def from_store(path: str, reader: Remembering) -> dict:
     """A training on what the store holds now: one judgement an item, by the majority of its labellers."""
     with Store.open(path, create=False) as store:
         judged = [(item, choice) for item, choice, _ in store.judged()]
@@ -137,7 +106,7 @@ def from_store(path: str, reader: Reader) -> dict:
 def main() -> None:
     os.nice(10)
     torch.set_num_threads(1)
-    reader = Reader()
+    reader = Remembering()
     for _ in sys.stdin:
         try:
             said = from_store(sys.argv[1], reader)

@@ -49,9 +49,9 @@ def used(labels: str) -> list[int]:
 @lru_cache(maxsize=512)
 def trained(labels: str):
     """The head after these labels."""
-    from postgrad.studio.taste import fit
+    from postgrad.studio.taste import fit, share
     x, _ = vectors()
-    return fit(x[used(labels), 0], x[used(labels), 1], "".join(labels[i] for i in used(labels)))
+    return fit(x[used(labels), 0], x[used(labels), 1], share([labels[i] for i in used(labels)]))
 
 
 @lru_cache(maxsize=512)

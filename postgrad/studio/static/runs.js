@@ -89,7 +89,8 @@ class LiveChart extends HTMLElement {
     if (low === null || low === undefined) return [0, 1];
     const ends = (this.chart.series).flatMap((s) => [...(s.low || []), ...(s.high || [])]).filter((x) => x !== null);
     low = Math.min(low, 0, ...ends);
-    high = Math.max(high, ...ends, low + 1e-9);
+    high = Math.max(high, ...ends);
+    if (high - low < 1e-9) high = low + 1;  // all of it 0: a clip that never clipped
     return [low < 0 ? low - 0.06 * (high - low) : 0, high + 0.06 * (high - low)];
   }
 
@@ -269,14 +270,6 @@ document.addEventListener("click", (event) => {
   if (step) turn(Number(step));
 });
 document.addEventListener("change", (event) => event.target.closest("[data-go]")?.requestSubmit());
-
-// htmx wakes a moment after the page: what was moved before that is sent then
-document.addEventListener("htmx:after:process", (event) => {
-  if (event.target !== document.body) return;
-  const moved = [...document.querySelectorAll("form[hx-get] input, #settings input")].filter(
-    (i) => i.type === "radio" || i.type === "checkbox" ? i.checked !== i.defaultChecked : i.value !== i.defaultValue);
-  for (const form of new Set(moved.map((input) => input.form))) form.dispatchEvent(new Event("input", { bubbles: true }));
-}, true);
 
 document.addEventListener("htmx:after:swap", () => {
   document.querySelectorAll("token-strip").forEach((strip) => strip.enter());

@@ -47,6 +47,15 @@ document.addEventListener("input", (event) => {
   if (output) output.textContent = studio.number(event.target.value, +output.dataset.digits);
 });
 
+// htmx wakes a moment after the page: what was moved before that is sent then
+document.addEventListener("htmx:after:process", (event) => {
+  if (event.target !== document.body) return;
+  const differs = (e) => e.tagName === "SELECT" ? [...e.options].some((o) => o.selected !== o.defaultSelected)
+    : e.type === "radio" || e.type === "checkbox" ? e.checked !== e.defaultChecked : e.value !== e.defaultValue;
+  const moved = [...document.querySelectorAll(":is(form[hx-get], [data-instrument], #settings) :is(input, select)")].filter(differs);
+  for (const form of new Set(moved.map((input) => input.form))) form.dispatchEvent(new Event("input", { bubbles: true }));
+}, true);
+
 // an instrument's address follows its state; what it links to, too
 function follow(picture) {
   const panel = picture.closest(".instrument").querySelector("[data-instrument]");
