@@ -26,6 +26,7 @@ TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+STRANGE = "main :is(img, iframe, video, marquee, object, embed, style), [onload], [onerror], [onfocus], [ontoggle]"
 AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
 
 

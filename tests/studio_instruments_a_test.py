@@ -289,10 +289,3 @@ def test_labels_by_keyboard(studio, tab):  # noqa: F811
     expect(page).to_have_url(re.compile("labels=ba$"))
     page.reload()
     assert "Pair 3 of 40" in page.locator(".asked").text_content()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_narrow_pages_don_t_scroll_sideways(studio, tab, name):  # noqa: F811
-    page = tab(studio(), width=390, dark=True)
-    page.goto(f"/instruments/{name}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 import torch
 from starlette.testclient import TestClient
-from studio_browser import axe, browser, serving, tab  # noqa: F401
+from studio_browser import browser, serving, tab  # noqa: F401
 
 from postgrad.maths.preference import bradley_terry
 from postgrad.studio.app import create_app
@@ -144,15 +144,3 @@ def test_four_spaces_and_a_way_out_by_keyboard(origin, tab):  # noqa: F811
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Run")).to_be_focused()
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("path", ["/lab", "/lab/clip"])
-def test_nothing_serious_for_axe_and_no_sideways_scroll(origin, tab, path, width, dark):  # noqa: F811
-    page = tab(origin, width=width, dark=dark)
-    page.goto(path)
-    if path != "/lab":
-        greens(page, 5)
-    assert axe(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width

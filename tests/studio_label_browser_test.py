@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from studio_browser import TOKEN, axe, browser, studio, tab  # noqa: F401
+from studio_browser import STRANGE, browser, studio, tab  # noqa: F401
+from studio_runs_test import poisons
 
 from postgrad.data.items import Item, sides
 from postgrad.data.store import Store
@@ -210,13 +211,22 @@ def test_a_file_goes_in_and_comes_out(studio, tab, tmp_path):  # noqa: F811
     assert (row["prompt"], row["chosen"], row["rejected"]) == ("Hi", "Hello!", "What?")
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("path", ["/label?labeller=", "/label?labeller=ann", "/label/data"])
-def test_nothing_serious_for_axe_and_no_sideways_scroll(studio, tab, store, path, width, dark):  # noqa: F811
-    store.label(ITEMS[0].uid, "ann", "a")
-    store.label(ITEMS[0].uid, "ben", "b")
-    page = tab(studio(), width=width, dark=dark)
-    page.goto(path)
-    assert axe(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_100_poisons_run_on_no_page_of_labels(studio, tab, store):  # noqa: F811
+    """As prompts, answers, where they come from, and names of labellers: in the table, and as pairs to be judged."""
+    bad = poisons()
+    items = [Item.of(({"role": "user", "content": text},), (text, f"{text} again"), text) for text in bad]
+    store.add(items)
+    for item, text in zip(items, bad, strict=True):
+        store.label(item.uid, text.replace("\0", "").strip()[:100].strip(), "a")
+    page = tab(studio())
+    for start in range(0, len(bad) + len(ITEMS), 25):
+        page.goto(f"/label/data?start={start}")
+        assert page.evaluate("window.pwned") is None
+        assert page.locator(STRANGE).count() == 0
+    for item in ITEMS:
+        store.label(item.uid, "ann", "skip")
+    page.goto("/label?labeller=ann")
+    for done, item in enumerate(items[:30], start=len(ITEMS)):
+        expect(page.locator(f'#pair[data-item="{item.uid}"][data-done="{done}"]:not([data-fresh])')).to_be_visible()
+        page.keyboard.press("t")
+    assert page.evaluate("window.pwned") is None

@@ -7,8 +7,11 @@ from urllib.parse import quote
 import pytest
 import torch
 from screenshots import addresses
-from studio_browser import axe, browser, serving, studio, tab  # noqa: F401
+from studio_browser import STRANGE, axe, browser, serving, studio, tab  # noqa: F401
+from studio_runs_test import make, poisons
 
+from postgrad.data.items import Item
+from postgrad.data.store import Store
 from postgrad.maths.preference import bradley_terry
 from postgrad.run import Run
 from postgrad.studio.export import export
@@ -63,6 +66,18 @@ def test_by_keyboard_from_the_address_bar_to_a_slider(studio, tab):  # noqa: F81
     expect(page.locator(".picture")).to_have_attribute("data-query", "chosen=5")
 
 
+def test_what_is_moved_before_the_page_is_awake_is_sent_then(studio, tab):  # noqa: F811
+    """htmx is held back until the slider has been moved."""
+    page, held = tab(studio()), []
+    page.route("**/htmx.min.js*", lambda route: held.append(route))
+    page.goto("/instruments/bradley-terry", wait_until="commit")
+    slider = page.get_by_label("Reward of the chosen answer")
+    slider.wait_for()
+    slider.evaluate("e => { e.value = 3; e.dispatchEvent(new Event('input', {bubbles: true})); }")
+    held[0].continue_()
+    expect(page.locator(".picture")).to_have_attribute("data-query", "chosen=3")
+
+
 def test_hold_and_reset(studio, tab):  # noqa: F811
     page = tab(studio())
     page.goto("/instruments/bradley-terry?chosen=2")
@@ -76,24 +91,23 @@ def test_hold_and_reset(studio, tab):  # noqa: F811
     expect(page.locator(".picture")).to_have_attribute("data-held", "")
 
 
-HOSTILE = ['<script>window.hacked=1</script>', '"><img src=x onerror="window.hacked=1">', "'-window.hacked=1-'",
-           "<svg onload=window.hacked=1>", "javascript:window.hacked=1", "{{7*7}}", "</title><script>window.hacked=1</script>"]
-
-
-def test_hostile_words_stay_words(studio, tab, tmp_path):  # noqa: F811
-    runs = tmp_path / "hostile"
-    for text in (t.replace("/", "_") for t in HOSTILE):
-        run = Run.create(runs / "x", recipe=text, config={}, steps=1, method=text, model=text, task=text)
+def test_100_poisons_in_addresses_and_on_the_first_page(studio, tab, tmp_path):  # noqa: F811
+    """What an address says comes back in sentences; names of runs stand on the first page."""
+    for text in poisons()[::16]:
+        run = Run.create(tmp_path / "x", recipe=text, config={}, steps=1, method=text, model=text, task=text)
         run.log(1, {"reward": 1.0})
         run.status("failed", error=text)
-        (runs / "x").rename(runs / text)
-    page = tab(studio(runs=runs), errors=("400 (Bad Request)", "404 (Not Found)"))
-    places = ("/{}", "/instruments/{}", "/instruments/bradley-terry?chosen={}", "/instruments/bradley-terry?{}=1")
-    pairs = zip(HOSTILE * 2, itertools.cycle(places), strict=False)
-    for path in ["/", *(place.format(quote(text, safe="")) for text, place in pairs)]:
-        page.goto(path)
-        assert page.evaluate("window.hacked") is None
-        assert page.locator("main img, main script, main svg[onload]").count() == 0
+        (tmp_path / "x").rename(tmp_path / text.replace("/", "\u2215").replace("\0", ""))
+    page = tab(studio(runs=tmp_path), errors=("400 (Bad Request)", "404 (Not Found)"))
+    page.goto("/")
+    expect(page.locator("table.runs tbody tr")).to_have_count(6)
+    places = ("/{}", "/instruments/{}", "/instruments/bradley-terry?chosen={}", "/instruments/bradley-terry?{}=1", "/lab/{}",
+              "/runs/{}", "/runs/compare?ids={}", "/runs/new?recipe={}", "/runs/new?recipe=grpo&set.steps={}", "/runs?q={}",
+              "/label?labeller={}", "/label/data?text={}", "/label/data?shown={}", "/instruments/preference-labeller?labels={}")
+    for text, place in zip(poisons(), itertools.cycle(places), strict=False):
+        page.goto(place.format(quote(text, safe="")), wait_until="domcontentloaded")
+        assert page.evaluate("window.pwned") is None, (place, text)
+        assert page.locator(STRANGE).count() == 0, (place, text)
 
 
 def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
@@ -118,25 +132,31 @@ def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def two_runs(tmp_path_factory):
-    """A studio over two short runs, for as long as its pages are looked at."""
-    runs = tmp_path_factory.mktemp("studio") / "runs"
-    for name in ("one", "two"):
-        run = Run.create(runs / name, recipe="grpo", config={"steps": 3}, steps=3, method="grpo", model="tiny", task="words")
-        for step in (1, 2, 3):
-            run.log(step, {"reward": step / 3, "loss": 0.1, "kl": 0.01 * step, "time/step": 1.0})
-        run.status("done")
-    with serving(runs, runs.parent / "preferences.db") as origin:
+def lived_in(tmp_path_factory):
+    """A studio with two runs and their samples, and pairs that two people have judged."""
+    folder = tmp_path_factory.mktemp("studio")
+    for name, lr in (("one", 1e-3), ("two", 2e-3)):
+        make(folder / "runs" / name, 3, config={"steps": 3, "optim": {"lr": lr}})
+    with Store.open(folder / "preferences.db") as store:
+        asked = (({"role": "user", "content": f"Where is {n}?"},) for n in range(4))
+        store.add(items := [Item.of(messages, ("It is here.", "Go away.")) for messages in asked])
+        for who, choice in (("ann", "a"), ("ben", "b")):
+            store.label(items[0].uid, who, choice)
+    with serving(folder / "runs", folder / "preferences.db") as origin:
         yield origin
 
 
+LOOKED_AT = [*addresses(["one", "two"]), "/lab/clip", "/lab/gae", "/label?labeller=ann", "/runs/one?step=2&colour=ratio",
+             "/instruments/grpo?size=32", "/instruments/preference-labeller?labels=abtab"]
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide and light", "narrow and dark"])
-@pytest.mark.parametrize("path", addresses(["one", "two"]))
-def test_every_page_opens_fits_and_can_be_read_by_all(two_runs, tab, path, width, dark):  # noqa: F811
+@pytest.mark.parametrize("path", LOOKED_AT)
+def test_every_page_opens_fits_and_can_be_read_by_all(lived_in, tab, path, width, dark):  # noqa: F811
     """No error on the console, no request elsewhere (the tab's own check), nothing sideways, nothing serious by axe-core."""
-    page = tab(two_runs, width=width, dark=dark, errors=("404 (Not Found)",) if path == "/nowhere" else ())
+    page = tab(lived_in, width=width, dark=dark, errors=("404 (Not Found)",) if path == "/nowhere" else ())
     answer = page.goto(path)
     assert answer.status == (404 if path == "/nowhere" else 200)
-    expect(page.locator("h1")).to_be_visible()
+    expect(page.locator("h1").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert axe(page) == []

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 from starlette.testclient import TestClient
-from studio_browser import axe, browser, studio, tab  # noqa: F401
+from studio_browser import browser, studio, tab  # noqa: F401
 
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.preference import bradley_terry, dpo
@@ -292,13 +292,3 @@ def test_a_shift_moved_by_keyboard(studio, tab):  # noqa: F811
     shown = moved(page, "Added to both", "ArrowRight", "chosen=1.4&shift=0.3", 3)
     loss = bradley_terry(torch.tensor(1.7), torch.tensor(0.3), torch.tensor(0.0)).item()
     assert re.search(rf"1\.7 - 0\.3.*= {loss:.3f}", shown)
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-@pytest.mark.parametrize("path", ["", *(f"/{name}" for name in MINE)])
-def test_each_is_accessible_and_fits(studio, tab, path, width, dark):  # noqa: F811
-    page = tab(studio(), width=width, dark=dark)
-    page.goto(f"/instruments{path}")
-    expect(page.locator("svg.chart:visible").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert axe(page) == []

@@ -229,19 +229,3 @@ def test_zooming_into_a_long_curve_fetches_what_was_left_out(studio, tab, tmp_pa
     expect(chart.locator(".at")).to_have_text(re.compile(r"step 5[01]\d\d"))
     steps = chart.evaluate("e => e.plot.data[0]")
     assert 150 < len(steps) < 250 and steps == list(range(steps[0], steps[0] + len(steps)))
-
-
-PAGES = ["/runs", "/runs/a", "/runs/compare?ids=a,b", "/runs/compare", "/runs/new"]
-
-
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("path", PAGES)
-def test_pages_are_sound_for_all_readers(studio, tab, tmp_path, path, dark):  # noqa: F811
-    make(tmp_path / "a", 3)
-    make(tmp_path / "b", 3)
-    page = tab(studio(runs=tmp_path), width=390, dark=dark)
-    page.goto(path)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.evaluate((HERE / "assets" / "axe" / "axe.min.js").read_text())
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    assert not [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")]

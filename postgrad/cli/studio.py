@@ -65,14 +65,17 @@ def serve(args, runs: Path) -> int:
 
 
 def warm() -> None:
-    """torch is imported, and every instrument computed once, while the first page is being read: the first slider need not
-    wait. One thread: a slider's sums are small, and a training beside it needs the cores."""
+    """torch is imported, every instrument computed once and every template compiled while the first page is being read: the
+    first slider need not wait. One thread: a slider's sums are small, and a training beside it needs the cores."""
     import torch
 
     from postgrad.studio.instruments import INSTRUMENTS, first
+    from postgrad.studio.pages import environment
     torch.set_num_threads(1)
     for instrument in INSTRUMENTS.values():
         first(instrument)
+    for name in environment().list_templates():
+        environment().get_template(name)
 
 
 def bind(host: str, port: int | None) -> socket.socket:

@@ -78,9 +78,11 @@ class TexMath extends HTMLElement {
   connectedCallback() {
     this.watch = new MutationObserver(() => this.set());
     this.set();
+    this.reach();
   }
 
   disconnectedCallback() {
+    clearTimeout(this.later);
     this.watch.disconnect();
   }
 
@@ -90,12 +92,16 @@ class TexMath extends HTMLElement {
       const display = this.hasAttribute("display");
       const tex = (display ? "\\displaystyle " : "") + this.textContent.trim();  // not KaTeX's own display mode, which never wraps
       katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
-      if (display) {
-        this.tabIndex = this.scrollWidth > this.clientWidth ? 0 : -1;
-        if (this.tabIndex < 0) this.removeAttribute("tabindex");
-      }
+      clearTimeout(this.later);  // to ask for its width now would lay out the page once for each equation
+      this.later = setTimeout(() => this.reach(), 200);
     }
     this.watch.observe(this, { childList: true, characterData: true, subtree: true });
+  }
+
+  /** What is wider than its place scrolls, and so must be reached by the tab key. */
+  reach() {
+    if (this.hasAttribute("display") && this.scrollWidth > this.clientWidth) this.tabIndex = 0;
+    else this.removeAttribute("tabindex");
   }
 }
 customElements.define("tex-math", TexMath);
