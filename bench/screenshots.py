@@ -14,13 +14,15 @@ from pathlib import Path
 from playwright.sync_api import TimeoutError, sync_playwright
 from starlette.routing import Route
 
-from postgrad.studio.app import gather
-from postgrad.studio.home import newest
-from postgrad.studio.instruments import INSTRUMENTS
-from postgrad.studio.security import start_url
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "tests")]
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from studio_browser import TOKEN, serving  # noqa: E402
+
+from postgrad.studio.app import gather  # noqa: E402
+from postgrad.studio.home import newest  # noqa: E402
+from postgrad.studio.instruments import INSTRUMENTS  # noqa: E402
+from postgrad.studio.security import start_url  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -60,6 +62,7 @@ def main() -> None:
                 context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 860})
                 page = context.new_page()
                 page.goto(start_url(origin, TOKEN))
+                page.goto(f"{origin}/instruments/bradley-terry")  # which brings torch in: the gallery need not wait for it
                 for address in addresses([row["name"] for row in newest(args.runs, 3)]):
                     if address.startswith(args.only):
                         page.goto(origin + address, wait_until="load")

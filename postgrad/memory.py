@@ -187,17 +187,22 @@ def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:
     return out
 
 
+def each_trained(setup: Setup) -> tuple[int, int, int]:
+    """Bytes of a trained weight: itself, its gradient, the optimizer's. In float32, as adapters always are, 16: itself 4, its
+    gradient 4, AdamW's two moments 8. In bfloat16 20: itself 2, the gradient of a pass 2 and their sum at the master 4, the
+    master and the moments 12."""
+    return (4, 4, 8) if setup.bits == 32 or setup.lora else (2, 6, 12)
+
+
 def estimate(c: Config, method: Method, setup: Setup) -> Memory:
-    """The parts for one method. In float32 a trained weight is 16 bytes: itself 4, its gradient 4, AdamW's two moments 8. One
-    in bfloat16 is 20: itself 2, the gradient of a pass 2 and their sum at the master 4, the master and the moments 12."""
+    """The parts for one method."""
     models = weights(c, method, setup)
     trained = [role for role in models if role in TRAINED]
     count = sum((adapter(c, setup.lora) if setup.lora else parameters(c)) + (role == "critic") * c.hidden_size
                 for role in trained)
     pair = 2 if method.source.endswith("pairs") else 1
     head = getattr(method, "score", True) is not None  # a reward model has no logits
-    exact = setup.bits == 32 or setup.lora > 0
-    return Memory(weights=sum(models.values()), gradients=(4 if exact else 6) * count, models=models,
-                  optimizer=(8 if exact else 12) * count,
+    _, gradient, optimizer = each_trained(setup)
+    return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count, models=models,
                   activations=activations(c, replace(setup, rows=setup.rows * pair), len(trained), head),
                   cache=cache(c, setup) if samples(method) else 0.0)

@@ -60,7 +60,7 @@ def facts(row) -> dict:
 
 
 def compute(state: State) -> dict:
-    from postgrad.memory import GB, SIZES, TRAINED, Setup, adapter, estimate, parameters
+    from postgrad.memory import GB, SIZES, TRAINED, Setup, adapter, each_trained, estimate, parameters
     from postgrad.methods import METHODS
     shape, rank = SIZES[state.size], RANK if state.trained == "lora" else 0
     methods = []
@@ -77,7 +77,8 @@ def compute(state: State) -> dict:
             "trained": [role for role in made.models if role in TRAINED], "facts": facts(row),
             "card": next((c for c in CARDS if made.peak <= c * GB), None), "cards": math.ceil(made.peak / (80 * GB))})
     return {"methods": methods, "size": state.size, "parameters": parameters(shape) / 1e9, "rank": rank, "bits": state.bits,
-            "trainable": (adapter(shape, rank) if rank else parameters(shape)) / 1e9, "most": max(m["peak"] for m in methods)}
+            "trainable": (adapter(shape, rank) if rank else parameters(shape)) / 1e9, "most": max(m["peak"] for m in methods),
+            "bytes": each_trained(Setup(lora=rank, bits=state.bits))}
 
 
 def insight(numbers: dict) -> str:
