@@ -212,21 +212,19 @@ def test_a_file_goes_in_and_comes_out(studio, tab, tmp_path):  # noqa: F811
 
 
 def test_100_poisons_run_on_no_page_of_labels(studio, tab, store):  # noqa: F811
-    """As prompts, answers, where they come from, and names of labellers: in the table, and as pairs to be judged."""
-    bad = poisons()
-    items = [Item.of(({"role": "user", "content": text},), (text, f"{text} again"), text) for text in bad]
-    store.add(items)
-    for item, text in zip(items, bad, strict=True):
-        store.label(item.uid, text.replace("\0", "").strip()[:100].strip(), "a")
+    """As prompts, answers, where they come from, and names of labellers, ten to a pair: in the table and as pairs to judge."""
+    items = []
+    for ten in (poisons()[n: n + 10] for n in range(0, 100, 10)):
+        turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(ten)]
+        items.append(Item.of((*turns, {"role": "user", "content": ten[0]}), ("\n".join(ten), "\n".join(ten[::-1])), ten[5]))
+        store.add(items[-1:])
+        for text in ten:
+            store.label(items[-1].uid, text.replace("\0", "").strip()[:100].strip(), "skip")
     page = tab(studio())
-    for start in range(0, len(bad) + len(ITEMS), 25):
-        page.goto(f"/label/data?start={start}")
+    for path in ["/label/data", *(f"/label?labeller=ann&item={item.uid}" for item in items)]:
+        page.goto(path)
         assert page.evaluate("window.pwned") is None
         assert page.locator(STRANGE).count() == 0
-    for item in ITEMS:
-        store.label(item.uid, "ann", "skip")
-    page.goto("/label?labeller=ann")
-    for done, item in enumerate(items[:30], start=len(ITEMS)):
-        expect(page.locator(f'#pair[data-item="{item.uid}"][data-done="{done}"]:not([data-fresh])')).to_be_visible()
-        page.keyboard.press("t")
-    assert page.evaluate("window.pwned") is None
+    assert page.locator(".prompt p").count() == 11
+    shown = page.locator(".answer").first.text_content()
+    assert shown in [text.replace("\0", "") for text in (items[-1].a, items[-1].b)]  # a browser drops the NUL
