@@ -133,7 +133,8 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("name", nargs="?", metavar="METRIC|METHOD")
 
     c = add("studio", "see every run, label preferences and touch the mathematics, in the browser",
-            epilog="postgrad studio export DIR writes the same pages as files that open without a server.")
+            epilog="postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open without a server: "
+                   "instruments at their first state, and the runs.")
     c.add_argument("words", nargs="*", metavar="RUNS | export DIR",
                    help="the folder of runs (default: runs), or `export` and a folder to write")
     c.add_argument("--runs", default="runs", metavar="FOLDER", help="the runs, for export (default: runs)")
