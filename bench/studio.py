@@ -129,17 +129,20 @@ def starts(playwright, runs: Path, state: Path) -> tuple[list[float], list[float
 
 
 def slider_of(instrument, state) -> Slider | None:
-    return next((c for c in instrument.shown(instrument.settle(state)) if isinstance(c, Slider)), None)
+    """The slider with the most places."""
+    sliders = [c for c in instrument.shown(instrument.settle(state)) if isinstance(c, Slider)]
+    return max(sliders, key=lambda s: (s.high - s.low) / s.step, default=None)
 
 
 def slide(page, instrument, slider: Slider) -> list[float]:
-    """Milliseconds of each of MOVES moves, in a random order, to a place where the slider was not before."""
+    """Milliseconds of each of MOVES moves, each to another place."""
     name = f"{instrument.name}-{slider.name}" + (f"-{slider.index}" if slider.index is not None else "")
     places = [slider.low + slider.step * k for k in range(1, round((slider.high - slider.low) / slider.step))]
-    now = float(page.locator(f"#{name}").input_value())
-    values = random.Random(0).sample(places, min(MOVES, len(places)))
-    values = [value for value in values if abs(value - now) > slider.step / 2]  # a move to where it stands draws nothing
-    return [page.evaluate(ACT, [f"#{name}", value]) for value in values]
+    rng, at, found = random.Random(0), float(page.locator(f"#{name}").input_value()), []
+    for _ in range(MOVES):
+        at = rng.choice([place for place in places if abs(place - at) > slider.step / 2])
+        found.append(page.evaluate(ACT, [f"#{name}", at]))
+    return found
 
 
 def pictures(page, origin: str) -> dict[str, list[float]]:
