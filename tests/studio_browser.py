@@ -11,7 +11,6 @@ security policy forbids).
 
 import os
 import shutil
-import socket
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from postgrad.cli.studio import bind
 from postgrad.studio.app import create_app
 from postgrad.studio.security import LOOPBACK, start_url
 
@@ -41,7 +41,7 @@ def axe(page, levels=("serious", "critical")) -> list[str]:
 @contextmanager
 def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
     """The studio on a free port of this machine, in a thread; -> its origin."""
-    sock = socket.create_server(("127.0.0.1", 0))
+    sock = bind("127.0.0.1", 0)
     app = create_app(runs=runs, token=token, hosts=LOOPBACK, store=store)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
