@@ -199,7 +199,8 @@ def speed_bars(found: dict) -> list[dict]:
         said = f"{middle:.2f} s (median of {len(times)}; worst {max(times):.2f})"
         return bar(name, f"< {target} s", said, middle < target, SPEED)
 
-    rows, beside = rows_of(found["moved"]), f"beside a training that by itself uses {found['cores']:.1f} of {os.cpu_count()} cores"
+    rows = rows_of(found["moved"])
+    beside = f"beside a training that by itself uses {found['cores']:.1f} of {os.cpu_count()} cores"
     slow, late = (max(rows, key=lambda row, key=key: row[key]) for key in ("p50, ms", "p95, ms"))
     every = [ms for times in found["moved"].values() for ms in times]
     return [
