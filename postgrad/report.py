@@ -220,16 +220,26 @@ def ticks(low: float, high: float, count: int = 3) -> list[float]:
     return [round(i * step, 12) for i in range(start, stop + 1)]
 
 
+def extremes(values: Sequence[float], most: int = 600) -> list[int]:
+    """The places of the lowest and highest value of each stretch of a long curve: no spike is lost, nothing is averaged.
+
+    A value that is not finite stands for its stretch beside them: a gap stays a gap. The last place stays.
+    """
+    if len(values) <= most:
+        return list(range(len(values)))
+    size, kept = math.ceil(len(values) / (most // 2)), []
+    for start in range(0, len(values), size):
+        part = values[start: start + size]
+        finite = part if math.isfinite(sum(part)) else [x for x in part if math.isfinite(x)]
+        places = {part.index(min(finite)), part.index(max(finite))} if finite else set()
+        gap = [i for i, x in enumerate(part) if not math.isfinite(x)][:1] if finite is not part else []
+        kept += [start + i for i in sorted(places.union(gap))]
+    return kept if kept[-1] == len(values) - 1 else [*kept, len(values) - 1]
+
+
 def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float, float]]:
-    """Of long curves the lowest and highest point of each stretch, so that no spike is lost; nothing is averaged."""
-    if len(points) <= most:
-        return points
-    size = math.ceil(len(points) / (most // 2))
-    kept = []
-    for i in range(0, len(points), size):
-        part = points[i: i + size]
-        kept += sorted({min(part, key=lambda p: p[1]), max(part, key=lambda p: p[1])})
-    return kept
+    """Of a long curve its `extremes`."""
+    return [points[i] for i in extremes([value for _, value in points], most)]
 
 
 def draw(curve: Mapping, lead: bool = False) -> dict | None:

@@ -62,7 +62,8 @@ def check_samples(run, groups, group_size):
     assert {row["step"] for row in rows} == {1, 2, 3} and len(rows) == 3 * groups * group_size
     for row in rows:
         assert len(row["tokens"]) == len(row["token_ids"]) > 0
-        assert {"logp", "entropy", "ratio", "adv"} <= row["columns"].keys()
+        assert {"logp", "entropy", "ratio", "adv", "mask"} <= row["columns"].keys()
+        assert set(row["columns"]["mask"]) == {1.0} and row["prompt"] in "".join(row["prompt_tokens"])
         for name, values in row["columns"].items():
             assert len(values) == len(row["tokens"]) and all(math.isfinite(number(v)) for v in values), name
         assert all(x <= 0 for x in row["columns"]["logp"]) and any(x < 0 for x in row["columns"]["logp"])

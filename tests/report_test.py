@@ -200,4 +200,6 @@ def test_thinning_a_long_curve_keeps_every_spike():
     points[12_345] = (12_345.0, -99.0)
     kept = thin(points)
     assert len(kept) <= 600 and kept == sorted(kept) and set(kept) <= set(points)
-    assert {(7_777.0, 99.0), (12_345.0, -99.0)} <= set(kept)
+    assert {(7_777.0, 99.0), (12_345.0, -99.0), points[-1]} <= set(kept)
+    points[7_770] = (7_770.0, math.nan)  # beside the spike, which must not hide behind it
+    assert [s for s, v in thin(points) if not math.isfinite(v)] == [7_770.0] and (7_777.0, 99.0) in thin(points)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import resource
 import shutil
 import signal
@@ -13,7 +14,7 @@ import traceback
 
 import pytest
 
-from postgrad.run import LOGS, DamagedCheckpoint, DiskFull, Run, RunBusy, check_name, dumps, list_runs, number, plain
+from postgrad.run import LOGS, DamagedCheckpoint, DiskFull, Run, RunBusy, check_name, dumps, list_runs, number, plain, rows
 from postgrad.run.disk import manifest
 
 STEPS, EVERY = 6, 2
@@ -417,6 +418,37 @@ def test_rows_come_by_cursor_each_once(tmp_path):
     rows, cursor = reader.rows("metrics", after=end)
     assert [row["step"] for row in rows] == [1, 2], "behind a rewind the reader begins again"
     assert reader.rows("metrics", after=cursor + 1000)[1] == cursor
+
+
+def test_one_step_of_a_log_is_what_reading_all_of_it_finds(tmp_path):
+    run, rng = make(tmp_path / "run"), random.Random(0)
+    assert run.at("samples", 3) == ([], None, None)
+    texts = [{"text": "x" * rng.choice([0, 3, 70, 9000]), "n": n} for n in range(120)]
+    steps = sorted(rng.randrange(5, 90) for _ in texts)
+    for step, row in zip(steps, texts, strict=True):
+        run.log_samples(step, [row])
+    with open(run.folder / "samples.jsonl", "ab") as file:
+        file.write(b'{"step": 99, "te')  # a torn line is not there yet
+    every, _ = run.rows("samples")
+    known = sorted(set(steps))
+    for step in range(95):
+        found = max((s for s in known if s <= step), default=known[0])
+        before, after = [s for s in known if s < found], [s for s in known if s > found]
+        wanted = ([r for r in every if r["step"] == found], max(before, default=None), min(after, default=None))
+        assert run.at("samples", step) == wanted
+
+
+def test_one_step_of_a_long_log_is_found_without_reading_it(tmp_path, monkeypatch):
+    run = make(tmp_path / "run")
+    run.log_samples(1, [{"text": "a" * 500}])
+    path = run.folder / "samples.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(b"".join(line.replace(b'"step": 1', b'"step": %d' % s) for s in range(1, 20_001)))
+    seen = []
+    monkeypatch.setattr("postgrad.run.rows.first_line", lambda *a, real=rows.first_line: seen.append(a) or real(*a))
+    (row,), before, after = run.at("samples", 12_345)
+    assert (row["step"], before, after) == (12_345, 12_344, 12_346)
+    assert len(seen) < 150  # three searches by halving ten megabytes, and a few lines each
 
 
 def test_not_finite_numbers_stay_strict_json_and_readable(tmp_path):

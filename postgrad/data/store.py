@@ -24,17 +24,18 @@ from postgrad.data.items import CHOICES, Asked, Item, Label, agreement, check_la
 if TYPE_CHECKING:
     from postgrad.records import Pair
 
-OURS, VERSION = 0x706F7374, 1  # SQLite's application_id ("post") and user_version
+OURS, VERSION = 0x706F7374, 2  # SQLite's application_id ("post") and user_version
 PATIENCE = 30.0                # seconds to wait while another process writes
 SCHEMA = (
     "CREATE TABLE items (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, messages TEXT NOT NULL, a TEXT NOT NULL, "
-    "b TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL)",
+    "b TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL, removed INTEGER NOT NULL DEFAULT 0)",
     "CREATE TABLE labels (id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES items, labeller TEXT NOT NULL, "
     f"choice TEXT NOT NULL CHECK (choice IN {CHOICES}), made REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0)",
     "CREATE INDEX standing ON labels (item, labeller, id, choice) WHERE NOT undone",
     f"PRAGMA application_id = {OURS}",
     f"PRAGMA user_version = {VERSION}",
 )
+SINCE = {1: ("ALTER TABLE items ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",)}  # what a store of an older version lacks
 
 
 class Store:
@@ -53,10 +54,10 @@ class Store:
         store = cls(path, connect(path))
         try:
             with store._session("BEGIN") as db:
-                new = check(db, path)
-            if new and not create:
+                version = check(db, path)
+            if not version and not create:
                 raise ValueError(nothing)
-            if new:
+            if version != VERSION:
                 store._create()
             with store._session() as db:
                 db.execute("PRAGMA journal_mode = WAL")
@@ -67,10 +68,11 @@ class Store:
         return store
 
     def _create(self) -> None:
+        """A new file gets the tables, an older version's what it lacks."""
         with self._session("BEGIN EXCLUSIVE") as db:  # of two who come at once the second finds it made
-            if check(db, self.path):
-                for line in SCHEMA:
-                    db.execute(line)
+            version = check(db, self.path)
+            for line in (*(line for v in range(version, VERSION) for line in SINCE[v]), SCHEMA[-1]) if version else SCHEMA:
+                db.execute(line)
 
     def close(self) -> None:
         with self._lock:
@@ -100,7 +102,7 @@ class Store:
                     self._db.execute("ROLLBACK")
 
     def add(self, items: Sequence[Item], labels: Sequence[Label] = ()) -> dict[str, int]:
-        """Adds what is new, all or nothing. A label that a labeller has given otherwise is not overwritten, but counted.
+        """Adds what is new or was removed, all or nothing. A label given otherwise before is not overwritten, but counted.
 
         {"added", "known"} count items, {"labels", "known_labels", "conflicting"} labels.
         """
@@ -109,7 +111,7 @@ class Store:
             for item in items:
                 row = (item.uid, json.dumps(item.messages, ensure_ascii=False), item.a, item.b, item.origin, time.time())
                 new = db.execute("INSERT INTO items (uid, messages, a, b, origin, created) VALUES (?, ?, ?, ?, ?, ?) "
-                                 "ON CONFLICT (uid) DO NOTHING", row).rowcount
+                                 "ON CONFLICT (uid) DO UPDATE SET removed = 0 WHERE removed", row).rowcount
                 found["added" if new else "known"] += 1
             for label in labels:
                 standing = self._standing(db, label)
@@ -125,37 +127,60 @@ class Store:
             if self._standing(db, label) != choice:
                 self._write(db, label)
 
+    def revise(self, item: str, labeller: str, choice: str | None, was: str | None) -> str | None:
+        """Writes a label, or takes it back (None), if what stands is still what its author saw (`was`); gives what stands then.
+
+        So of two clicks, two tabs or two people on one labeller's judgement the second changes nothing.
+        """
+        label = Label(item=item, labeller=labeller, choice="skip" if choice is None else choice)
+        with self._session("BEGIN IMMEDIATE") as db:
+            standing = self._standing(db, label)
+            if standing != was or standing == choice:
+                return standing
+            if choice is None:
+                db.execute("UPDATE labels SET undone = 1 WHERE labeller = ? AND NOT undone AND item = (SELECT id FROM items "
+                           "WHERE uid = ?)", (labeller, item))
+            else:
+                self._write(db, label)
+        return choice
+
+    def remove(self, item: str, removed: bool = True) -> None:
+        """Takes an item out, with all that was said of it, or (removed=False) brings both back."""
+        with self._session("BEGIN IMMEDIATE") as db:
+            if not db.execute("UPDATE items SET removed = ? WHERE uid = ?", (removed, item)).rowcount:
+                raise ValueError(f"the store {self.path} has no item {item!r}.")
+
     def _standing(self, db: sqlite3.Connection, label: Label) -> str | None:
         row = db.execute("SELECT choice FROM labels JOIN items ON items.id = labels.item WHERE uid = ? AND labeller = ? "
                          "AND NOT undone ORDER BY labels.id DESC LIMIT 1", (label.item, label.labeller)).fetchone()
         return row and row[0]
 
     def _write(self, db: sqlite3.Connection, label: Label) -> None:
-        done = db.execute("INSERT INTO labels (item, labeller, choice, made) SELECT id, ?, ?, ? FROM items WHERE uid = ?",
-                          (label.labeller, label.choice, time.time(), label.item))
+        done = db.execute("INSERT INTO labels (item, labeller, choice, made) SELECT id, ?, ?, ? FROM items WHERE uid = ? "
+                          "AND NOT removed", (label.labeller, label.choice, time.time(), label.item))
         if not done.rowcount:
             raise ValueError(f"the store {self.path} has no item {label.item!r}.")
 
     def next(self, labeller: str) -> Asked | None:
         """The next item that this labeller has not seen: those with the fewest judgements first, then the oldest."""
         check_labeller(labeller)
-        query = ("SELECT uid, messages, a, b, origin FROM items WHERE NOT EXISTS (SELECT 1 FROM labels WHERE item = items.id "
-                 "AND labeller = ? AND NOT undone) ORDER BY (SELECT count(DISTINCT labeller) FROM labels WHERE item = items.id "
-                 "AND NOT undone AND choice != 'skip'), id LIMIT 1")
+        query = ("SELECT uid, messages, a, b, origin FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 FROM labels WHERE "
+                 "item = items.id AND labeller = ? AND NOT undone) ORDER BY (SELECT count(DISTINCT labeller) FROM labels WHERE "
+                 "item = items.id AND NOT undone AND choice != 'skip'), id LIMIT 1")
         return self._asked(query, (labeller,), labeller)
 
     def left(self, labeller: str) -> int:
         """How many items this labeller has not seen."""
-        query = ("SELECT (SELECT count(*) FROM items) - (SELECT count(DISTINCT item) FROM labels WHERE labeller = ? "
-                 "AND NOT undone)")
+        query = ("SELECT count(*) FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 FROM labels WHERE item = items.id "
+                 "AND labeller = ? AND NOT undone)")
         with self._session() as db:
             return db.execute(query, (labeller,)).fetchone()[0]
 
     def undo(self, labeller: str) -> Asked | None:
         """Takes the labeller's newest label back and gives its item, to be asked again; None where there is no label."""
         with self._session("BEGIN IMMEDIATE") as db:
-            row = db.execute("SELECT id, item FROM labels WHERE labeller = ? AND NOT undone ORDER BY id DESC LIMIT 1",
-                             (labeller,)).fetchone()
+            row = db.execute("SELECT labels.id, item FROM labels JOIN items ON items.id = item WHERE labeller = ? "
+                             "AND NOT undone AND NOT removed ORDER BY labels.id DESC LIMIT 1", (labeller,)).fetchone()
             if row is None:
                 return None
             db.execute("UPDATE labels SET undone = 1 WHERE id = ?", row[:1])
@@ -166,18 +191,42 @@ class Store:
             row = db.execute(query, values).fetchone()
         return row and Asked(item=item_of(row), sides=sides(row[0], labeller))
 
-    def items(self, start: int = 0, count: int = -1) -> list[tuple[Item, dict[str, str]]]:
+    def asked(self, item: str, labeller: str) -> tuple[Asked, str | None]:
+        """One item as this labeller sees it, and what they have said of it."""
+        found = self._asked("SELECT uid, messages, a, b, origin FROM items WHERE uid = ? AND NOT removed", (item,), labeller)
+        if found is None:
+            raise ValueError(f"the store {self.path} has no item {item!r}.")
+        with self._session() as db:
+            return found, self._standing(db, Label(item=item, labeller=labeller, choice="skip"))
+
+    def items(self, start: int = 0, count: int = -1, removed: bool = False) -> list[tuple[Item, dict[str, str]]]:
         """Items in the order they came, each with {labeller: choice} as it stands now; -1: all of them."""
-        query = ("SELECT uid, messages, a, b, origin, labeller, choice FROM (SELECT * FROM items ORDER BY id LIMIT ? OFFSET ?) "
-                 "AS some LEFT JOIN labels ON item = some.id AND NOT undone ORDER BY some.id, labeller, labels.id")
+        query = ("SELECT uid, messages, a, b, origin, labeller, choice FROM (SELECT * FROM items WHERE removed = ? ORDER BY id "
+                 "LIMIT ? OFFSET ?) AS some LEFT JOIN labels ON item = some.id AND NOT undone "
+                 "ORDER BY some.id, labeller, labels.id")
         out: dict[str, tuple[Item, dict[str, str]]] = {}
         with self._session() as db:
-            rows = db.execute(query, (count, start)).fetchall()
+            rows = db.execute(query, (removed, count, start)).fetchall()
         for *row, labeller, choice in rows:
             if row[0] not in out:
                 out[row[0]] = item_of(row), {}
             if labeller is not None:
                 out[row[0]][1][labeller] = choice  # the newest of a labeller's comes last
+        return list(out.values())
+
+    def size(self) -> int:
+        """How many items there are."""
+        with self._session() as db:
+            return db.execute("SELECT count(*) FROM items WHERE NOT removed").fetchone()[0]
+
+    def said(self) -> list[dict[str, str]]:
+        """{labeller: choice} of each item that has a label, without the texts: what a count needs, in a tenth of the time."""
+        out: dict[int, dict[str, str]] = {}
+        with self._session() as db:
+            rows = db.execute("SELECT item, labeller, choice FROM labels JOIN items ON items.id = item WHERE NOT undone "
+                              "AND NOT removed ORDER BY labels.id").fetchall()
+        for item, labeller, choice in rows:
+            out.setdefault(item, {})[labeller] = choice
         return list(out.values())
 
     def judged(self, labeller: str | None = None, how: str = "majority") -> list[tuple[Item, str, str | None]]:
@@ -221,8 +270,8 @@ def connect(path: Path) -> sqlite3.Connection:
         raise ValueError(f"cannot open a store at {path} ({error}): name a file in a folder that exists.") from error
 
 
-def check(db: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is new; a sentence where it is somebody else's or another version's."""
+def check(db: sqlite3.Connection, path: Path) -> int:
+    """The version of the store in the file, 0 where it is new; a sentence where it is somebody else's or a newer one's."""
     try:
         owner, version, tables = (db.execute(query).fetchone()[0] for query in
                                   ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"))
@@ -231,13 +280,13 @@ def check(db: sqlite3.Connection, path: Path) -> bool:
             raise
         raise ValueError(f"{path} is no preference store ({error}): name another file.") from error
     if owner == 0 and tables == 0:
-        return True
+        return 0
     if owner != OURS:
         raise ValueError(f"{path} is a database, but no preference store: name another file.")
-    if version != VERSION:
+    if not 1 <= version <= VERSION:
         raise ValueError(f"{path} is a preference store of version {version}; this postgrad reads version {VERSION}: use the "
                          "postgrad that made it, or export there and import here.")
-    return False
+    return version
 
 
 def item_of(row: Sequence[str]) -> Item:

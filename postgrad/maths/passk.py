@@ -73,6 +73,18 @@ def mean_interval(values: Sequence[float], within: tuple[float, float] | None = 
     return mean, max(mean - half, low), min(mean + half, high)
 
 
+def share_interval(hits: float, n: int) -> tuple[float, float, float]:
+    """A share of n and the 95 % interval of Wilson (1927), which knows that 10 of 10 is no certainty.
+
+        (p + z^2/2n +- z sqrt(p (1-p)/n + z^2/4n^2)) / (1 + z^2/n),    p = hits / n,  z = 1.96
+    """
+    if n < 1 or not 0 <= hits <= n:
+        raise ValueError(f"{hits} of {n} is no share: count hits among at least one.")
+    p, z = hits / n, 1.959964
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return p, max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+
+
 def crossed_interval(values: Sequence[float], rows: Sequence[Hashable], columns: Sequence[Hashable]
                      ) -> tuple[float, float, float]:
     """Mean, low and high of the 95 % t interval of a mean over values that share rows and columns, e.g. problems and wordings.

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from postgrad.maths.passk import best_of_n, crossed_interval, mean_interval, pass_at_k, student
+from postgrad.maths.passk import best_of_n, crossed_interval, mean_interval, pass_at_k, share_interval, student
 
 
 def test_by_hand():
@@ -115,3 +115,14 @@ def test_crossed_interval_covers_where_one_over_rows_alone_does_not():
         _, low, high = mean_interval([sum(row) / m for row in table])
         covered["rows"] += low <= 0 <= high
     assert covered["crossed"] >= 184 and covered["rows"] < 140  # 95 % of 200 is 190
+
+
+def test_the_interval_of_a_share_by_hand():
+    """Wilson's own form: the shares p whose z-score from 8/10 is 1.96 on either side."""
+    share, low, high = share_interval(8, 10)
+    assert (share, low, high) == (0.8, pytest.approx(0.490162, abs=1e-6), pytest.approx(0.943318, abs=1e-6))
+    for edge in (low, high):
+        assert abs(0.8 - edge) / math.sqrt(edge * (1 - edge) / 10) == pytest.approx(1.959964)
+    assert share_interval(10, 10) == (1.0, pytest.approx(1 / (1 + 1.959964**2 / 10)), pytest.approx(1.0))
+    with pytest.raises(ValueError, match="3 of 2 is no share"):
+        share_interval(3, 2)

@@ -239,10 +239,11 @@ def sample_rows(now: Now, chat: Chat, groups: int = 2):
                 continue
             shown.append(name)
         at = len(s.rollout.prompt_tokens)
-        columns = {key: [round(x, 5) for x in rows[i][at: at + len(s.rollout.tokens)].tolist()]
-                   for key, rows in now.stats.columns.items()}
+        columns = {key: [round(x, 5) for x in rows[i][at: at + len(s.rollout.tokens)].float().tolist()]
+                   for key, rows in {**now.stats.columns, "mask": now.batch.mask}.items()}
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
                "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens), "columns": columns,
+               "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
                "score": s.verdict.score, "reason": s.verdict.reason, "parts": dict(s.verdict.parts),
                "finished": s.rollout.finished, "adv": mean_advantage(now.batch, i)}
 

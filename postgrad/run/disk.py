@@ -96,6 +96,16 @@ def is_held(path: Path) -> bool:
         os.close(fd)
 
 
+def holder(path: Path) -> int | None:
+    """The process that holds a lock, where the kernel tells (Linux's /proc/locks); None: it does not, or nobody holds it."""
+    try:
+        inode, lines = path.stat().st_ino, Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+    return next((int(f[4]) for f in found if f[5].rsplit(":", 1)[-1] == str(inode) and int(f[4]) > 0), None)
+
+
 # run folders
 
 def check_name(name: str) -> str:

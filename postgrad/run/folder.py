@@ -10,6 +10,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import sys
 import time
 import weakref
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from postgrad.run import disk
 from postgrad.run.disk import DamagedCheckpoint, RunBusy
-from postgrad.run.rows import LOGS, append, cut, dumps, number, open_log, read_json, read_rows
+from postgrad.run.rows import LOGS, append, cut, dumps, number, open_log, read_json, read_rows, read_step
 
 
 class Run:
@@ -74,6 +75,16 @@ class Run:
     def alive(self) -> bool:
         """Is a process training here now? Asked of the lock, so a reused process id can't deceive."""
         return self._lock is not None or disk.is_held(self.folder / "lock")
+
+    def stop(self) -> int:
+        """Ask the process that trains here to save and leave, by SIGTERM; -> its id. A second time, it leaves at once."""
+        pid = disk.holder(self.folder / "lock") or self._status().get("pid")
+        if not self.alive() or not isinstance(pid, int) or pid < 2:
+            raise ValueError(f"nobody is training in {self.folder}: there is nothing to stop.")
+        if pid == os.getpid():
+            raise ValueError(f"{self.folder} is trained by this very process: end it where it was started.")
+        os.kill(pid, signal.SIGTERM)
+        return pid
 
     def close(self) -> None:
         """Give the lock back; reading goes on working."""
@@ -260,13 +271,18 @@ class Run:
 
     # reading
 
-    def rows(self, name: str, after: int = 0) -> tuple[list[dict], int]:
-        """The whole rows behind byte `after`, and the cursor for the next call.
+    def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[dict], int]:
+        """The whole rows behind byte `after`, and the cursor for the next call. most: bytes to read at most (-1: all).
 
         A cursor from before a rewind that no longer stands on a line's start begins again at 0: replace rows by their step.
         """
         assert name in LOGS, name
-        return read_rows(self.folder / f"{name}.jsonl", after)
+        return read_rows(self.folder / f"{name}.jsonl", after, most)
+
+    def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
+        """The rows of the newest logged step up to `step`, and the logged steps before and after it; a long log is not read."""
+        assert name in LOGS, name
+        return read_step(self.folder / f"{name}.jsonl", step)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
         """Steps and values of a metric, from the metrics or else the evaluations; not-finite values as floats."""

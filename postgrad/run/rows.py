@@ -10,11 +10,14 @@ import errno
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 LOGS = ("metrics", "evals", "samples", "events")
+STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def plain(x):
@@ -100,20 +103,83 @@ def append(fd: int, line: bytes) -> None:
         raise
 
 
-def read_rows(path: Path, after: int) -> tuple[list[dict], int]:
-    """The whole rows behind byte `after`, and the byte behind them; from 0 where `after` is no line's start."""
+def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
+    """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where `after` is no
+    line's start."""
     try:
         with open(path, "rb") as file:
             file.seek(max(after - 1, 0))
-            data = file.read()
+            data = file.read(most if most < 0 else most + 1)
             if after and data[:1] != b"\n":
                 file.seek(0)
-                after, data = 0, file.read()
+                after, data = 0, file.read(most)
     except FileNotFoundError:
         return [], 0
     start, end = (1 if after else 0), data.rfind(b"\n") + 1
     rows = [parse(line) for line in data[start:end].split(b"\n") if line]
     return [row for row in rows if row is not None], after - start + end
+
+
+# one step of a long log: its lines are in the order of their steps, so a step is found by halving, and nothing else is read
+
+def first_line(file: BinaryIO, start: int, end: int) -> tuple[int, bytes, int] | None:
+    """The first whole row that begins in start .. end - 1: where, its line, its step."""
+    file.seek(max(start - 1, 0))
+    if start:
+        file.readline()
+    while (at := file.tell()) < end and (line := file.readline()).endswith(b"\n"):
+        if found := STEP.match(line):
+            return at, line, int(found[1])
+    return None
+
+
+def begin_of(file: BinaryIO, step: int) -> int:
+    """The byte at which the rows of steps >= step begin."""
+    low, high = 0, os.fstat(file.fileno()).st_size
+    while low < high:
+        middle = (low + high) // 2
+        found = first_line(file, middle, high)
+        if found and found[2] < step:
+            low = found[0] + len(found[1])
+        else:
+            high = middle
+    return low
+
+
+def last_step(file: BinaryIO, before: int) -> int | None:
+    """The step of the last row that ends at or before this byte."""
+    back = 4096
+    while before:
+        start, found = max(0, before - back), None
+        at = start
+        while line := first_line(file, at, before):
+            found, at = line[2], line[0] + len(line[1])
+        if found is not None or not start:
+            return found
+        back *= 8
+    return None
+
+
+def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None]:
+    """The rows of the newest logged step that is not after `step` (of the first one, if all are), and the logged steps
+    before and after it."""
+    try:
+        with open(path, "rb") as file:
+            whole = os.fstat(file.fileno()).st_size
+            behind = begin_of(file, step + 1)
+            found = last_step(file, behind) if behind else None
+            if found is None:
+                opening = first_line(file, 0, whole)
+                if opening is None:
+                    return [], None, None
+                found = opening[2]
+            start, end = begin_of(file, found), begin_of(file, found + 1)
+            file.seek(start)
+            rows = [parse(line) for line in file.read(end - start).split(b"\n") if line]
+            after = first_line(file, end, whole)
+            return [row for row in rows if row is not None], last_step(file, start), after[2] if after else None
+    except FileNotFoundError:
+        return [], None, None
 
 
 def cut(path: Path, step: int) -> int:

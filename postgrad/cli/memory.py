@@ -1,0 +1,44 @@
+"""The command `postgrad memory`: what a method would ask of a GPU, before it is started."""
+
+from __future__ import annotations
+
+from postgrad.cli import display
+from postgrad.cli.display import say_json
+
+CARDS = (12, 24, 40, 80)
+
+
+def memory(args) -> int:
+    from postgrad import methods
+    from postgrad.memory import PARTS, Setup, estimate, parameters
+    shape, rows = shape_of(args.model), [methods.get(name) for name in args.method.split(",")]
+    found = []
+    for row in rows:
+        judged = getattr(row, "critic", False) if args.reward is None else args.reward == "model"
+        made = estimate(shape, row, Setup(lora=args.lora, bits=args.bits, tokens=args.tokens, rows=args.rows,
+                                          samples=args.samples, recompute=args.recompute, reward_model=judged))
+        found.append({"method": row.name, "models": made.models, **{part: getattr(made, part) for part in PARTS},
+                      "sampling": made.sampling, "updating": made.updating, "peak": made.peak})
+    if args.json:
+        say_json({"model": args.model, "parameters": parameters(shape), "methods": found})
+    else:
+        trained = f"LoRA of rank {args.lora}" if args.lora else "all weights trained"
+        display.table([line(row) for row in found], list(line(found[0])),
+                      title=f"{args.model}: {parameters(shape) / 1e9:.2f}B parameters, {trained}, {args.bits} bits, GB")
+        print("The peak is the larger of sampling and updating, which take turns. Leave a tenth of a card free.")
+    return 0
+
+
+def shape_of(name: str):
+    """A size of the table, an embedded model, or a folder's config.json."""
+    from postgrad.memory import SIZES
+    from postgrad.models.families import Config
+    from postgrad.recipes.base import open_folder
+    return SIZES[name.upper()] if name.upper() in SIZES else Config.read(open_folder(name) / "config.json")
+
+
+def line(row: dict) -> dict:
+    from postgrad.memory import GB, PARTS
+    fits = next((f"{card} GB" for card in CARDS if row["peak"] <= card * GB), f"over {CARDS[-1]} GB")
+    parts = {part: f"{row[part] / GB:.1f}" for part in (*PARTS, "peak")}
+    return {"method": row["method"], "models": ", ".join(row["models"]), **parts, "fits": fits}

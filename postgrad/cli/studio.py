@@ -1,0 +1,97 @@
+"""`postgrad studio`: the web app on this machine, or the same pages as files."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+
+from postgrad.cli.display import say_json
+
+PORT = 8765
+
+
+def studio(args) -> int:
+    words = args.words
+    if words[:1] == ["export"]:
+        if len(words) != 2:
+            raise ValueError("postgrad studio export takes one folder: postgrad studio export site [--runs runs]")
+        return export(args, Path(words[1]))
+    if len(words) > 1:
+        raise ValueError(f"postgrad studio takes one folder of runs, not {len(words)}: {' '.join(words)}")
+    return serve(args, Path(words[0] if words else args.runs))
+
+
+def export(args, folder: Path) -> int:
+    from postgrad.studio.export import export as write
+    found = write(folder, runs=Path(args.runs), store=Path(args.store))
+    if args.json:
+        return say_json(found)
+    print(f"{found['pages']} pages, {found['bytes'] / 1e6:.1f} MB: open {folder / 'index.html'}")
+    if found["lost"]:
+        print(f"without a page: {', '.join(found['lost'])}", file=sys.stderr)
+    return 0
+
+
+def serve(args, runs: Path) -> int:
+    import uvicorn
+
+    from postgrad.studio import security
+    from postgrad.studio.app import create_app
+    sock = bind(args.host, args.port)
+    host, port = args.host, sock.getsockname()[1]
+    loopback = host in ("127.0.0.1", "localhost", "::1")
+    token = security.keep_token(security.token_file())
+    names = security.LOOPBACK if loopback else (*security.LOOPBACK, host, socket.gethostname())
+    app = create_app(runs=runs, token=token, hosts=names, store=Path(args.store), loopback=loopback)
+    url = security.start_url(f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}", token)
+    if args.json:
+        say_json({"url": url, "runs": str(runs), "port": port})
+    else:
+        print(f"postgrad studio on {runs}: open\n  {url}\nCtrl-C ends it; trainings started from it go on.", flush=True)
+    if not loopback:
+        print(f"Anybody who can reach {host} and knows this address can use it; starting runs and cells is switched off.",
+              file=sys.stderr)
+    if not args.no_open and not args.json:
+        webbrowser.open(url)
+    later = threading.Timer(1.0, warm)
+    later.daemon = True
+    later.start()
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1)
+    uvicorn.Server(config).run(sockets=[sock])
+    return 0
+
+
+def warm() -> None:
+    """torch is imported, every instrument computed once and every template compiled while the first page is being read: the
+    first slider need not wait. One thread: a slider's sums are small, and a training beside it needs the cores."""
+    import torch
+
+    from postgrad.studio.instruments import INSTRUMENTS, first
+    from postgrad.studio.pages import environment
+    torch.set_num_threads(1)
+    for instrument in INSTRUMENTS.values():
+        first(instrument)
+    for name in environment().list_templates():
+        environment().get_template(name)
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """A listening socket; without --port the usual one, or any free one where that is taken.
+
+    It says that it is TCP: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an acknowledgement.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for wanted in (PORT, 0) if port is None else (port,):
+        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((host, wanted))
+            sock.listen(128)
+            return sock
+        except OSError as error:
+            sock.close()
+            fault = error
+    raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 for any free one.")

@@ -1,0 +1,81 @@
+"""create_app: the routes of every area, the guard around them, errors as pages with a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from postgrad.studio import about, home, instruments, lab, label, launch, live, runs
+from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
+from postgrad.studio.security import Guard
+
+AREAS = (home, about, instruments, live, launch, runs, label, lab)  # launch before runs: /runs/new is no name of a run
+WORDS = {400: "That can’t be done", 403: "Not allowed", 404: "There is no such page", 405: "Not that way",
+         413: "Too long", 415: "Not a form", 500: "Something went wrong here"}
+
+
+class Studio(Starlette):
+    """A Starlette app whose guard stands outside the pages for errors too."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Guard(super().build_middleware_stack(), token=self.state.token, hosts=self.state.hosts)
+
+
+class Files(StaticFiles):
+    """Files whose address has a hash (`asset`) may be kept; the others are asked for again."""
+
+    def file_response(self, full_path, stat_result, scope, status_code=200) -> Response:
+        answer = super().file_response(full_path, stat_result, scope, status_code)
+        kept = scope["query_string"].startswith(b"v=") or str(full_path).endswith(".woff2")
+        answer.headers["Cache-Control"] = "private, max-age=31536000, immutable" if kept else "no-cache"
+        return answer
+
+
+def gather() -> list[BaseRoute]:
+    return [route for area in AREAS for route in area.routes]
+
+
+def create_app(
+    *, runs: Path, token: str, hosts: Sequence[str], store: Path | None = None, loopback: bool = True,
+) -> Starlette:
+    """The studio over a folder of runs. hosts: the names it answers to, without port. store: the preferences (default: beside
+    the runs). loopback: False when others can reach the port, and so what runs code is refused."""
+    app = Studio(routes=[*gather(), Mount("/static", Files(directory=STATIC), name="static")],
+                 exception_handlers={HTTPException: failed, ValueError: refused, Exception: broken})
+    app.state.runs, app.state.token, app.state.hosts = Path(runs), token, tuple(hosts)
+    app.state.store = Path(store) if store else Path("preferences.db")
+    app.state.loopback = loopback
+    return app
+
+
+def say(request: Request, status: int, sentence: str) -> Response:
+    title = WORDS.get(status, f"Status {status}")
+    if wants_fragment(request):
+        return fragment(request, "sentence.html", status=status, title=title, sentence=sentence)
+    return page(request, "error.html", status=status, code=status, title=title, sentence=sentence)
+
+
+def failed(request: Request, error: HTTPException) -> Response:
+    plain = {404: f"Nothing is at {request.url.path}.", 405: f"{request.url.path} does not take {request.method}."}
+    answer = say(request, error.status_code, plain.get(error.status_code) if error.detail in ("Not Found", "Method Not Allowed")
+                 else error.detail)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def refused(request: Request, error: ValueError) -> Response:
+    """A ValueError is a sentence for people."""
+    return say(request, 400, str(error))
+
+
+def broken(request: Request, error: Exception) -> Response:
+    return say(request, 500, f"The studio failed with {type(error).__name__}; the terminal in which it runs has the details. "
+                             "Nothing that was saved is lost.")

@@ -1,0 +1,209 @@
+"""Runs cells: one zygote process with torch imported, one forked and locked-up process per run. Every wait has a deadline.
+
+The code is the reader's own, as in a notebook: what is kept in check is accidents (endless loops, floods of text, all the
+memory). So cells run for people at this machine only: a server that listens elsewhere refuses them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from postgrad.studio.cells.catalogue import HOME, Cell
+
+WALL, START = 8.0, 60.0     # seconds for one run; for a zygote to import torch, on a machine that is busy training
+OUTPUT = 64 << 10           # bytes that a cell may print
+ANSWER = 8 << 20            # bytes of an instrument's numbers
+SOURCE = 64 << 10           # bytes of a cell
+
+
+class Refused(ValueError):
+    """Cells cannot run here; the message says why and what to do."""
+
+
+@dataclass(kw_only=True)
+class Result:
+    """What a run came to. checks: {name: (ok, said)} as far as it got; said: why it ended early, or ""."""
+
+    checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    numbers: dict | None = None
+    output: str = ""
+    said: str = ""
+    seconds: float = 0.0
+
+
+class Runner:
+    """`check` examines an edited cell, `drive` computes an instrument's numbers with it. One run at a time."""
+
+    def __init__(self, wall: float = WALL):
+        self.wall, self._lock = wall, threading.Lock()
+        self._process: subprocess.Popen | None = None
+        self._control: socket.socket | None = None
+        self.facts: dict | None = None
+
+    def warm(self) -> None:
+        """Starts the zygote in the background, so that the first run need not wait for torch."""
+        threading.Thread(target=self._warm, daemon=True).start()
+
+    def _warm(self) -> None:
+        with self._lock:
+            self._ready()
+
+    def close(self) -> None:
+        with self._lock:
+            self._hang_up()
+
+    def check(self, cell: Cell, source: str) -> Result:
+        return self._run(job_of(cell, source))
+
+    def drive(self, cell: Cell, source: str, instrument: str, state: dict) -> Result:
+        """The numbers of the instrument in that module, at that state, by the edited functions."""
+        return self._run(job_of(cell, source) | {"instrument": instrument, "state": state})
+
+    def _ready(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._hang_up()
+        ours, theirs = socket.socketpair()
+        folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")})
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-B", str(Path(__file__).parent / "child.py"), str(HOME), *folders], stdin=theirs,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/", start_new_session=True)
+        self._control = ours
+        ours.settimeout(START)
+        said = b""
+        while not said.endswith(b"\n"):
+            said += self._hear(1)
+        self.facts = json.loads(said)
+
+    def _hear(self, count: int) -> bytes:
+        got = b""
+        while len(got) < count:
+            try:
+                part = self._control.recv(count - len(got))
+            except OSError as fault:
+                part, why = b"", f": {fault}"
+            else:
+                why = ""
+            if not part:
+                self._hang_up()
+                raise Refused(f"the process that runs cells ended{why}: run the cell again to start another.")
+            got += part
+        return got
+
+    def _hang_up(self) -> None:
+        """The zygote ends with its connection, and what it forked ends with it."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(2.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, signal.SIGKILL)
+                self._process.wait()
+        self._process = self._control = self.facts = None
+
+    def _run(self, job: dict) -> Result:
+        with self._lock:
+            self._ready()
+            if not self.facts["jailed"] and self.facts["root"]:
+                raise Refused("cells are refused: this server runs as root on a machine without a jail "
+                              f"({self.facts['tier']}). Start it as an ordinary user.")
+            return self._follow(json.dumps(job).encode())
+
+    def _follow(self, job: bytes) -> Result:
+        """Forks, feeds the job, gathers output and answers until they end, the time is up, or there is too much of them."""
+        began = time.monotonic()
+        theirs_in, job_end = os.pipe()
+        output_end, theirs_out = os.pipe()
+        answer_end, theirs_answers = os.pipe()
+        heard, why = {output_end: bytearray(), answer_end: bytearray()}, ""
+        try:
+            try:
+                socket.send_fds(self._control, [b"F"], [theirs_in, theirs_out, theirs_answers])
+            finally:
+                for end in (theirs_in, theirs_out, theirs_answers):
+                    os.close(end)
+            self._hear(5)
+            with open(job_end, "wb", closefd=False) as file:
+                file.write(job)
+            os.close(job_end)
+            job_end = None
+            why = listen(heard, {output_end: OUTPUT, answer_end: ANSWER}, began + self.wall, self.wall)
+            self._control.sendall(b"K")
+            (status,) = struct.unpack("<i", self._hear(5)[1:])
+        except OSError as fault:
+            self._hang_up()
+            raise Refused(f"the process that runs cells is gone ({fault}): run the cell again to start another.") from fault
+        finally:
+            for end in (output_end, answer_end, *([job_end] if job_end is not None else [])):
+                os.close(end)
+        text = bytes(heard[output_end][:OUTPUT]).decode(errors="replace")
+        return result_of(bytes(heard[answer_end]), text, why, status, time.monotonic() - began)
+
+
+def job_of(cell: Cell, source: str) -> dict:
+    if len(source.encode()) > SOURCE:
+        raise ValueError(f"the cell is {len(source.encode())} bytes long, of at most {SOURCE}: shorten it.")
+    return {"cell": cell.name, "module": cell.module, "names": list(cell.names), "source": source}
+
+
+def listen(heard: dict[int, bytearray], most: dict[int, int], deadline: float, wall: float) -> str:
+    """Reads all ends to their end. Why it stopped before, or ""."""
+    with selectors.DefaultSelector() as ready:
+        for end in heard:
+            ready.register(end, selectors.EVENT_READ)
+        while ready.get_map():
+            left = deadline - time.monotonic()
+            events = ready.select(max(left, 0))
+            if left <= 0 or not events:
+                return f"stopped after {wall:g} seconds: an endless loop?"
+            for key, _ in events:
+                part = os.read(key.fd, 1 << 16)
+                heard[key.fd] += part
+                if not part:
+                    ready.unregister(key.fd)
+                elif len(heard[key.fd]) > most[key.fd]:
+                    return f"stopped: it printed more than {most[key.fd] >> 10} kB"
+    return ""
+
+
+def result_of(answers: bytes, output: str, why: str, status: int, seconds: float) -> Result:
+    """The answers are only data: a cell that writes on their descriptor itself is told so."""
+    result, done = Result(output=output, said=why, seconds=seconds), False
+    try:
+        for line in answers.split(b"\n")[:-1]:
+            row = json.loads(line)
+            done = done or "done" in row or "fault" in row
+            if "check" in row:
+                result.checks[str(row["check"])] = bool(row["ok"]), str(row["said"])
+            if "numbers" in row:
+                from postgrad.rewards.sandbox import codec
+                result.numbers = codec.decode(row["numbers"].encode())
+            result.said = result.said or str(row.get("fault", ""))
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        result.said = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"
+    if not done and not result.said:
+        result.said = ended(status)
+    return result
+
+
+def ended(status: int) -> str:
+    """A process that ended without a word, in words."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
+        return f"the process crashed ({name})"
+    return f"the process ended by itself with status {os.WEXITSTATUS(status)} before the checks were done"

@@ -1,0 +1,92 @@
+"""Curves for the page: which metrics are shown, under which names, and their points without a spike lost."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from postgrad import explain
+from postgrad.report import extremes
+from postgrad.run import number
+from postgrad.studio.traces import EVALS, Trace
+
+POINTS = 800  # of a curve at first sight; what comes later is appended as it is
+SHOWN = {  # the curves that are always looked at, where a run has them: name -> (label, unit, role)
+    "reward": ("Reward", "", "reward"),
+    "evals/pass@1": ("pass@1, held out", "", "up"),
+    "evals/reward": ("Reward, held out", "", "up"),
+    "evals/proxy": ("Reward model’s score, held out", "", "reward"),
+    "accuracy": ("Accuracy on pairs", "", "reward"),
+    "loss": ("Loss", "", "policy"),
+    "margin": ("Margin", "", "policy"),
+    "kl": ("KL to the reference", "nats per token", "policy"),
+    "entropy": ("Entropy", "nats per token", "policy"),
+    "length": ("Length", "tokens", "policy"),
+    "clip_fraction": ("Clip fraction", "", "policy"),
+    "flat_groups": ("Groups without signal", "", "policy"),
+    "grad_norm": ("Gradient norm", "", "policy"),
+    "value_loss": ("Value loss", "", "critic"),
+    "explained_variance": ("Explained variance", "", "critic"),
+}
+
+
+HELD_OUT = {"reward": "The mean score of samples on held-out problems."}
+
+
+def chosen(traces: list[Trace]) -> tuple[list[str], list[str]]:
+    """The metrics that any of the runs has: those always looked at, and the rest.
+
+    A policy's loss says nothing, and its held-out reward is pass@1 again unless a reward model stands between: both are rest.
+    """
+    names = list(dict.fromkeys(name for trace in traces for name in trace.names()))
+    names = [n for n in names if any(math.isfinite(v) for trace in traces for v in trace.column(n)[1])]
+    aside = {"loss"} if "reward" in names else set()
+    aside |= {"evals/reward"} if "reward" in names and "evals/proxy" not in names else set()
+    first = [n for n in SHOWN if n in names and n not in aside]
+    return first, sorted(n for n in names if n not in first)
+
+
+def described(name: str) -> dict:
+    """Label, unit and colour of a metric, and the sentences that `postgrad explain` has."""
+    log, metric = ("evals", name.removeprefix(EVALS)) if name.startswith(EVALS) else ("metrics", name)
+    label, unit, role = SHOWN.get(name, (metric if log == "metrics" else f"{metric}, held out", "", "policy"))
+    found = {"name": name, "log": log, "metric": metric, "label": label, "unit": unit, "role": role}
+    try:
+        entry = explain.explain(metric)
+    except ValueError:
+        return found | {"meaning": "", "healthy": ""}
+    meaning = HELD_OUT.get(metric, entry.meaning) if log == "evals" else entry.meaning
+    return found | {"meaning": meaning, "healthy": entry.healthy}
+
+
+def short(value: float) -> float | None:
+    """Six digits are more than a picture shows; what is not finite is a gap."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def series(name: str, trace: Trace, most: int = POINTS, between: tuple[float, float] | None = None) -> dict:
+    """One run's curve: steps, values, and the intervals of examinations."""
+    steps, values = trace.column(name)
+    if between:
+        start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])
+        steps, values = steps[start:end], values[start:end]
+    kept = extremes(values, most)
+    found = {"steps": [steps[i] for i in kept], "values": [short(values[i]) for i in kept], "whole": len(kept) == len(values)}
+    bars = {row["step"]: row.get(f"{name.removeprefix(EVALS)}_interval") for row in trace.evals}
+    if name.startswith(EVALS) and any(isinstance(b, list) and len(b) == 2 for b in bars.values()):
+        ends = [bars.get(step) for step in found["steps"]]
+        ends = [b if isinstance(b, list) and len(b) == 2 else (math.nan, math.nan) for b in ends]
+        found |= {"low": [short(number(b[0])) for b in ends], "high": [short(number(b[1])) for b in ends]}
+    return found
+
+
+def charts(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str, dict]:
+    """What the page's charts are drawn from: {"reward": {"label", ..., "series": [{"run", "steps", "values"}]}}
+
+    later: metrics whose points the page fetches when somebody opens their drawer.
+    """
+    drawn = {name: described(name) | {"series": [{"run": run, **series(name, trace)} for run, trace in traces.items()]}
+             for name in names}
+    empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
+    return drawn | {name: described(name) | {"series": empty} for name in later}

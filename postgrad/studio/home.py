@@ -1,0 +1,68 @@
+"""The first page: one sentence, three doors, the newest runs. Fast however long they are: of a log, a few rows are read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.run import Run, number
+from postgrad.run.rows import parse
+from postgrad.studio.pages import page
+from postgrad.studio.svg import spark
+from postgrad.studio.traces import find
+
+SHOWN = ("reward", "accuracy", "loss")
+
+
+def glimpses(path: Path, count: int = 32) -> list[dict]:
+    """About `count` whole rows from all over a log, the last one always among them, each once and in order."""
+    size, lines = path.stat().st_size, {}
+    with open(path, "rb") as file:
+        for place in [size * k // count for k in range(count)]:
+            file.seek(max(place - 1, 0))
+            if place:
+                file.readline()
+            begin = file.tell()
+            lines[begin] = file.readline()
+        file.seek(max(size - 65536, 0))
+        *_, last, torn = [b"", *file.read().split(b"\n")]
+        lines[size - len(torn) - len(last) - 1] = last + b"\n"
+    rows = [parse(line) for _, line in sorted(lines.items()) if line.endswith(b"\n")]
+    return [row for row in rows if row is not None]
+
+
+def glance(folder: Path) -> dict:
+    """What the first page says of a run; of one that can't be read, why."""
+    log = folder / "metrics.jsonl"
+    try:
+        run, rows = Run.open(folder), glimpses(log)
+        shown = next((n for n in SHOWN if any(n in row for row in rows)), None)
+        series = [number(row[shown]) for row in rows if shown in row]
+        return {"state": run.state()["state"], "error": run.state()["error"], "step": rows[-1]["step"] if rows else 0,
+                "steps": run.info.get("steps"), "series": [x for x in series if math.isfinite(x)], "series_name": shown}
+    except (ValueError, OSError) as error:
+        return {"state": "broken", "error": str(error), "step": 0, "steps": None, "series": [], "series_name": None}
+
+
+def newest(folder: Path, count: int = 6) -> list[dict]:
+    """The runs that were written last, those of a pipeline among them, by their path below the folder."""
+    logs = [path for name in find(folder) if (path := folder / name / "metrics.jsonl").is_file()]
+    dated = sorted(((path.stat().st_mtime, path.parent) for path in logs), reverse=True)
+    found = []
+    for updated, path in dated[:count]:
+        row, name = glance(path), path.relative_to(folder).as_posix()
+        found.append(row | {"name": name, "address": f"/runs/{quote(name)}", "updated": updated, "spark": spark(row["series"])})
+    return found
+
+
+def home(request: Request) -> Response:
+    runs = request.app.state.runs
+    return page(request, "home.html", runs=newest(runs), folder=runs)
+
+
+routes = [Route("/", home, name="home")]

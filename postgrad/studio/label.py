@@ -1,0 +1,171 @@
+"""/label: two answers side by side, one judgement at a time; each is on the disk before the next pair is shown.
+
+Which answer stands on which side depends on the item and the labeller (`data.items.sides`), so it is the same after a reload.
+A judgement is written only if what stands is what its author saw: a double click, a second tab or a request that is sent again
+changes nothing. The live reward model (`coach`) trains in a process of its own; labelling never waits for it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.data.items import agreement, check_labeller, counts
+from postgrad.data.store import Store
+from postgrad.studio import label_data
+from postgrad.studio.coach import FIRST, Coach, Maker
+from postgrad.studio.desk import kept, opened, posted
+from postgrad.studio.instruments.base import source
+from postgrad.studio.pages import fragment, page
+
+MODELS = ("tiny-chat", "tiny")
+PROMPTS = (1, 1000)  # how many pairs may be asked for at once
+
+
+def labeller_of(request: Request) -> str:
+    """Who labels: named in the address, or else as last time; "" where nobody has said."""
+    name = request.query_params.get("labeller", unquote(request.cookies.get("labeller", ""))).strip()
+    if name:
+        check_labeller(name)
+    return name
+
+
+# what the page shows
+
+def place(store: Store | None, labeller: str, item: str = "", said: str = "") -> dict:
+    """The pair that comes next for this labeller, or the item that was asked for, and how far they are."""
+    asked, was = (None, None) if store is None else store.asked(item, labeller) if item else (store.next(labeller), None)
+    total = store.size() if store else 0
+    done = total - store.left(labeller) if store else 0
+    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done, "said": said}
+
+
+def live(request: Request, store: Store | None) -> dict:
+    """The reward model as it stands, and how far labellers agree. Starts a training where one is due."""
+    coach = kept(request, "coach", Coach)
+    said = [(None, by) for by in store.said()] if store else []
+    found = counts(said)
+    coach.notice(found["judged"])
+    points = [(n, r) for n, r in coach.history if r["accuracy"] is not None]
+    return {"coach": coach, "result": coach.result, "points": points, "contradicted": found["contradicted"],
+            "agreement": agreement(said), "to_go": max(0, FIRST - found["judged"])}
+
+
+def making(request: Request, store: Store | None) -> dict:
+    """What the form that makes pairs offers, and what has become of the last one."""
+    return {"maker": kept(request, "maker", Maker), "models": models_of(request.app.state.runs), "tasks": tasks(),
+            "seed": store.size() if store else 0}
+
+
+def models_of(runs: Path) -> list[str]:
+    """The embedded models, and the runs of the folder that have a checkpoint of a model that writes."""
+    found = sorted(path.parent for path in [*runs.glob("*/checkpoints"), *runs.glob("*/*/checkpoints")] if any(path.iterdir()))
+    return [*MODELS, *(path.relative_to(runs).as_posix() for path in found)]
+
+
+@cache
+def tasks() -> tuple[str, ...]:
+    """The names in postgrad.tasks.TASKS, read from its source: importing it would bring torch in."""
+    return tuple(ast.literal_eval(ast.parse(source("postgrad.tasks.TASKS")["text"]).body[0].value))
+
+
+# handlers
+
+def whole(request: Request) -> Response:
+    labeller, item = labeller_of(request), request.query_params.get("item", "")
+    with opened(request) as store:
+        what = place(store, labeller, item) if labeller else {"labeller": "", "total": store.size() if store else 0}
+        answer = page(request, "label/page.html", **what, **live(request, store), **making(request, store))
+    if labeller:
+        answer.set_cookie("labeller", quote(labeller), max_age=31536000, samesite="strict")
+    return answer
+
+
+def choose(request: Request, fields: Mapping[str, str]) -> Response:
+    """One judgement. What it meets on the disk decides, not what the page believes."""
+    labeller, item, choice, was = (fields.get(name, "") for name in ("labeller", "item", "choice", "was"))
+    with opened(request) as store:
+        if store is None:
+            raise ValueError(f"there is no store at {request.app.state.store} any more: make pairs or import some.")
+        try:
+            asked, _ = store.asked(item, labeller)
+        except ValueError:
+            return shown(request, store, labeller, "That pair has been removed meanwhile; here is another.")
+        stands = store.revise(item, labeller, choice, was or None)
+        words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped", None: "taken back"}
+        said = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: nothing was changed."
+                if stands != choice else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
+        return shown(request, store, labeller, said, changed=stands == choice)
+
+
+def shown(request: Request, store: Store | None, labeller: str, said: str, item: str = "", changed: bool = False) -> Response:
+    """The pair that comes next; and word to the rest of the page, which asks for itself, that something was said."""
+    kept(request, "coach", Coach).changed(int(changed))
+    answer = fragment(request, "label/pair.html", **place(store, labeller, item, said))
+    answer.headers["HX-Trigger"] = "judged"
+    return answer
+
+
+def guess(request: Request, item: str, sides: tuple[str, str], choice: str) -> str:
+    """What the reward model had expected of a pair it was not trained on."""
+    result = kept(request, "coach", Coach).result
+    chance = result and result["chance"].get(item)
+    if chance is None or choice not in sides:
+        return ""
+    chance = chance if sides[0] == "a" else 1 - chance
+    side, sure = ("A", chance) if chance >= 0.5 else ("B", 1 - chance)
+    return f". The reward model had guessed {side}, at {100 * sure:.0f} %"
+
+
+def undo(request: Request, fields: Mapping[str, str]) -> Response:
+    labeller = fields.get("labeller", "")
+    with opened(request) as store:
+        back = store.undo(labeller) if store else None
+        said = "The last judgement is taken back: here is its pair." if back else "There is nothing to undo."
+        return shown(request, store, labeller, said, back.item.uid if back else "", changed=back is not None)
+
+
+def panel(request: Request) -> Response:
+    """The reward model and the agreement alone: what a page asks for while the model trains."""
+    with opened(request) as store:
+        return fragment(request, "label/live.html", **live(request, store))
+
+
+def make(request: Request, fields: Mapping[str, str]) -> Response:
+    """Starts `postgrad label make` in a process of its own."""
+    with opened(request) as store:
+        known = making(request, store)
+    model, task, count = fields.get("model", ""), fields.get("task", ""), fields.get("prompts", "")
+    if model not in known["models"] or task not in known["tasks"]:
+        raise ValueError(f"no pairs can be made by {model[:60]!r} on {task[:60]!r}: choose a model and a task of the lists.")
+    if not (count.isdecimal() and PROMPTS[0] <= int(count) <= PROMPTS[1]):
+        raise ValueError(f"{count[:20]!r} pairs cannot be made: ask for {PROMPTS[0]} to {PROMPTS[1]}.")
+    if not fields.get("seed", "").isdecimal():
+        raise ValueError(f"the seed is {fields.get('seed', '')[:20]!r}: it is a whole number.")
+    where = model if model in MODELS else str(request.app.state.runs / model)
+    known["maker"].start(("--model", where, "--task", task, "--prompts", count, "--seed", fields["seed"]),
+                         f"{model} answers {count} prompts of {task}, twice each")
+    return fragment(request, "label/making.html", **known)
+
+
+def made(request: Request) -> Response:
+    with opened(request) as store:
+        return fragment(request, "label/making.html", **making(request, store))
+
+
+routes = [
+    Route("/label", whole, name="label"),
+    Route("/label/choose", posted(choose), methods=["POST"]),
+    Route("/label/undo", posted(undo), methods=["POST"]),
+    Route("/label/live", panel),
+    Route("/label/make", posted(make), methods=["POST"]),
+    Route("/label/made", made),
+    *label_data.routes,
+]

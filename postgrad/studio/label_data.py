@@ -1,0 +1,146 @@
+"""/label/data: every pair and what was said of it: filter, edit, take out and bring back, files in and out."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.data.items import CHOICES, Item, check_labeller
+from postgrad.data.store import Store
+from postgrad.studio.coach import Coach
+from postgrad.studio.desk import kept, opened, posted
+from postgrad.studio.pages import fragment, page
+
+ROWS = 25
+LARGEST = 20_000_000  # bytes of a file that is imported
+SHOWN = {"": "all", "unjudged": "not judged", "a": "a is better", "b": "b is better", "tie": "ties", "skip": "skipped",
+         "contradicted": "judged both ways", "surprising": "the reward model disagrees", "removed": "removed"}
+FORMATS = {"pairs": "for reward and dpo", "singles": "for kto"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table. chance: the reward model's P(a > b), by a model that has not seen the pair; None if unknown."""
+
+    item: Item
+    said: Mapping[str, str]
+    chance: float | None
+    removed: bool = False
+
+    @property
+    def surprising(self) -> bool:
+        choices = set(self.said.values()) & {"a", "b"}
+        return self.chance is not None and choices == {"b" if self.chance > 0.5 else "a"}
+
+    def fits(self, shown: str, text: str, labeller: str) -> bool:
+        choices = {choice for who, choice in self.said.items() if labeller in ("", who)}
+        words = "\n".join([self.item.a, self.item.b, self.item.origin, *(m["content"] for m in self.item.messages)]).lower()
+        kinds = {"": True, "removed": True, "unjudged": not choices - {"skip"}, "contradicted": {"a", "b"} <= choices,
+                 "surprising": self.surprising}
+        return text.lower() in words and (not labeller or bool(choices)) and kinds.get(shown, shown in choices)
+
+
+def rows_of(request: Request, store: Store | None, removed: bool = False) -> list[Row]:
+    result = kept(request, "coach", Coach).result
+    chance = result["chance"] if result else {}
+    return [Row(item, said, chance.get(item.uid), removed) for item, said in (store.items(removed=removed) if store else [])]
+
+
+def table(request: Request) -> Response:
+    query = request.query_params
+    shown, text, labeller, start = (query.get(name, "") for name in ("shown", "text", "labeller", "start"))
+    if shown not in SHOWN or not (start or "0").isdecimal():
+        raise ValueError(f"nothing can be shown by {shown[:40]!r} from {start[:20]!r} on: choose one of {', '.join(SHOWN)}.")
+    with opened(request) as store:
+        rows = rows_of(request, store, shown == "removed")
+        labellers = sorted({who for row in rows for who in row.said})
+        total, begin = len(rows), int(start or 0)
+    rows = [row for row in rows if row.fits(shown, text, labeller)]
+    at = {"shown": shown, "text": text, "labeller": labeller}
+    turns = [("Earlier", max(0, begin - ROWS))] * (begin > 0) + [("Later", begin + ROWS)] * (begin + ROWS < len(rows))
+    turn = {word: f"/label/data?{urlencode(at | {'start': place})}" for word, place in turns}
+    return page(request, "label/data.html", rows=rows[begin: begin + ROWS], found=len(rows), begin=begin, total=total, at=at,
+                turn=turn, kinds=SHOWN, labellers=labellers, choices=CHOICES, formats=FORMATS)
+
+
+def row(request: Request, item: str, said: str = "", back: dict | None = None) -> Response:
+    """One line of the table as it stands now; `back`: the fields of a form that undoes what was just done."""
+    with opened(request) as store:
+        both = [*rows_of(request, store), *rows_of(request, store, removed=True)]
+        found = next((row for row in both if row.item.uid == item), None)
+        if found is None:
+            raise ValueError(f"the store has no item {item[:40]!r}.")
+        kept(request, "coach", Coach).changed()
+    return fragment(request, "label/row.html", row=found, said=said, back=back, choices=CHOICES)
+
+
+def edit(request: Request, fields: Mapping[str, str]) -> Response:
+    """One labeller's judgement of one item, changed, given or (choice "") taken back, if it is still what the page showed."""
+    item, labeller, choice, was = (fields.get(name, "") for name in ("item", "labeller", "choice", "was"))
+    check_labeller(labeller)
+    with opened(request) as store:
+        if store is None:
+            raise ValueError("there is no store any more.")
+        store.asked(item, labeller)  # it exists
+        stands = store.revise(item, labeller, choice or None, was or None)
+    if stands != (choice or None):
+        return row(request, item, f"Not changed: meanwhile {labeller} has said {stands or 'nothing'}.")
+    words = f"{labeller}: {was or 'nothing'} → {choice or 'nothing'}."
+    return row(request, item, words, {"act": "edit", "item": item, "labeller": labeller, "choice": was, "was": choice})
+
+
+def remove(request: Request, fields: Mapping[str, str]) -> Response:
+    item, gone = fields.get("item", ""), fields.get("removed", "1") == "1"
+    with opened(request) as store:
+        if store is None:
+            raise ValueError("there is no store any more.")
+        store.remove(item, gone)
+    return row(request, item, "Removed." if gone else "Brought back.",
+               {"act": "remove", "item": item, "removed": "0"} if gone else None)
+
+
+def bring_in(request: Request, fields: Mapping[str, str]) -> Response:
+    """A JSONL text into the store, all or nothing; the sentence that the command says."""
+    from postgrad.data.exchange import read_items
+    name = Path(fields.get("name", "")).name.replace("\x00", "")[:80] or "pasted.jsonl"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_text(fields.get("rows", ""), encoding="utf-8")
+        try:
+            items, labels, seen = read_items(path, fields.get("labeller", "").strip() or None)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{path}", name).replace("with --labeller NAME", "beside the file")) from None
+    with Store.open(request.app.state.store) as store:
+        found = store.add(items, labels)
+        kept(request, "coach", Coach).changed(found["labels"])
+    return fragment(request, "label/imported.html", found=found, seen=seen, name=name)
+
+
+def take_out(request: Request) -> Response:
+    """The judgements as a JSONL file that `postgrad train` reads."""
+    from postgrad.data.exchange import export
+    query = request.query_params
+    form, how, labeller = query.get("format", "pairs"), query.get("how", "majority"), query.get("labeller") or None
+    with opened(request) as store, tempfile.TemporaryDirectory() as folder:
+        if store is None:
+            raise ValueError("there is nothing to export yet: make pairs, or import some.")
+        path = Path(folder) / f"{'labels' if form == 'singles' else 'pairs'}.jsonl"
+        export(store, path, form=form, labeller=labeller, how=how)
+        return Response(path.read_bytes(), media_type="application/x-ndjson",
+                        headers={"Content-Disposition": f'attachment; filename="{path.name}"'})
+
+
+routes = [
+    Route("/label/data", table, name="label-data"),
+    Route("/label/data/edit", posted(edit), methods=["POST"]),
+    Route("/label/data/remove", posted(remove), methods=["POST"]),
+    Route("/label/data/import", posted(bring_in, limit=LARGEST), methods=["POST"]),
+    Route("/label/data/export", take_out),
+]

@@ -1,0 +1,150 @@
+"""Starting, stopping and going on with runs from a page. The page has the command that does the same in a terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.run import Run
+from postgrad.studio import processes
+from postgrad.studio.desk import closed, own_machine
+from postgrad.studio.pages import form, fragment, page
+from postgrad.studio.traces import address, find, locate, parts_of, place
+
+FIRST = "grpo:words"
+RUNS_CODE = "A run can be given a task of one's own, which is code"
+
+
+def free_name(root: Path, spec: str) -> str:
+    """grpo-words-1, or the next number that is free."""
+    stem = spec.replace(":", "-")
+    return next(name for n in range(1, 100_000) if not (root / (name := f"{stem}-{n}")).exists()
+                and not processes.output(root, name).exists())
+
+
+def shown(folder: Path) -> str:
+    """A folder as it is typed in the terminal the studio was started from."""
+    return os.path.relpath(folder) if folder.resolve().is_relative_to(Path.cwd()) else str(folder)
+
+
+def settings_in(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings among the fields of a form: set.optim.lr=1e-4 -> {"optim.lr": "1e-4"}"""
+    return {key.removeprefix("set."): value for key, value in given.items() if key.startswith("set.")}
+
+
+def planned(root: Path, given: Mapping[str, str]) -> dict:
+    """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
+    from postgrad.studio import forms
+    spec = given.get("recipe") or FIRST
+    name = given.get("name") or free_name(root, spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
+    try:
+        folder = place(root, name)
+        error = f"{name} is taken: give the run another name." if folder.exists() or processes.at_work(root, name) else None
+        if "/" in name:
+            error = f"{name!r} cannot name a run that is started here: leave the '/' out."
+    except ValueError as fault:
+        folder, error = root / "NAME", str(fault)
+    plan = forms.plan(spec, settings_in(given), shown(folder))
+    typed = {"name": name} if given.get("name") else {}
+    query = urlencode({"recipe": spec, **typed, **{f"set.{k}": v for k, v in plan["changes"].items()}})
+    return plan | {"spec": spec, "name": name, "error": error or plan["error"], "query": query}
+
+
+def new(request: Request) -> Response:
+    """The form. The address holds all that was typed."""
+    from postgrad.studio import forms
+    from postgrad.tasks import TASKS
+    root, given = request.app.state.runs, dict(request.query_params)
+    plan = planned(root, given)
+    known = {row["name"] for row in forms.menu()}
+    spec = plan["spec"] if plan["spec"].partition(":")[0] in known else FIRST
+    try:
+        sections = forms.sections(spec, settings_in(given))
+    except ValueError:
+        sections = forms.sections(spec := FIRST, settings_in(given))
+    models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
+    return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=list(TASKS),
+                models=models[:200], closed=closed(request, RUNS_CODE))
+
+
+def plan(request: Request) -> Response:
+    """The command line of a form as it stands, or the sentence about what is wrong with it."""
+    made = planned(request.app.state.runs, request.query_params)
+    return fragment(request, "runs/plan.html", plan=made)
+
+
+async def start(request: Request) -> Response:
+    own_machine(request, RUNS_CODE)
+    given, root = await form(request), request.app.state.runs
+    return await run_in_threadpool(begin, request, root, given)
+
+
+def begin(request: Request, root: Path, given: Mapping[str, str]) -> Response:
+    made = planned(root, given)
+    if made["error"]:
+        return fragment(request, "runs/plan.html", plan=made, status=400)
+    processes.start(root, made["name"], made["words"], anew=True)
+    return moved(address(made["name"]))
+
+
+def moved(address: str) -> Response:
+    """htmx goes there; a script that follows redirects does too."""
+    return Response(status_code=200, headers={"HX-Redirect": address, "Location": address})
+
+
+async def stop(request: Request) -> Response:
+    """SIGTERM: the run saves and leaves within a step."""
+    name, root = (await form(request)).get("run", ""), request.app.state.runs
+    folder = place(root, name)
+    if (folder / "run.json").is_file():
+        pid = await run_in_threadpool(Run.open(folder).stop)
+    else:
+        pid = processes.end(root, name)
+    return fragment(request, "runs/said.html", sentence=f"Process {pid} was asked to save and leave; it does so within a step.")
+
+
+async def resume(request: Request) -> Response:
+    own_machine(request, RUNS_CODE)
+    name, root = (await form(request)).get("run", ""), request.app.state.runs
+    await run_in_threadpool(go_on, root, name)
+    return moved(address(name))
+
+
+def go_on(root: Path, name: str) -> None:
+    """Goes on with a run; a stage of a pipeline goes on with its pipeline."""
+    from postgrad import recipes
+    folder = locate(root, name)
+    run = Run.open(folder)
+    if run.alive():
+        raise ValueError(f"{name} is being trained: there is nothing to resume.")
+    if run.state()["state"] == "done":
+        raise ValueError(f"{name} is done: there is nothing left to do.")
+    up = "/".join(parts_of(name)[:-1])
+    target = up if up and recipes.pipeline_in(folder.parent) else name
+    processes.start(root, target, ["resume", shown(root / target)], anew=False, patience=20.0)  # the last one may be leaving
+
+
+async def forget(request: Request) -> Response:
+    """Clears away what a process said that left no run."""
+    name, root = (await form(request)).get("run", ""), request.app.state.runs
+    if (place(root, name) / "run.json").exists():
+        raise ValueError(f"{name} is a run: it stays. Remove its folder where you want it gone.")
+    processes.forget(root, name)
+    return moved("/runs")
+
+
+routes = [
+    Route("/runs/new", new, name="new"),
+    Route("/runs/-/plan", plan),
+    Route("/runs/-/start", start, methods=["POST"]),
+    Route("/runs/-/stop", stop, methods=["POST"]),
+    Route("/runs/-/resume", resume, methods=["POST"]),
+    Route("/runs/-/forget", forget, methods=["POST"]),
+]

@@ -1,0 +1,138 @@
+"""What is new in the runs that a page shows, as Server-Sent Events: one stream a tab, whatever it shows.
+
+    GET /runs/-/live?watch=demo/rl:512:88:0&list=1
+
+A cursor is the bytes of metrics, evals and events that the page has already; every event's id holds the cursors of all, so a
+browser that lost its connection goes on where it was. History is never sent again. Files are looked at twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from postgrad.run import Run, dumps, number
+from postgrad.run.disk import is_held
+from postgrad.studio.samples import clean
+from postgrad.studio.traces import Tail, find, locate
+
+LOGS = ("metrics", "evals", "events")
+EVERY = 0.5         # seconds between two looks
+MOST = 2000         # rows in one message; a page that lacks more reads its curves anew
+WATCHED = 12        # runs on one page
+
+
+def figures(row: dict) -> dict:
+    """A row for the page: its step and numbers. What is not finite becomes null, a gap in the curve."""
+    found = {k: number(v) for k, v in row.items() if k != "step" and not isinstance(v, list)}
+    lists = {k: [number(x) for x in v] for k, v in row.items() if isinstance(v, list) and len(v) == 2}
+    return {"step": row["step"], **{k: v if math.isfinite(v) else None for k, v in found.items()},
+            **{k: v for k, v in lists.items() if all(map(math.isfinite, v))}}
+
+
+def told(row: dict) -> dict:
+    """An event for the page."""
+    return {"step": row.get("step"), "kind": clean(row.get("kind", "")), "text": clean(row.get("text", ""))}
+
+
+class Watched:
+    """One run of a stream: what is new since the last look."""
+
+    def __init__(self, root: Path, name: str, cursor: list[int]):
+        self.run, self.name, self.state = Run.open(locate(root, name)), name, None
+        self.tails = [Tail(self.run, log, at) for log, at in zip(LOGS, cursor, strict=True)]
+
+    @property
+    def cursor(self) -> list[int]:
+        return [tail.at for tail in self.tails]
+
+    def news(self) -> dict | None:
+        new = {tail.log: tail.new()[0] for tail in self.tails}
+        state = self.run.state()
+        now = {key: state.get(key) for key in ("state", "step", "steps")} | {"error": clean(state.get("error") or "")}
+        if not any(new.values()) and now == self.state:
+            return None
+        self.state = now
+        rows, before, _ = self.run.at("samples", 2**53)
+        said = {"run": self.name, "state": now, "samples": rows[0]["step"] if rows else None}
+        if len(new["metrics"]) > MOST:
+            return said | {"reload": True}
+        return said | {"metrics": [figures(r) for r in new["metrics"] if r["step"] is not None],
+                       "evals": [figures(r) for r in new["evals"] if r["step"] is not None],
+                       "events": [told(r) for r in new["events"]]}
+
+
+def signature(root: Path) -> str:
+    """A hash that changes when a run comes, goes, or goes on."""
+    digest = hashlib.sha256()
+    for name in find(root):
+        digest.update(name.encode(errors="surrogateescape"))
+        for file in ("metrics.jsonl", "evals.jsonl", "status.json"):
+            try:
+                seen = (root / name / file).stat()
+                digest.update(b"%d %d " % (seen.st_size, seen.st_mtime_ns))
+            except OSError:
+                digest.update(b"- ")
+        digest.update(b"held" if is_held(root / name / "lock") else b"free")
+    output = root / ".output"
+    for log in sorted(output.rglob("*.log")):
+        digest.update(log.name.encode(errors="surrogateescape") + (b"held" if is_held(log) else b"free"))
+    return digest.hexdigest()[:16]
+
+
+def cursors(watch: list[str]) -> dict[str, list[int]]:
+    """["demo/rl:512:88:0"] -> {"demo/rl": [512, 88, 0]}"""
+    if len(watch) > WATCHED:
+        raise ValueError(f"{len(watch)} runs cannot be watched at once: at most {WATCHED}.")
+    found = {}
+    for word in watch:
+        name, *at = word.split(":")
+        if len(at) != len(LOGS) or not all(x.isascii() and x.isdecimal() and len(x) < 16 for x in at):
+            raise ValueError(f"{word!r:.80} is not a run and its cursor: write ID:METRICS:EVALS:EVENTS, e.g. demo/rl:0:0:0.")
+        found[name] = [int(x) for x in at]
+    return found
+
+
+def message(kind: str, data: object, last: str) -> bytes:
+    return f"event: {kind}\nid: {last}\ndata: {dumps(data)}\n\n".encode()
+
+
+async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -> AsyncIterator[bytes]:
+    """Events without end; listing: the signature of the list that the page shows, or None where it shows none."""
+    yield b": the studio's runs, by cursor\n\n"
+    quiet = 0
+    while True:
+        quiet += 1
+        for one in watched.values():
+            if (news := await run_in_threadpool(one.news)) is not None:
+                last = " ".join(":".join([w.name, *map(str, w.cursor)]) for w in watched.values())
+                yield message("rows", news, last)
+                quiet = 0
+        if listing is not None and (now := await run_in_threadpool(signature, root)) != listing:
+            yield message("list", {"signature": now}, "-")
+            listing, quiet = now, 0
+        if quiet >= 30:  # so that a connection whose other end has gone is noticed
+            yield b": still here\n\n"
+            quiet = 0
+        await asyncio.sleep(EVERY)
+
+
+def live(request: Request) -> Response:
+    root, again = request.app.state.runs, request.headers.get("last-event-id", "")
+    watch = cursors(request.query_params.getlist("watch"))
+    if again and again != "-":
+        watch |= {name: at for name, at in cursors(again.split(" ")).items() if name in watch}
+    watched = {name: Watched(root, name, at) for name, at in watch.items()}
+    return StreamingResponse(stream(root, watched, request.query_params.get("list")), media_type="text/event-stream",
+                             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+
+
+routes = [Route("/runs/-/live", live, name="live")]

@@ -1,0 +1,110 @@
+"""Runs as processes of their own: started, they owe the server nothing, and only the run folder says how they are.
+
+A process is niced, in a session of its own, and writes what it has to say to RUNS/.output/ID.log. It holds a lock on that file
+for as long as it lives (the lock goes with its standard output), so that a server started anew knows who is still there.
+Left out on purpose: a table of processes in memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from postgrad.run.disk import is_held
+from postgrad.studio.traces import parts_of, place
+
+OUTPUT = ".output"
+NICE = 10
+
+
+def output(root: Path, name: str) -> Path:
+    """The file with what the processes of a run said."""
+    place(root, name)
+    parts = parts_of(name)
+    return root.joinpath(OUTPUT, *parts[:-1], f"{parts[-1]}.log")
+
+
+def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0) -> int:
+    """Starts `python -m postgrad WORDS`; -> its process id.
+
+    anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to leave.
+    """
+    path = output(root, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        lock(file, time.monotonic() + patience)
+        if anew:
+            os.ftruncate(file, 0)
+        os.write(file, f"$ {shlex.join(['postgrad', *words])}\n".encode(errors="replace"))
+        process = subprocess.Popen([sys.executable, "-m", "postgrad", *words], stdin=subprocess.DEVNULL, stdout=file,
+                                   stderr=file, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    except BlockingIOError:
+        raise ValueError(f"a process for {name} is already at work: wait for it, or stop it first.") from None
+    finally:
+        os.close(file)
+    os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+    path.with_suffix(".json").write_text(json.dumps({"pid": process.pid}))
+    threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays while the server lives
+    return process.pid
+
+
+def lock(file: int, until: float) -> None:
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.05)
+
+
+def at_work(root: Path, name: str) -> bool:
+    """Is a process that was started here for this run alive, whichever server started it?"""
+    return is_held(output(root, name))
+
+
+def end(root: Path, name: str) -> int:
+    """Ends a process that has not made its run folder yet; -> its id."""
+    if not at_work(root, name):
+        raise ValueError(f"no process is starting {name}: there is nothing to stop.")
+    pid = int(json.loads(output(root, name).with_suffix(".json").read_text())["pid"])
+    os.killpg(pid, signal.SIGTERM)  # its session has this number, which nobody else can get while one of its processes lives
+    return pid
+
+
+def said(root: Path, name: str, most: int = 20_000) -> str | None:
+    """The end of what the processes of a run said; None: it was not started from here."""
+    try:
+        file = os.open(output(root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    with os.fdopen(file, "rb") as log:
+        start = max(0, os.fstat(file).st_size - most)
+        log.seek(start)
+        text = log.read().decode(errors="replace")
+    return text.partition("\n")[2] if start else text
+
+
+def waiting(root: Path, taken: set[str]) -> list[str]:
+    """The ids of what was started here and has no run folder: still starting, or never come to be."""
+    home = root / OUTPUT
+    names = (path.relative_to(home).with_suffix("").as_posix() for path in sorted(home.rglob("*.log")))
+    return [name for name in names if name not in taken and not any(t.startswith(f"{name}/") for t in taken)]
+
+
+def forget(root: Path, name: str) -> None:
+    """Removes what a process said that is over and left no run."""
+    if at_work(root, name):
+        raise ValueError(f"a process for {name} is still at work: stop it first.")
+    output(root, name).unlink(missing_ok=True)
+    output(root, name).with_suffix(".json").unlink(missing_ok=True)

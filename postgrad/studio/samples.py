@@ -1,0 +1,154 @@
+"""A step's samples as they are shown: the group of a prompt, and the tokens of one sample with what is known of each.
+
+Completions are untrusted text. They go through `clean` here and through Jinja's autoescape in the templates.
+Left out on purpose: colours; a token has a class for its size and sign, and the style sheet does the rest.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from postgrad.run import number
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+LEVELS = 6
+COLOURS = {  # what may colour the tokens: name -> (label, kind, what it says)
+    "adv": ("Advantage", "signed", "How much each token is praised (teal) or blamed (rust)."),
+    "ratio": ("Ratio", "signed", "How much likelier (teal) or less likely (rust) the token has become since it was sampled."),
+    "kl": ("KL", "size", "How far the policy has moved from the reference at this token (k3, nats)."),
+    "entropy": ("Entropy", "size", "How undecided the policy was before this token (nats)."),
+    "logp": ("Surprise", "size", "How unlikely the token was when it came: minus its log-probability (nats)."),
+    "mask": ("Mask", "mask", "The tokens that are trained; a prompt is read and never trained."),
+}
+NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "kl": "KL", "entropy": "entropy", "logp": "log-probability"}
+
+
+def clean(text: object) -> str:
+    """Text that cannot steer a page: control characters, direction marks and half characters become a sign."""
+    return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n"))
+
+
+def listed(value) -> list:
+    return value if isinstance(value, list) else []
+
+
+def plain(value) -> float | None:
+    return found if math.isfinite(found := number(value)) else None
+
+
+def groups(rows: list[dict]) -> list[dict]:
+    """The samples by prompt, in the order of their numbers; mean and population std of the scores as GRPO takes them."""
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(clean(row.get("prompt", "")), []).append(row)
+    return [group(prompt, sorted(members, key=place)) for prompt, members in found.items()]
+
+
+def place(row: dict) -> tuple[int, str]:
+    """words/35*2+16/10 comes after words/35*2+16/9."""
+    tail = str(row.get("id", "")).rsplit("/", 1)[-1]
+    return (int(tail), "") if tail.isascii() and tail.isdecimal() and len(tail) < 9 else (0, tail)
+
+
+def group(prompt: str, rows: list[dict]) -> dict:
+    scores = [s for row in rows if (s := plain(row.get("score"))) is not None]
+    mean = sum(scores) / len(scores) if scores else None
+    std = math.sqrt(sum((s - mean) ** 2 for s in scores) / len(scores)) if scores else None
+    best = max((abs(a) for row in rows if (a := plain(row.get("adv"))) is not None), default=0.0)
+    return {"prompt": prompt, "rows": [sample(row, best) for row in rows], "mean": mean, "std": std,
+            "flat": bool(scores) and max(scores) - min(scores) <= 1e-6}
+
+
+def sample(row: dict, best: float) -> dict:
+    """One completion. share: its advantage as a part of the group's largest, in -1 .. 1."""
+    adv, parts = plain(row.get("adv")), row.get("parts")
+    return {
+        "id": clean(row.get("id", "")), "text": clean(row.get("text", "")), "score": plain(row.get("score")), "adv": adv,
+        "reason": clean(row.get("reason") or ""), "finished": row.get("finished") is not False,
+        "parts": {clean(k): plain(v) for k, v in parts.items()} if isinstance(parts, dict) else {},
+        "length": len(listed(row.get("tokens"))), "share": adv / best if adv is not None and best else 0.0, "raw": row,
+    }
+
+
+def value(name: str, x) -> float | None:
+    """The number that colours a token: ratios by their logarithm, so that half and double weigh the same."""
+    x = plain(x)
+    if x is None or name == "ratio" and x <= 0:
+        return None
+    return math.log(x) if name == "ratio" else -x if name == "logp" else x
+
+
+def scale(rows: list[dict], name: str) -> float:
+    """The largest size over the samples shown, so that strips can be compared."""
+    sizes = (abs(v) for row in rows for x in listed(columns(row).get(name)) if (v := value(name, x)) is not None)
+    return max(sizes, default=0.0)
+
+
+def columns(row: dict) -> dict:
+    return row["columns"] if isinstance(row.get("columns"), dict) else {}
+
+
+def known(rows: list[dict]) -> list[str]:
+    """What these samples can be coloured by."""
+    return [name for name in COLOURS if any(name in columns(row) for row in rows)]
+
+
+def strip(row: dict, name: str, largest: float) -> list[dict]:
+    """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
+    table = columns(row)
+    tokens = [{"text": shown(t), "look": "given", "numbers": [("mask", 0.0)]} for t in listed(row.get("prompt_tokens"))]
+    for i, text in enumerate(listed(row.get("tokens"))):
+        numbers = {key: plain(x[i]) for key in NUMBERS if i < len(x := listed(table.get(key)))}
+        tokens.append({"text": shown(text), "look": look(name, numbers.get(name), largest),
+                       "numbers": [(NUMBERS[k], v) for k, v in numbers.items()]})
+    return tokens
+
+
+def look(name: str, x: float | None, largest: float) -> str:
+    """The class of a token: its kind and a level from 0 to LEVELS. 'up-6' has the largest advantage of the group."""
+    v = value(name, x)
+    if v is None:
+        return "unknown"
+    if COLOURS[name][1] == "mask":
+        return "size-3" if v else "given"
+    level = round(LEVELS * min(1.0, abs(v) / largest)) if largest > 0 else 0
+    return f"size-{level}" if COLOURS[name][1] == "size" else f"{'up' if v >= 0 else 'down'}-{level}"
+
+
+def shown(text: object) -> str:
+    """A token as it is printed in the strip: a line's end has a sign."""
+    return clean(text).replace("\n", "↵\n").replace("\t", "⇥")
+
+
+WORKED = {
+    "group_zscore": r"\hat A_i = \frac{r_i - \bar r}{\sigma} = \frac{%s - %s}{%s} = %s",
+    "group_centre": r"\hat A_i = r_i - \bar r = %s - %s = %s",
+    "leave_one_out": r"\hat A_i = \tfrac{G}{G-1}\,(r_i - \bar r) = \tfrac{%s}{%s}\,(%s - %s) = %s",
+}
+
+
+def worked(group: dict, method: str, config: dict) -> dict:
+    """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"} where they hang
+    on what is not logged."""
+    import torch
+
+    from postgrad import methods
+    from postgrad.maths import credit
+    row = methods.get(method)
+    if row.kind != "policy":
+        return {"why": f"{method} takes no advantages: it compares, or imitates."}
+    if row.critic:
+        return {"why": f"{method} asks a critic, token by token; the advantages that it gave are in the strip below."}
+    if row.kl_in_reward:
+        return {"why": f"{method} has its KL inside the reward, token by token; the advantages that came out are in the strip."}
+    rows = [s["raw"] for s in group["rows"]]
+    scores = torch.tensor([plain(r.get("score")) or 0.0 for r in rows], dtype=torch.float32)
+    if row.overlong:
+        budget = int(config["rollouts"]["max_new_tokens"])
+        scores += credit.overlong(torch.tensor([len(r["tokens"]) for r in rows]), budget, max(1, budget // 5))
+    mask = torch.tensor([[any(listed(columns(r).get("mask", [1])))] for r in rows], dtype=torch.bool)
+    adv = row.credit(credit.place_reward(scores, mask), mask, len(rows), None)[:, 0].tolist()
+    gap = max((abs(a - s["adv"]) for a, s in zip(adv, group["rows"], strict=True) if s["adv"] is not None), default=0.0)
+    return {"function": f"postgrad.maths.credit.{row.credit.__name__}", "name": row.credit.__name__, "scores": scores.tolist(),
+            "adv": adv, "gap": gap, "rows": len(rows)}

@@ -1,0 +1,134 @@
+"""Who may ask the studio for anything, and what every answer tells the browser.
+
+The guard stands outside everything, static files and error pages included:
+  Host      must be one of ours: a page of another site can't point its own name at this server (DNS rebinding)
+  Origin    where the browser names one, it must be this server; so must Sec-Fetch-Site on what is not a visit
+  token     in an HttpOnly SameSite=Strict cookie; the start address, which has it in its query, exchanges it for the cookie
+  X-Postgrad: 1   on every request that is not a GET or HEAD: a header that a form of another site can't send
+
+Left out on purpose: users and passwords. Whoever has the token may do all that the owner may.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import parse_qs, quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE, START = "postgrad", "/start"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<title>postgrad studio</title><h1>{status}</h1><p>{sentence}</p></html>"""
+
+
+def token_file() -> Path:
+    """Where the token is kept between starts: in the user's state folder."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "postgrad" / "studio-token"
+
+
+def keep_token(path: Path) -> str:
+    """The token in this file, or a new one written there, readable by its owner alone. A bookmark outlives a restart."""
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ValueError(f"{path} can be read by others: `chmod 600` it, or remove it to get a new token.")
+        token = path.read_text().strip()
+        if len(token) >= 32 and token.isascii() and token.replace("-", "").replace("_", "").isalnum():
+            return token
+        raise ValueError(f"{path} does not hold a token of the studio: remove it to get a new one.")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        token = secrets.token_urlsafe(32)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token + "\n")
+        return token
+
+
+def start_url(origin: str, token: str) -> str:
+    return f"{origin}{START}?token={quote(token)}"
+
+
+def host_name(host: str) -> str:
+    """The name in a Host header: "localhost:8765" -> "localhost", "[::1]:8765" -> "[::1]"."""
+    name, _, port = host.lower().rpartition(":")
+    return name if name and port.isdigit() else host.lower()
+
+
+def answer_headers(nonce: str) -> dict[str, str]:
+    """What every answer carries. The nonce is for style elements that a script makes (CodeMirror); scripts come from files."""
+    policy = (f"default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' data:; "
+              "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+    return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+            "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": "camera=(), microphone=(), geolocation=()"}
+
+
+class Guard:
+    """An ASGI app around the studio. `hosts` are names without a port."""
+
+    def __init__(self, app: ASGIApp, *, token: str, hosts: Sequence[str]):
+        assert len(token) >= 16, "a short token can be guessed"
+        self.app, self.token, self.hosts = app, token, {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            raise ValueError(f"the studio speaks HTTP, not {scope['type']}.")
+        nonce = secrets.token_urlsafe(16)
+        scope.setdefault("state", {})["nonce"] = nonce
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(answer_headers(nonce))
+                if "cache-control" not in headers:
+                    headers["Cache-Control"] = "no-store"
+            await send(message)
+
+        early = self.judge(scope)
+        await (self.app if early is None else early)(scope, receive, send_guarded)
+
+    def judge(self, scope: Scope) -> Response | None:
+        """None to let the request through, or the answer that stands in its place."""
+        headers, reads = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
+        host = headers.get("host", "")
+        if host_name(host) not in self.hosts:
+            return refuse(421, "This server does not go by that name. Open the address that `postgrad studio` printed.")
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if origin not in (None, f"{scope['scheme']}://{host}"):
+            return refuse(403, "A page of another address may not ask the studio for anything.")
+        visit = reads and headers.get("sec-fetch-mode", "navigate") == "navigate"
+        if site not in ("none", "same-origin") and not visit:
+            return refuse(403, "A page of another address may not ask the studio for anything.")
+        if scope["path"] == START and reads:
+            return self.start(scope)
+        if not self.knows(cookie_parser(headers.get("cookie", "")).get(COOKIE, "")):
+            return refuse(401, "The studio does not know this browser. Open the address that `postgrad studio` printed.")
+        if not reads and headers.get("x-postgrad") != "1":
+            return refuse(403, "A request that changes something needs the header X-Postgrad: 1.")
+        return None
+
+    def knows(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+    def start(self, scope: Scope) -> Response:
+        """The token in the address becomes a cookie, and the address is left behind."""
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if not self.knows(token):
+            return refuse(401, "This is not the studio's token. Open the address that `postgrad studio` printed.")
+        answer = RedirectResponse("/", status_code=303)
+        answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict", max_age=90 * 24 * 3600)
+        return answer
+
+
+def refuse(status: int, sentence: str) -> Response:
+    return Response(REFUSED.format(status=status, sentence=sentence), status, media_type="text/html; charset=utf-8")

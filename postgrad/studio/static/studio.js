@@ -1,0 +1,141 @@
+// What every page of the studio needs: the header on each request, the theme, sliders' numbers, <tex-math>, <key-bar>.
+// A plain script, not a module, so that exported pages work as files too.
+"use strict";
+
+const studio = {
+  /** A number with a true minus sign. */
+  number: (value, digits = 3) => (+value).toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "\u2212"),
+
+  /** fetch with the header that the server asks of every write. */
+  fetch: (url, options = {}) =>
+    fetch(url, { ...options, credentials: "same-origin", headers: { ...options.headers, "X-Postgrad": "1" } }),
+
+  /** The colour of a role ("policy", "reward", "soft", ...) as it is now, light or dark: for canvases. */
+  colour(role) {
+    const probe = document.createElement("span");
+    probe.hidden = true;
+    probe.style.color = `var(--${role})`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe).color;
+    probe.remove();
+    return found;
+  },
+
+  /** Call f whenever the page turns light or dark. */
+  onTheme(f) {
+    document.addEventListener("studio:theme", f);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", f);
+  },
+};
+
+document.addEventListener("htmx:config:request", (event) => {
+  event.detail.ctx.request.headers["X-Postgrad"] = "1";
+});
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-theme-switch]")) return;
+  const root = document.documentElement;
+  const dark = (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  root.dataset.theme = dark ? "light" : "dark";
+  document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
+  document.dispatchEvent(new Event("studio:theme"));
+});
+
+// a slider shows its number while it moves, before the answer comes
+document.addEventListener("input", (event) => {
+  const output = event.target.type === "range" && event.target.parentElement.querySelector("output");
+  if (output) output.textContent = studio.number(event.target.value, +output.dataset.digits);
+});
+
+// htmx wakes a moment after the page: what was moved before that is sent then
+document.addEventListener("htmx:after:process", (event) => {
+  if (event.target !== document.body) return;
+  const differs = (e) => e.tagName === "SELECT" ? [...e.options].some((o) => o.selected !== o.defaultSelected)
+    : e.type === "radio" || e.type === "checkbox" ? e.checked !== e.defaultChecked : e.value !== e.defaultValue;
+  const moved = [...document.querySelectorAll(":is(form[hx-get], [data-instrument], #settings) :is(input, select)")].filter(differs);
+  for (const form of new Set(moved.map((input) => input.form))) form.dispatchEvent(new Event("input", { bubbles: true }));
+}, true);
+
+// an instrument's address follows its state; what it links to, too
+function follow(picture) {
+  const panel = picture.closest(".instrument").querySelector("[data-instrument]");
+  const page = panel.getAttribute("action");
+  const join = (...parts) => { const query = parts.filter(Boolean).join("&"); return query ? `${page}?${query}` : page; };
+  const { query, held } = picture.dataset;
+  const before = held && `before=${encodeURIComponent(held)}`;
+  const set = (act, url) => panel.querySelector(`[data-act=${act}]`)?.setAttribute("href", url);
+  set("link", join(query, before));
+  set("hold", join(query, query && `before=${encodeURIComponent(query)}`));
+  if (location.pathname !== page) return;
+  clearTimeout(follow.later);  // browsers refuse a flood of replaceState
+  follow.later = setTimeout(() => history.replaceState(history.state, "", join(query, before)), 150);
+}
+document.addEventListener("htmx:after:swap", () => document.querySelectorAll(".instrument .picture").forEach(follow));
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".instrument .picture").forEach(follow));
+
+/** <tex-math>\sigma(x)</tex-math>, or <tex-math display>: its text is TeX; whenever the text is replaced it is set again. */
+class TexMath extends HTMLElement {
+  connectedCallback() {
+    this.watch = new MutationObserver(() => this.set());
+    this.set();
+    this.reach();
+  }
+
+  disconnectedCallback() {
+    clearTimeout(this.later);
+    this.watch.disconnect();
+  }
+
+  set() {
+    this.watch.disconnect();
+    if (!this.querySelector(".katex")) {
+      const display = this.hasAttribute("display");
+      const tex = (display ? "\\displaystyle " : "") + this.textContent.trim();  // not KaTeX's own display mode, which never wraps
+      katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
+      clearTimeout(this.later);  // to ask for its width now would lay out the page once for each equation
+      this.later = setTimeout(() => this.reach(), 200);
+    }
+    this.watch.observe(this, { childList: true, characterData: true, subtree: true });
+  }
+
+  /** What is wider than its place scrolls, and so must be reached by the tab key. */
+  reach() {
+    if (this.hasAttribute("display") && this.scrollWidth > this.clientWidth) this.tabIndex = 0;
+    else this.removeAttribute("tabindex");
+  }
+}
+customElements.define("tex-math", TexMath);
+
+/** <key-bar>: lists the elements of the page with data-key="a" (and data-says, or their text), and makes the keys press them. */
+class KeyBar extends HTMLElement {
+  connectedCallback() {
+    this.press = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.defaultPrevented) return;
+      if (event.target.closest("input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [contenteditable]")) return;
+      const found = [...document.querySelectorAll("[data-key]")].find(
+        (e) => e.dataset.key.toLowerCase() === event.key.toLowerCase() && !e.disabled);
+      if (!found) return;
+      event.preventDefault();
+      found.click();
+    };
+    document.addEventListener("keydown", this.press);
+    this.list();
+    this.swapped = () => this.list();
+    document.addEventListener("htmx:after:swap", this.swapped);
+  }
+
+  disconnectedCallback() {
+    document.removeEventListener("keydown", this.press);
+    document.removeEventListener("htmx:after:swap", this.swapped);
+  }
+
+  list() {
+    this.replaceChildren(...[...document.querySelectorAll("[data-key]")].map((element) => {
+      const item = document.createElement("span"), key = document.createElement("kbd");
+      key.textContent = element.dataset.key;
+      item.append(key, element.dataset.says || element.firstChild.textContent.trim());
+      return item;
+    }));
+  }
+}
+customElements.define("key-bar", KeyBar);

@@ -1,0 +1,226 @@
+"""The runs in a folder, as the studio reads them: which there are, and each one's numbers, read once and then by cursor.
+
+A run's id is its path under the runs folder: "grpo-words-1", or "demo/rl" for a run that a pipeline or the demo made.
+Left out on purpose: what a run folder looks like (`postgrad.run`), and any state that a restart of the server would lose.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from urllib.parse import quote
+
+from postgrad.report import extremes
+from postgrad.run import Run, check_name, number
+from postgrad.studio.pairing import Prompts
+from postgrad.studio.samples import clean
+
+DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
+HELD = 10_000_000       # points kept in memory, of all traces together
+EVALS = "evals/"
+LARGEST = 2**53 - 1     # a step that a browser can count
+
+
+class NoRun(ValueError):
+    """There is no such run in the runs folder."""
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of a run's id; what could lead out of the runs folder is refused."""
+    parts = name.split("/")
+    if len(parts) > DEEPEST:
+        raise NoRun(f"no run has an id of {len(parts)} parts: at most {DEEPEST}, e.g. demo/rl.")
+    try:
+        return [check_name(part) for part in parts]
+    except ValueError as error:
+        raise NoRun(str(error)) from None
+
+
+def place(root: Path, name: str) -> Path:
+    """Where the run of this id is, or would be: always inside the runs folder, links followed."""
+    folder = root.joinpath(*parts_of(name))
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise NoRun(f"{name} leads out of the runs folder.")
+    return folder
+
+
+def locate(root: Path, name: str) -> Path:
+    """The folder of a run that exists."""
+    folder = place(root, name)
+    if not (folder / "run.json").is_file():
+        raise NoRun(f"there is no run {name} in {root}.")
+    return folder
+
+
+def address(name: str) -> str:
+    """The page of a run. Two names are taken by pages of the studio."""
+    return quote(f"/runs/-/at/{name}" if name in ("new", "compare") else f"/runs/{name}", errors="replace")
+
+
+def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
+    """The ids of all runs under a folder. Links are not followed; what cannot name a run is listed too, and reads as broken."""
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return
+    for entry in entries:
+        if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
+            continue
+        if os.path.exists(os.path.join(entry.path, "run.json")):
+            yield prefix + entry.name
+        elif depth > 1:
+            yield from find(Path(entry.path), f"{prefix}{entry.name}/", depth - 1)
+
+
+def figure(value) -> float | None:
+    """A number from a file that somebody else may have written, or None."""
+    return found if math.isfinite(found := number(value)) else None
+
+
+class Tail:
+    """The rows that are appended to a log. A resume that went back puts another file in its place: all of it is new then."""
+
+    def __init__(self, run: Run, log: str, at: int = 0):
+        self.run, self.log, self.at, self.file = run, log, at, None
+
+    def new(self) -> tuple[list[dict], bool]:
+        """The rows since the last look, and whether they stand for the whole log."""
+        try:
+            file = os.stat(self.run.folder / f"{self.log}.jsonl").st_ino
+        except FileNotFoundError:
+            file = None
+        again, self.file = self.file not in (None, file), file
+        before = 0 if again else self.at
+        rows, self.at = self.run.rows(self.log, before)
+        return rows, again or self.at < before
+
+
+def said(value) -> str | None:
+    """A text from such a file, or None."""
+    return None if value is None else clean(value)
+
+
+ROW = dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created", "steps", "updated", "seconds",
+                     "reward", "kl", "pass@1", "series_name")) | {"step": 0, "series": []}  # a row of the list, all unknown
+
+
+class Trace:
+    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations, whose numbers go by
+    the names evals/pass@1 and so on: a training step and an examination may both have a reward."""
+
+    def __init__(self, folder: Path):
+        self.run, self.lock = Run.open(folder), threading.RLock()
+        self.tails = {log: Tail(self.run, log) for log in ("metrics", "evals")}
+        self.columns: dict[str, tuple[array, array]] = {}
+        self.evals: list[dict] = []
+        self.prompts = Prompts(self.run)
+
+    @property
+    def cursor(self) -> list[int]:
+        """The bytes of metrics and evals that were read."""
+        return [tail.at for tail in self.tails.values()]
+
+    def refresh(self) -> Trace:
+        """Read what was appended. A step that comes again, after a resume, replaces what stood from it on."""
+        with self.lock:
+            rows, whole = self._new("metrics")
+            self._forget(0 if whole else rows[0]["step"] if rows else LARGEST)
+            for names, alike in groupby(rows, key=tuple):  # whole columns at once: thousands of rows are read in no time
+                table = dict(zip(names, zip(*(row.values() for row in alike), strict=True), strict=True))
+                for name in names:
+                    if name != "step":
+                        steps, values = self.columns.setdefault(name, (array("q"), array("d")))
+                        steps.extend(table["step"])
+                        values.extend(map(number, table[name]))
+            rows, whole = self._new("evals")
+            first = 0 if whole else rows[0]["step"] if rows else LARGEST
+            self.evals = [row for row in self.evals if row["step"] < first] + rows
+        return self
+
+    def _new(self, log: str) -> tuple[list[dict], bool]:
+        rows, whole = self.tails[log].new()
+        return [row for row in rows if isinstance(row["step"], int) and 0 <= row["step"] < LARGEST], whole
+
+    def _forget(self, step: int) -> None:
+        for steps, values in self.columns.values():
+            while steps and steps[-1] >= step:
+                steps.pop()
+                values.pop()
+
+    def column(self, name: str) -> tuple[Sequence[int], Sequence[float]]:
+        """Steps and values of a metric."""
+        if name.startswith(EVALS):
+            key = name.removeprefix(EVALS)
+            rows = [row for row in self.evals if key in row]
+            return [row["step"] for row in rows], [number(row[key]) for row in rows]
+        with self.lock:
+            steps, values = self.columns.get(name, ((), ()))
+            return steps[:], values[:]
+
+    def last(self, name: str) -> float | None:
+        values = self.column(name)[1]
+        return values[-1] if values else None
+
+    def names(self) -> list[str]:
+        """Every metric that was logged as a number, those of the examinations last."""
+        examined = [EVALS + k for row in self.evals[-1:] for k, v in row.items() if k != "step" and not isinstance(v, list)]
+        return [*self.columns, *examined]
+
+    @property
+    def step(self) -> int:
+        return max((steps[-1] for steps, _ in self.columns.values() if steps), default=0)
+
+    @property
+    def size(self) -> int:
+        return sum(len(steps) for steps, _ in self.columns.values())
+
+    def summary(self, name: str) -> dict:
+        """One row of the list of runs."""
+        info, state = self.run.info, self.run.state()
+        shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
+        spent, values = self.column("time/step")[1], self.column(shown or "")[1]
+        return ROW | {
+            "id": name, **{k: said(info.get(k)) for k in ("recipe", "method", "model", "task")},
+            "state": said(state.get("state")), "error": said(state.get("error")),
+            "created": figure(info.get("created")), "steps": figure(info.get("steps")), "updated": figure(state.get("updated")),
+            "step": self.step, "seconds": sum(x for x in spent if math.isfinite(x)),
+            "reward": self.last("reward" if "reward" in self.columns else "evals/reward"), "kl": self.last("kl"),
+            "pass@1": self.last("evals/pass@1"),
+            "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
+        }
+
+
+class Traces:
+    """The traces of the runs folder, the least used ones forgotten. Handlers call it from several threads."""
+
+    def __init__(self, root: Path):
+        self.root, self.held, self.lock = root, OrderedDict(), threading.Lock()
+
+    def get(self, name: str) -> Trace:
+        """The run's trace, up to date. A folder that was made anew under an old name is another run."""
+        folder = locate(self.root, name)
+        seen = (folder / "run.json").stat()
+        key = (seen.st_ino, seen.st_mtime_ns)
+        with self.lock:
+            before, trace = self.held.pop(name, (None, None))
+            trace = trace if before == key else Trace(folder)
+            self.held[name] = (key, trace)
+            while len(self.held) > 1 and sum(t.size for _, t in self.held.values()) > HELD:
+                self.held.popitem(last=False)
+        return trace.refresh()
+
+    def summaries(self) -> list[dict]:
+        """A row for each run, newest first. A run that can't be read is listed as "broken" with the reason."""
+        found = []
+        for name in find(self.root):
+            try:
+                found.append(self.get(name).summary(name))
+            except (ValueError, OSError) as error:
+                found.append(ROW | {"id": clean(name), "state": "broken", "error": clean(error)})
+        return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))

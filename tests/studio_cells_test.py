@@ -1,0 +1,138 @@
+"""Cells: the real source, invariants that go red when it is broken, and a runner that nothing outlives."""
+
+import importlib
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+from postgrad.studio.cells.catalogue import CELLS
+from postgrad.studio.cells.runner import OUTPUT, Refused, Runner
+
+CELL = CELLS["bradley-terry"]
+
+
+@pytest.fixture(scope="module")
+def runner():
+    runner = Runner(wall=2.0)
+    runner.warm()
+    yield runner
+    runner.close()
+
+
+def children(pid):
+    """The processes below this one, with their own children."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *children(child)]
+    return found
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_source_is_the_functions_own(name):
+    cell, module = CELLS[name], importlib.import_module(CELLS[name].module)
+    for function in cell.names:
+        assert inspect.getsource(getattr(module, function)).rstrip() in cell.source
+    assert inspect.getsourcelines(getattr(module, cell.names[0]))[1] == cell.line
+    assert len(cell.checks) >= 2 and all(sentence.endswith(".") for _, sentence in cell.checks)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_the_library_keeps_its_invariants(runner, name):
+    cell = CELLS[name]
+    result = runner.check(cell, cell.source)
+    assert list(result.checks) == [check for check, _ in cell.checks] and result.said == ""
+    assert {check: said for check, (ok, said) in result.checks.items() if not ok} == {}
+
+
+@pytest.mark.parametrize(("name", "old", "new", "red"), [
+    ("bradley-terry", "- rejected - margin", "- rejected", {"a_margin_asks_for_more"}),
+    ("bradley-terry", "-logsigmoid", "logsigmoid", {"equal_rewards_cost_log_two", "probabilities_of_both_orders_sum_to_one",
+                                                    "the_gradient_is_the_doubt", "a_margin_asks_for_more"}),
+    ("dpo", "beta * chosen, beta * rejected", "chosen, rejected", {"bradley_terry_of_the_implicit_reward"}),
+    ("ipo", ") ** 2", ")", {"zero_at_its_target", "wider_than_the_target_costs"}),
+    ("group-zscore", "std.clamp(min=FLAT)", "std", {"no_signal_from_equals"}),
+    ("group-zscore", "adv / std.clamp(min=FLAT)", "adv", {"half_right", "one_of_eight", "shift_and_scale"}),
+    ("leave-one-out", "adv * size / (size - 1).clamp(min=1)", "adv",
+     {"one_of_three", "a_scaled_centre", "own_reward_stays_out_of_the_baseline"}),
+    ("gae", "torch.where(sampled, adv, 0.0)", "adv", {"nothing_outside_the_mask"}),
+    ("clip", "torch.minimum(free, held)", "held", {"the_way_back_is_open"}),
+    ("k3", "logp - ref_logp", "ref_logp - logp", {"its_mean_is_the_kl", "worked_number"}),
+    ("logp", "align(logp)", "logp", {"read_one_place_earlier", "nothing_predicts_the_first"}),
+    ("sequence-mean", "(mask.sum(1, keepdim=True).clamp(min=1) * _rows(mask))", "mask.sum()", {"every_row_counts_the_same"}),
+    ("pass-at-k", "math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))", "(1 - c / n) ** k", {"counted_by_hand"}),
+])
+def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
+    cell = CELLS[name]
+    assert old in cell.source
+    result = runner.check(cell, cell.source.replace(old, new))
+    assert {check for check, (ok, _) in result.checks.items() if not ok} == red
+    assert len(result.checks) == len(cell.checks) and result.said == ""
+
+
+@pytest.mark.parametrize(("source", "said"), [
+    ("while True: pass", "stopped after 2 seconds: an endless loop?"),
+    ("import os\nwhile True: os.fork()", "line 2: PermissionError"),
+    ("import threading\nwhile True: threading.Thread(target=input).start()", "line 2: RuntimeError: can't start new thread"),
+    ("import subprocess; subprocess.run(['sleep', '60'])", "line 1: PermissionError"),
+    ("for _ in range(1000): print('x' * 10**6)", "stopped: it printed more than 64 kB"),
+    ("print('x' * 2**31)", "line 1: MemoryError"),
+    ("import ctypes; ctypes.string_at(0)", "the process crashed (SIGSEGV)"),
+    ("import sys; sys.exit(3)", "the cell called sys.exit(3)"),
+    ("import os; os._exit(4)", "the process ended by itself with status 4"),
+    ("import os; print(dict(os.environ)); open('/proc/self/environ').read()", "line 1: PermissionError"),
+    ("import socket; socket.socket()", "line 1: PermissionError"),
+    ("open('/tmp/written', 'w')", "line 1: PermissionError"),
+    ("open('/etc/passwd')", "line 1: PermissionError"),
+    ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", "line 1: PermissionError"),
+    ("import os; os.write(4, b'nonsense\\n')", "the cell wrote among the answers"),
+    ("def bradley_terry(", "line 1: SyntaxError: '(' was never closed"),
+    ("1 / 0", "line 1: ZeroDivisionError: division by zero"),
+    ("", "NameError: the cell no longer defines bradley_terry"),
+], ids=lambda x: x[:30])
+def test_whatever_a_cell_does_is_an_answer(runner, source, said):
+    runner.check(CELL, CELL.source)  # the zygote is up
+    before = children(os.getpid())
+    result = runner.check(CELL, source)
+    if not runner.facts["jailed"] and "Permission" in said:
+        pytest.skip(f"no jail on this machine: {runner.facts['tier']}")
+    assert result.said.startswith(said) and result.checks == {} and len(result.output) <= OUTPUT
+    assert children(os.getpid()) == before, "something was left running"
+    assert runner.check(CELL, CELL.source).said == ""  # and the next one runs
+
+
+def test_the_environment_is_empty_and_prints_come_back(runner, monkeypatch):
+    monkeypatch.setenv("SECRET", "hidden")
+    result = runner.check(CELL, "import os\nprint(dict(os.environ), 'ä')\n" + CELL.source)
+    assert result.output == "{} ä\n" and result.said == ""
+
+
+def test_what_was_found_before_a_stop_is_kept(runner):
+    late = "calls = 0\n" + CELL.source.replace("return", "global calls; calls += 1\n    while calls > 1: pass\n    return")
+    result = runner.check(CELL, late)
+    assert result.checks == {"equal_rewards_cost_log_two": (True, "")} and result.said.startswith("stopped after 2 seconds")
+
+
+def test_a_zygote_that_dies_is_replaced():
+    runner = Runner()
+    assert runner.check(CELL, CELL.source).said == ""
+    runner._process.kill()
+    runner._process.wait()
+    assert runner.check(CELL, CELL.source).said == ""
+    last = runner._process
+    runner.close()
+    assert last.returncode is not None
+
+
+def test_root_without_a_jail_is_refused(runner, monkeypatch):
+    runner.check(CELL, CELL.source)
+    monkeypatch.setattr(runner, "facts", {"jailed": False, "root": True, "tier": "no Landlock"})
+    with pytest.raises(Refused, match="root on a machine without a jail .no Landlock.. Start it as an ordinary user"):
+        runner.check(CELL, CELL.source)
+
+
+def test_a_book_is_no_cell(runner):
+    with pytest.raises(ValueError, match="the cell is 70000 bytes long, of at most 65536"):
+        runner.check(CELL, "#" * 70000)

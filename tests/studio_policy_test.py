@@ -1,0 +1,294 @@
+"""Instruments 5 to 8: what they compute against the library called directly and the numbers of the book, and their pages."""
+
+import json
+import math
+import re
+
+import pytest
+import torch
+from starlette.testclient import TestClient
+from studio_browser import browser, studio, tab  # noqa: F401
+
+from postgrad.maths.passk import best_of_n
+from postgrad.maths.preference import bradley_terry, dpo
+from postgrad.maths.surrogate import clipped_ratio, policy_gradient
+from postgrad.methods import METHODS
+from postgrad.recipes.overoptimise import turning
+from postgrad.studio.app import create_app
+from postgrad.studio.instruments import INSTRUMENTS, dpo_ppo, ppo_clip, reward_hacking
+from postgrad.studio.instruments import bradley_terry as pair
+from postgrad.studio.instruments.base import RUNS
+from postgrad.studio.security import COOKIE
+
+TOKEN = "the-token-of-the-owner-of-this-studio"
+MINE = ("reward-hacking", "bradley-terry", "dpo-ppo", "ppo-clip")
+
+
+@pytest.fixture
+def client(tmp_path):
+    app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
+    return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"}, raise_server_exceptions=False)
+
+
+def near(value, **more):
+    return pytest.approx(value, abs=1e-9, **more)
+
+
+# 6, Bradley-Terry
+
+def test_a_pair_by_hand():
+    even = pair.compute(pair.State(chosen=-2.5, rejected=-2.5))
+    assert (even["probability"], even["loss"], even["slope"]) == (near(0.5), near(math.log(2)), near(-0.5))
+    wrong = pair.compute(pair.State(chosen=0.3, rejected=0.9))  # the rewards of EQUATIONS.md
+    assert f"{wrong['probability']:.4f} {wrong['loss']:.4f} {wrong['slope']:.4f}" == "0.3543 1.0375 -0.6457"
+    assert wrong["slope_rejected"] == near(-wrong["slope"])
+
+
+def test_what_is_added_to_both_changes_nothing():
+    here, there = (pair.compute(pair.State(chosen=1.2, rejected=-0.7, shift=c)) for c in (0.0, 2.5))
+    for name in ("gap", "probability", "loss", "slope", "slope_rejected"):
+        assert here[name] == near(there[name])
+    assert there["chosen"] == near(here["chosen"] + 2.5)
+
+
+def test_the_point_lies_on_the_curves():
+    numbers = pair.compute(pair.State(chosen=1.5, rejected=-0.5))
+    for curve, name in (("curve", "probability"), ("losses", "loss")):
+        assert min(numbers[curve], key=lambda p: abs(p[0] - 2.0)) == (near(2.0), near(numbers[name]))
+
+
+# 8, the clip
+
+@pytest.mark.parametrize(("ratio", "advantage", "objective", "gradient", "clipped"), [
+    (4.0, 1.0, 1.2, 0.0, True), (0.1, -1.0, -0.8, 0.0, True),         # EQUATIONS.md: the ratio counts as 1.2, as 0.8
+    (0.5, 1.0, 0.5, 0.5, False), (2.0, -0.5, -1.0, -1.0, False),      # outside the clip, but the wrong way: whole gradient
+    (1.1, 2.0, 2.2, 2.2, False), (1.7, 0.0, 0.0, 0.0, False),
+])
+def test_the_clip_by_hand(ratio, advantage, objective, gradient, clipped):
+    numbers = ppo_clip.compute(ppo_clip.State(ratio=ratio, advantage=advantage))
+    assert (numbers["objective"], numbers["gradient"], numbers["clipped"]) == (near(objective), near(gradient), clipped)
+    assert (numbers["raw"], numbers["raw_gradient"]) == (near(ratio * advantage), near(ratio * advantage))
+
+
+def test_at_ratio_one_the_gradient_is_reinforce():
+    logp, adv, mask = torch.zeros(1, 1, requires_grad=True), torch.tensor([[0.7]]), torch.ones(1, 1, dtype=torch.bool)
+    loss, _ = policy_gradient(logp, torch.zeros(1, 1), adv, mask)
+    loss.sum().backward()
+    assert ppo_clip.compute(ppo_clip.State(ratio=1.0, advantage=0.7))["gradient"] == pytest.approx(-logp.grad.item(), abs=1e-6)
+
+
+def test_the_flat_region_is_where_the_gradient_is_zero():
+    for advantage in (1.0, -0.5):
+        numbers = ppo_clip.compute(ppo_clip.State(advantage=advantage, low=0.3, high=0.1))
+        low, high = numbers["flat"]
+        inside = [g for r, g in numbers["gradients"] if low < r < high]
+        outside = [g for r, g in numbers["gradients"] if not low <= r <= high]
+        assert inside and outside and not any(inside) and all(outside)
+
+
+def test_the_clips_of_the_table():
+    rows = {name: (row["low"], row["high"]) for row in ppo_clip.rows() for name in row["names"]}
+    assert rows["dapo"] == (0.2, 0.28) and rows["ppo"] == (0.2, 0.2) and not {"gspo", "cispo", "reinforce"} & set(rows)
+
+
+# 7, DPO and PPO
+
+STATES = [dpo_ppo.State(), dpo_ppo.State(beta=0.3, a=2.0, b=-1.0), dpo_ppo.State(beta=2.5, a=0.4, b=0.4, c=-2.0, d=1.1)]
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda s: f"beta {s.beta}")
+def test_both_machines_stop_at_the_optimum(state):
+    numbers = dpo_ppo.compute(state)
+    reward, implied = torch.tensor(numbers["reward"]), torch.tensor(numbers["implied"])
+    weight = [p * math.exp(r / state.beta) for p, r in zip(numbers["reference"], numbers["reward"], strict=True)]
+    assert numbers["policy"] == [near(w / sum(weight)) for w in weight] and sum(numbers["policy"]) == near(1.0)
+    assert (reward - implied).tolist() == [pytest.approx(state.beta * math.log(sum(weight)), abs=1e-6)] * 4
+    assert numbers["value"] == near(state.beta * math.log(sum(weight)))
+    assert max(map(abs, numbers["advantage"])) < 1e-9 and max(numbers["ppo_slope"], numbers["dpo_slope"]) < 1e-9
+    assert numbers["says"] == near(1 / (1 + math.exp(numbers["reward"][0] - numbers["reward"][3]))) == near(numbers["label"])
+    assert max(numbers["climb"], key=lambda p: p[1])[0] == min(numbers["descent"], key=lambda p: p[1])[0] == 1.0
+
+
+@pytest.mark.parametrize("goal", ["ppo", "dpo"])
+def test_either_machine_trained_from_the_reference_ends_there(goal):
+    numbers = dpo_ppo.compute(dpo_ppo.State(beta=0.7))
+    ref, reward = torch.tensor(numbers["reference"]).double().log(), torch.tensor(numbers["reward"]).double()
+    logits = ref.clone().requires_grad_()
+    descent = torch.optim.LBFGS([logits], lr=0.5, max_iter=200, tolerance_grad=1e-10, tolerance_change=1e-14)
+
+    def closure():
+        descent.zero_grad()
+        loss = -dpo_ppo.regularised(logits, ref, reward, 0.7) if goal == "ppo" else dpo_ppo.pair_loss(logits, ref, reward, 0.7)
+        loss.backward()
+        return loss
+
+    descent.step(closure)
+    assert torch.softmax(logits, -1).tolist() == pytest.approx(numbers["optimum"], abs=1e-5)
+
+
+def test_at_the_reference_dpo_costs_log_2_for_any_beta():
+    for beta in (0.2, 1.0, 3.0):
+        numbers = dpo_ppo.compute(dpo_ppo.State(beta=beta, moved=0.0))
+        assert numbers["loss"] == near(math.log(2)) and numbers["kl"] == near(0.0) and numbers["implied"] == [near(0.0)] * 4
+
+
+def test_twice_as_likely_and_half_as_likely():
+    """EQUATIONS.md: ratios 2 and 1/2 at beta 1 are a gap of 2 ln 2 and a probability of 0.8. Here: A and D."""
+    numbers = dpo_ppo.compute(dpo_ppo.State(a=-math.log(2), b=0.0, c=0.0, d=math.log(2)))
+    assert numbers["implied"][3] - numbers["implied"][0] == near(2 * math.log(2)) and numbers["says"] == near(0.8)
+
+
+def test_what_the_machines_need_is_what_the_table_says():
+    ppo, other = dpo_ppo.machines()
+    assert (ppo["count"], other["count"]) == (4, 2) and ppo["rollouts"] and not other["rollouts"]
+    assert other["models"] == {"policy": True, "reference": METHODS["dpo"].reference, "reward": False, "critic": False}
+    for machine in (ppo, other):
+        used = {name for stage in machine["stages"] for name in stage["uses"]}
+        assert used == {name for name, needed in machine["models"].items() if needed} and len(machine["stages"]) == 5
+
+
+# 5, reward hacking
+
+@pytest.mark.parametrize("source", ["seed-0", "seed-1", "seed-2"])
+@pytest.mark.parametrize("leash", ["0", "0.05", "0.2", "ensemble"])
+def test_the_turn_is_the_recipe_s(source, leash):
+    lab = reward_hacking.labs()[source]
+    policy = next(p for p in lab["policies"] if reward_hacking.leash_of(p) == leash)
+    numbers = reward_hacking.compute(reward_hacking.State(source=source, leash=leash))
+    found = turning(policy["points"])
+    assert numbers["turn"]["step"] == found["step"] and numbers["turn"]["end"] == pytest.approx(found["end"], abs=1e-3)
+    assert numbers["turn"]["turned"] == (found["fall"] >= 0.15) == (policy["kl_weight"] == 0)
+    assert numbers["here"]["true"] == policy["points"][-1]["true"]
+
+
+def test_the_default_shows_the_logged_fall():
+    numbers = reward_hacking.compute(reward_hacking.State())
+    assert (numbers["turn"]["step"], numbers["turn"]["peak"], numbers["turn"]["end"]) == (30, 0.4824, 0.1649)
+    early = reward_hacking.compute(reward_hacking.State(progress=20))
+    assert early["here"]["step"] == 20 and "So far the proxy can be believed" in reward_hacking.insight(early)
+    assert "Past step 30" in reward_hacking.insight(numbers)
+
+
+@pytest.mark.parametrize("n", reward_hacking.SIZES)
+def test_the_chance_to_be_kept(n):
+    chances = reward_hacking.chances(n)
+    assert sum(chances) == near(1.0) and chances[-1] == near(n / 64) and chances == sorted(chances)
+    values = [math.sin(i) for i in range(64)]
+    assert sum(c * v for c, v in zip(chances, values, strict=True)) == near(best_of_n(range(64), values, n))
+    numbers = reward_hacking.compute(reward_hacking.State(best_of=n))
+    assert numbers["best_kl"] == near(math.log(n) - (n - 1) / n) and numbers["best"]["n"] == n
+    assert numbers["best"]["kl"] == pytest.approx(numbers["best_kl"], abs=1e-3)
+
+
+def a_lab(folder, **changes):
+    """A run folder of the recipe, as far as the instrument reads it."""
+    points = [{"step": s, "kl": k, "distance": math.sqrt(k), "proxy": p, "true": t, "length": 9.0}
+              for s, k, p, t in ((0, 0.0, 0.0, 0.0), (5, 4.0, 1.0, 0.5), (10, 9.0, 2.0, 0.125))]
+    policy = {"kl_weight": 0.5, "ensemble": False, "points": points, "turning": turning(points), "minutes": 1.0}
+    best = [{"n": n, "kl": 0.1, "distance": 0.3, "proxy": 0.2, "true": 0.1} for n in (1, 2)]
+    folder.mkdir(parents=True)
+    (folder / "curves.json").write_text(json.dumps({
+        "recipe": "overoptimise", "seed": 7, "command": "postgrad train overoptimise <b>", "reward_accuracy": [0.8],
+        "policies": [policy], "best_of_n": best, **changes}))
+
+
+def test_a_run_of_the_runs_folder_can_be_shown(client, tmp_path):
+    a_lab(tmp_path / "runs" / "mine")
+    a_lab(tmp_path / "runs" / "other", recipe="something else")
+    page = client.get("/instruments/reward-hacking").text
+    assert 'value="run/mine"' in page and 'value="run/other"' not in page and 'value="0.5"' in page
+    shown = client.get("/instruments/reward-hacking", params={"source": "run/mine", "leash": "0.5", "progress": 50}).text
+    assert "true 0.50" in shown and "overoptimise &lt;b&gt;" in shown
+    missing = client.get("/instruments/reward-hacking/figure", params={"source": "run/mine", "leash": "0.2"})
+    assert missing.status_code == 200 and "mine has no such policy: its KL penalties are 0.5" in missing.text
+    (tmp_path / "runs" / "torn").mkdir()
+    (tmp_path / "runs" / "torn" / "curves.json").write_text('{"recipe": "overopt')
+    assert "torn/curves.json is damaged" in client.get("/instruments/reward-hacking", params={"source": "run/torn"}).text
+    for source in ("run/other", "run/../mine", "run/none", "mine"):
+        assert client.get("/instruments/reward-hacking", params={"source": source}).status_code == 400
+    assert RUNS.get() is None  # a request's folder stays with the request
+
+
+# pages
+
+@pytest.mark.parametrize("name", MINE)
+def test_every_end_of_every_control_can_be_drawn(client, name):
+    """The corners are where a chart divides by zero."""
+    instrument = INSTRUMENTS[name]
+    for control in instrument.shown(instrument.state()):
+        for value in ((control.low, control.high) if hasattr(control, "low") else [v for v, _ in control.pairs()]):
+            answer = client.get(f"/instruments/{name}/figure", params={control.name: value})
+            assert answer.status_code == 200 and "nan" not in answer.text.lower(), (control.name, value)
+
+
+def test_the_gallery_has_a_figure_of_each(client):
+    page = client.get("/instruments").text
+    for name in INSTRUMENTS:
+        assert client.get(f"/instruments/{name}/small").text.strip(), f"write instruments/small/{name}.html"
+    for name in MINE:
+        assert f'hx-get="/instruments/{name}/small"' in page
+        assert client.get(f"/instruments/{name}/small").text.count("<svg") == 1
+    kept = client.get("/instruments", headers={"x-postgrad-export": "1"}).text
+    assert kept.count('<svg class="chart') >= len(MINE) and "hx-get" not in kept
+    assert client.get("/instruments/none/small").status_code == 404
+
+
+# in a browser: one control of each by keyboard
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+
+def moved(page, label, key, query, times=1):
+    page.get_by_label(label).focus()
+    for _ in range(times):
+        page.keyboard.press(key)
+    expect(page.locator(".picture")).to_have_attribute("data-query", query)
+    return " ".join(page.locator("tex-math annotation").all_text_contents())
+
+
+def test_a_ratio_moved_by_keyboard(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/instruments/ppo-clip?advantage=-0.7")
+    shown = moved(page, "Ratio of new to old probability", "ArrowLeft", "ratio=1.4&advantage=-0.7", 2)
+    logp, none = torch.tensor([[math.log(1.4)]], requires_grad=True), torch.zeros(1, 1)
+    loss, _ = clipped_ratio(logp, none, none - 0.7, none == 0, low=0.2, high=0.2)
+    loss.sum().backward()
+    assert f"= {-loss.item():.3f}".replace("-", "−") in shown and f"{-logp.grad.item():.3f}".replace("-", "−") in shown
+    page.get_by_role("link", name="dapo").click()
+    expect(page.locator(".picture")).to_have_attribute("data-query", "high=0.28")
+
+
+def test_beta_moved_by_keyboard(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/instruments/dpo-ppo")
+    shown = moved(page, "β, the length of the leash", "ArrowRight", "beta=1.2", 2)
+    ref, reward = torch.tensor([0.4, 0.3, 0.2, 0.1]).log(), torch.tensor([-1.0, 0.0, 0.5, 1.5])
+    policy = torch.softmax(ref + reward / 1.2, 0)
+    assert f"= {policy[3]:.4f}" in shown and f"= {1.2 * (policy[3].log() - ref[3]):.3f}" in shown
+    page.get_by_label("Stage of one update").press("End")
+    expect(page.locator(".stages .now").first).to_have_text("Step")
+    page.get_by_label("Stage of one update").press("ArrowLeft")
+    gap = 1.2 * ((policy.log() - ref)[3] - (policy.log() - ref)[0])
+    says = torch.exp(-dpo(gap / 1.2, torch.tensor(0.0), torch.tensor(0.0), beta=1.2))
+    expect(page.locator(".machine .says").last).to_contain_text(f"says {says:.3f}")
+
+
+def test_a_leash_chosen_by_keyboard(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/instruments/reward-hacking")
+    page.get_by_role("radio", name="off", exact=True).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".picture")).to_have_attribute("data-query", "leash=0.05")
+    point = reward_hacking.labs()["seed-0"]["policies"][1]["points"][6]
+    shown = moved(page, "Training done", "ArrowLeft", "leash=0.05&progress=60", 4)
+    total = point["proxy"] - 0.05 * point["kl"]
+    assert f"{point['proxy']:.2f} - 0.05 \\cdot {point['kl']:.2f} = {total:.2f}" in shown
+    expect(page.locator(".facts")).to_contain_text(f"{point['true']:.2f}")
+
+
+def test_a_shift_moved_by_keyboard(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/instruments/bradley-terry?chosen=1.4")
+    shown = moved(page, "Added to both", "ArrowRight", "chosen=1.4&shift=0.3", 3)
+    loss = bradley_terry(torch.tensor(1.7), torch.tensor(0.3), torch.tensor(0.0)).item()
+    assert re.search(rf"1\.7 - 0\.3.*= {loss:.3f}", shown)
