@@ -3,7 +3,8 @@
     python bench/studio.py             needs chromium and a quiet machine; about eight minutes
     python bench/studio.py --speed     the timings alone, printed, in about two
 
-A slider's time is from its event to the frame after the new picture, while a training as the studio starts one runs beside it.
+A slider's time is from its event to the frame after the new picture, while trainings as the studio starts them keep every core
+busy.
 """
 
 from __future__ import annotations
@@ -78,23 +79,27 @@ def studio(runs: Path, state: Path):
 
 @contextmanager
 def training(folder: Path):
-    """A GRPO run as the studio starts one: a process of its own, niced; -> that process, once it has made a step."""
-    command = [sys.executable, "-m", "postgrad", "train", "grpo:words", "steps=100000", "--run", str(folder)]
-    process = subprocess.Popen(["nice", "-n", "10", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=HERE)
+    """GRPO runs as the studio starts them, niced, one for each core so that none is idle; -> once all have made a step."""
+    places = [folder / str(n) for n in range(os.cpu_count())]
+    command = [sys.executable, "-m", "postgrad", "train", "grpo:words"]
+    processes = [subprocess.Popen(["nice", "-n", "10", *command, "steps=100000", "--run", str(place)], cwd=HERE,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for place in places]
+    logs = [place / "metrics.jsonl" for place in places]
     try:
-        while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").stat().st_size:
-            assert process.poll() is None, "the training ended before its first step"
+        while not all(log.exists() and log.stat().st_size for log in logs):
+            assert all(process.poll() is None for process in processes), "a training ended before its first step"
             time.sleep(0.2)
-        yield process
+        yield processes
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes:
+            process.terminate()
+            process.wait()
 
 
-def spent(process) -> float:
-    """Seconds of processor time of a process."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def spent(processes) -> float:
+    """Seconds of processor time of these processes together."""
+    stats = [Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split() for process in processes]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def long_run(folder: Path, steps: int = 10_000) -> None:
@@ -200,7 +205,7 @@ def speed_bars(found: dict) -> list[dict]:
         return bar(name, f"< {target} s", said, middle < target, SPEED)
 
     rows = rows_of(found["moved"])
-    beside = f"beside a training that by itself uses {found['cores']:.1f} of {os.cpu_count()} cores"
+    beside = f"beside {os.cpu_count()} trainings on {os.cpu_count()} cores, which used {found['cores']:.1f} before"
     slow, late = (max(rows, key=lambda row, key=key: row[key]) for key in ("p50, ms", "p95, ms"))
     every = [ms for times in found["moved"].values() for ms in times]
     return [
