@@ -20,7 +20,7 @@ import uvicorn
 
 from postgrad.cli.studio import bind
 from postgrad.studio.app import create_app
-from postgrad.studio.security import LOOPBACK, start_url
+from postgrad.studio.security import COOKIE, LOOPBACK
 
 TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -97,7 +97,7 @@ def tab(browser):
         page.on("pageerror", lambda e: seen["errors"].append(str(e)))
         page.on("request", lambda r: None if r.url.startswith((origin, "data:", "blob:")) else seen["elsewhere"].append(r.url))
         opened.append((context, seen, errors))
-        page.goto(start_url(origin, token))
+        context.add_cookies([{"name": COOKIE, "value": token, "url": origin, "httpOnly": True, "sameSite": "Strict"}])
         return page
 
     yield start

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 import torch
 from screenshots import addresses
-from studio_browser import STRANGE, axe, browser, serving, studio, tab  # noqa: F401
+from studio_browser import STRANGE, TOKEN, axe, browser, serving, studio, tab  # noqa: F401
 from studio_runs_test import make, poisons
 
 from postgrad.data.items import Item
@@ -15,6 +15,7 @@ from postgrad.data.store import Store
 from postgrad.maths.preference import bradley_terry
 from postgrad.run import Run
 from postgrad.studio.export import export
+from postgrad.studio.security import start_url
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -34,9 +35,18 @@ def test_a_slider_moved_by_keyboard_shows_what_the_library_computes(studio, tab)
     assert page.get_by_label("Reward of the chosen answer").input_value() == "1.7"
 
 
+def test_the_start_address_lets_a_browser_in(studio, browser):  # noqa: F811
+    page, origin = browser.new_page(), studio()
+    assert page.goto(origin).status == 401
+    page.goto(start_url(origin, TOKEN))
+    assert page.url == f"{origin}/" and page.goto(f"{origin}/about").status == 200
+    page.close()
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_theme_follows_the_system_and_then_the_switch(studio, tab, dark):  # noqa: F811
     page = tab(studio(), dark=dark)
+    page.goto("/")
     papers = {False: "rgb(251, 250, 246)", True: "rgb(21, 23, 26)"}
     expect(page.locator("body")).to_have_css("background-color", papers[dark])
     page.get_by_role("button", name="Switch between light and dark").click()
