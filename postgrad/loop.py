@@ -55,6 +55,10 @@ class OptimSettings:
         """Tokens of a pass that keeps nothing for a backward pass."""
         return 8192 if self.tokens_per_pass is None else self.tokens_per_pass
 
+    def per_pass(self, on_gpu: bool) -> int:
+        """Tokens of a pass that is trained on."""
+        return self.at_once if on_gpu or self.tokens_per_pass is not None else 2048
+
 
 def compute_in(models: Models, settings: OptimSettings) -> None:
     """The precision in which the models of a run compute, and whether they are compiled.
@@ -90,8 +94,7 @@ class Optim:
 
     @property
     def tokens_per_pass(self) -> int:
-        on_cpu = all(p.is_cpu for p in self.params)
-        return 2048 if self.settings.tokens_per_pass is None and on_cpu else self.settings.at_once
+        return self.settings.per_pass(any(p.is_cuda for p in self.params))
 
     def lr(self, step: int) -> float:
         return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)

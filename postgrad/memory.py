@@ -24,8 +24,8 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
 ROLES = ("policy", "reference", "reward", "critic")
 TRAINED = ("policy", "critic")
 NF4 = (4 + 0.127) / 8    # bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
-CHUNK = 4096             # tokens that meet the head at once: maths/logprob.py
-COPIES = {4: 5.25, 2: 1.5}  # of a chunk's float32 logits in its backward pass: step by step on a CPU; fused, in bfloat16 out
+CHUNK, LOGITS = 4096, 1 << 18  # tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
+COPIES = {4: 7.0, 2: 1.5}  # of a chunk's float32 logits in its backward pass: step by step on a CPU; fused, in bfloat16 out
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int, tied: bool = False) -> Config:
@@ -146,7 +146,8 @@ def layers(c: Config, setup: Setup) -> float:
 
 def logits(c: Config, setup: Setup) -> float:
     """Bytes of one chunk's logits, in float32 always."""
-    return 4 * min(CHUNK, setup.rows * setup.tokens) * c.vocab_size
+    chunk = CHUNK if setup.width == 2 else max(16, LOGITS // c.vocab_size)
+    return 4 * min(chunk, setup.rows * setup.tokens) * c.vocab_size
 
 
 def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:

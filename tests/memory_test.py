@@ -131,7 +131,7 @@ def test_layers_keep_what_autograd_saves(changes, lora):
     assert counted == pytest.approx(layers(config, Setup(bits=32, rows=4, tokens=96, lora=lora)), rel=0.03)
 
 
-def test_the_heads_backward_pass_holds_five_copies_of_the_logits():
+def test_the_heads_backward_pass_holds_seven_copies_of_the_logits():
     """The peak of what is allocated while log-probs are differentiated, by torch's own profiler."""
     V, N, D = 4000, 256, 16
     states, head = (torch.randn(n, D, generator=torch.Generator().manual_seed(n), requires_grad=True) for n in (N, V))

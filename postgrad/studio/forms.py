@@ -105,8 +105,9 @@ def memory(config) -> dict[str, float] | None:
     except (ValueError, OSError):
         return None  # what is wrong is said by the config, or when the run starts
     method, optim = row(config) if hasattr(config, "anchor") else methods.get(config.method), config.optim
-    half = config.device.startswith("cuda") and optim.precision != "fp32"
-    room = max(1, optim.tokens_per_pass // (2 if method.source.endswith("pairs") else 1))
+    on_gpu = config.device.startswith("cuda")
+    half = on_gpu and optim.precision != "fp32"
+    room = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     setup = Setup(lora=optim.lora, bits=16 if half else 32, tokens=room, reward_model=bool(getattr(config, "reward", None)))
     made = estimate(shape, method, setup)
     if made.cache:
