@@ -12,7 +12,7 @@ from postgrad import __version__
 
 EPILOG = """\
 first steps:
-  postgrad demo                                  base -> SFT -> GRPO on word problems, in about two minutes
+  postgrad demo                                  base -> SFT -> GRPO on word problems, in about a minute
   postgrad train grpo:words                      one training run; any setting can follow: optim.lr=1e-4 steps=20
   postgrad train grpo --task mytask.py           your own prompts and your own verifier
   postgrad train sft data=chats.jsonl            imitate conversations of your own
