@@ -68,19 +68,22 @@ def test_a_run_is_started_watched_stopped_and_resumed(studio, tab, tmp_path):  #
 def ask(port, path, **fields):
     body = urllib.parse.urlencode(fields).encode() if fields else None
     headers = {"Cookie": f"postgrad={TOKEN}", "X-Postgrad": "1"}
-    return urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers))  # noqa: S310
+    return urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers), timeout=120)  # noqa: S310
 
 
 def test_the_run_goes_on_when_the_server_is_killed(studio, tab, tmp_path):  # noqa: F811
     server = subprocess.Popen([sys.executable, "-c", SERVER, tmp_path, TOKEN], stdout=subprocess.PIPE, cwd=HERE.parent)
-    port = int(server.stdout.readline())
-    asked = {"recipe": "grpo:arithmetic", "name": "free"} | {f"set.{k}": v for k, v in (SMALL | {"steps": "12"}).items()}
-    ask(port, "/runs/-/start", **asked)
-    with ask(port, "/runs/-/live?list=none") as stream:  # until the list says that the run is there
-        while not (tmp_path / "free" / "run.json").exists():
-            assert stream.readline()
-    server.send_signal(signal.SIGKILL)
-    server.wait()
+    try:
+        port = int(server.stdout.readline())
+        asked = {"recipe": "grpo:arithmetic", "name": "free"} | {f"set.{k}": v for k, v in (SMALL | {"steps": "12"}).items()}
+        ask(port, "/runs/-/start", **asked)
+        with ask(port, "/runs/-/live?list=none") as stream:  # until the list says that the run is there
+            while not (tmp_path / "free" / "run.json").exists():
+                assert stream.readline()
+    finally:
+        server.send_signal(signal.SIGKILL)
+        server.wait()
+        server.stdout.close()
     assert Run.open(tmp_path / "free").alive()
     with open(processes.output(tmp_path, "free")) as file:
         fcntl.flock(file, fcntl.LOCK_SH)  # until the run's process has ended by itself
