@@ -34,7 +34,7 @@ class OptimSettings:
     beta2: float = 0.99
     tokens_per_pass: int | None = None  # None: 2,048 on a CPU, where more only takes memory, and 8,192 on a GPU
     lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
-    precision: str = "auto"         # fp32, or bf16 with weights in fp32; auto: bf16 on a GPU, fp32 on a CPU
+    precision: str = "auto"         # fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU
     compile: bool = True            # on a GPU, the layers through torch.compile: the first step is later, the others sooner
 
     def __post_init__(self):
@@ -48,7 +48,6 @@ class OptimSettings:
             raise ValueError(f"optim.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
         if self.at_once < 1 or self.clip <= 0:
             raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
-
 
     @property
     def at_once(self) -> int:

@@ -100,7 +100,7 @@ class Packed:
 
 def sent(x: Tensor, device) -> Tensor:
     """To a device, without waiting for what it is still computing."""
-    return x.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else x
+    return x.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else x.to(device)
 
 
 def pack(lengths: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]

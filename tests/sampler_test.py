@@ -251,6 +251,25 @@ def test_a_slow_verifier_works_beside_the_sampling(model, chat):
     assert [v.score for v in alone(rollouts)] == [len(r.text) for r in rollouts]
 
 
+def test_a_call_that_was_broken_off_leaves_no_row_behind(model, chat):
+    """On a GPU the columns behind the rows run along: what they hold must belong to no one."""
+    sampler, settings, fresh = LocalSampler(model, chat), Sampling(max_new_tokens=12), LocalSampler(model, chat)
+
+    def fails(rollout):
+        raise RuntimeError("no verdict")
+
+    sampler.ended = fails
+    with pytest.raises(RuntimeError, match="no verdict"):
+        sampler.sample(PROMPTS[:8], 4, settings, 0)
+    desk = sampler._desk
+    assert (desk.slot < desk.rows).any()  # rows that were being written
+    sampler.ended = lambda r: seen.append(bool((desk.slot[2:] == desk.rows).all() and desk.done[2:].all()))
+    seen: list[bool] = []
+    after = sampler.sample(PROMPTS[:1], 2, settings, 0)
+    assert sampler._desk is desk and all(seen) and len(seen) == 2
+    assert rows_of(after) == rows_of(fresh.sample(PROMPTS[:1], 2, settings, 0))
+
+
 def test_the_desk_is_kept_and_sees_new_weights(chat):
     model = load_model("tiny").requires_grad_(False)
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=8)

@@ -172,7 +172,8 @@ class Decoder(nn.Module):
     def states(self, tokens: Tensor, packed: Packed, keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
         """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown each layer's k and v."""
         self.angles(tokens.shape[1])
-        if self.compiled and keep is None and torch.is_grad_enabled() and not hasattr(self, "worn"):
+        trained = self.head.requires_grad and torch.is_grad_enabled() and keep is None
+        if self.compiled and trained and not hasattr(self, "worn"):
             self._replays = self._replays or Replays(self)
             states = self._replays(tokens, packed)
             if states is not None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from postgrad.maths.noise import seed_of, uniform
 from postgrad.records import Prompt, Rollout, pad_rows
 from postgrad.sampler.base import Sampling
+from postgrad.sampler.choose import choose
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
 READ = 16_384  # tokens of waiting prompts that are read together
@@ -128,6 +129,7 @@ class Desk:
 
         On a GPU the next steps are under way while the host looks at what the last ones wrote, so it never waits for the host.
         """
+        self.keep([], self.rows)  # a call that was broken off may have left rows behind
         queue, here, looks = Queue(self, prompts, group_size, seeds), [], deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
         while here or queue.waiting:
@@ -228,12 +230,12 @@ class Desk:
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
+        self.keep([], self.rows)
         (row,), tokens = Queue(self, [prompt], 1, [seed]).admit(0), []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:
             self.step(1)
             tokens.append(int(self.out[row.slot, len(tokens)]))
             yield tokens[-1]
-        self.keep([], 1)
 
 
 @dataclass(eq=False)
@@ -306,28 +308,3 @@ class Queue:
 def bucket(n: int) -> int:
     """The size of the graph that n rows run in: 8, 16, 32, 64, 128, then by 128s."""
     return max(8, 1 << (n - 1).bit_length()) if n <= 128 else -(-n // 128) * 128
-
-
-def choose(logits: Tensor, u: Tensor, settings: Sampling, ops) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    """A token by the inverse of the cumulative distribution at u, and its log-prob under that same distribution."""
-    if settings.temperature == 0:
-        return logits.argmax(-1), torch.zeros_like(u, dtype=torch.float32)
-    if settings.whole:
-        return ops.pick(logits, u, settings.temperature)
-    return ops.pick(keep_likely(logits / settings.temperature, settings), u, 1.0)
-
-
-def keep_likely(logits: Tensor, settings: Sampling) -> Tensor:  # [R, V] -> [R, V]
-    """top-k, then top-p, then min-p; what they drop gets probability zero."""
-    if settings.top_k and settings.top_k < logits.shape[1]:
-        edge = logits.topk(settings.top_k, dim=-1).values[:, -1:]
-        logits = logits.masked_fill(logits < edge, -torch.inf)
-    if settings.top_p < 1:
-        ordered, index = logits.sort(dim=-1, descending=True)
-        p = ordered.softmax(-1)
-        drop = p.cumsum(-1) - p >= settings.top_p  # the first token past the edge stays
-        logits = logits.masked_fill(torch.zeros_like(drop).scatter(1, index, drop), -torch.inf)
-    if settings.min_p > 0:
-        p = logits.softmax(-1)
-        logits = logits.masked_fill(p < settings.min_p * p.amax(-1, keepdim=True), -torch.inf)
-    return logits
