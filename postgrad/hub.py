@@ -1,0 +1,50 @@
+"""Files of the Hugging Face hub, in its own cache: models and data sets by id. Nothing that comes from there is executed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+ID = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
+
+
+def is_id(name: str) -> bool:
+    """Whether a text could be a hub id: is_id("HuggingFaceTB/SmolLM2-135M") -> True; ./folder and a/b/c are paths."""
+    return bool(ID.fullmatch(name)) and not name.startswith((".", "-")) and ".." not in name
+
+
+def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str) -> Path:
+    """The folder that holds those files of a model or dataset (patterns such as "*.json"), fetched unless they are there.
+
+    instead: what somebody without the hub can do, as the end of a sentence: "name a folder on this machine".
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+    )
+    try:
+        folder = Path(snapshot_download(id, repo_type=kind, allow_patterns=list(files)))
+    except GatedRepoError as error:
+        raise ValueError(f"the {kind} {id} asks for an agreement on the hub: accept it there and log in (hf auth login), "
+                         f"or {instead}.") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ValueError(f"there is no {kind} {id} on the hub, or it is private: check the spelling, log in (hf auth login), "
+                         f"or {instead}.") from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        raise ValueError(f"the {kind} {id} is not in the cache on this machine and the hub cannot be reached: go online once, "
+                         f"or {instead}.") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise ValueError(f"the {kind} {id} could not be fetched from the hub ({_line(error)}): try again, or {instead}.") from error
+    if not any(any(folder.rglob(pattern)) for pattern in files):
+        raise ValueError(f"the {kind} {id} on the hub has none of {', '.join(files)}: {instead}.")
+    return folder
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
