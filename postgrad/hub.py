@@ -40,7 +40,8 @@ def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str
         raise ValueError(f"the {kind} {id} is not in the cache on this machine and the hub cannot be reached: go online once, "
                          f"or {instead}.") from error
     except (HfHubHTTPError, OSError) as error:
-        raise ValueError(f"the {kind} {id} could not be fetched from the hub ({_line(error)}): try again, or {instead}.") from error
+        raise ValueError(f"the {kind} {id} could not be fetched from the hub ({_line(error)}): try again, "
+                         f"or {instead}.") from error
     if not any(any(folder.rglob(pattern)) for pattern in files):
         raise ValueError(f"the {kind} {id} on the hub has none of {', '.join(files)}: {instead}.")
     return folder

@@ -228,8 +228,8 @@ def test_a_mistyped_name_gets_a_hint():
         load_task("cuontdown")
     with pytest.raises(ValueError, match=r"no file 'nowhere\.py'"):
         load_task("nowhere.py")
-    with pytest.raises(ValueError, match="its own verifier"):
-        load_task("words", verifier="number")
+    with pytest.raises(ValueError, match="did you mean 'gsm8k'"):
+        load_task("gsm8:data/gsm8k")
 
 
 ANY = "\ndef verify(p, c): return 1\n"
@@ -366,7 +366,7 @@ def test_a_jsonl_file_is_a_task(tmp_path):
 
 def test_a_jsonl_file_with_answers_in_words(tmp_path):
     made = [{"prompt": f"{i}?", "answer": "Blue Sky", "id": i} for i in range(3)]
-    task = load_task(write(tmp_path, rows(*made), "w.jsonl"), verifier="text")
+    task = load_task(f"text:{write(tmp_path, rows(*made), 'w.jsonl')}")
     prompt = task.prompts("test", 1, 0)[0]
     said = ("blue  sky", "<answer>Blue Sky</answer>", "blue", "", "not blue sky")
     assert [task.verify(prompt, text).score for text in said] == [1, 1, 0, 0, 0]
@@ -383,7 +383,7 @@ OK = {"question": "a", "answer": 1}
     (rows(OK, '{"question": "b", "answer": NaN}'), "line 2: NaN"),
     (rows('{"question": "b", "answer": 1, "answer": 2}'), "line 1: the field 'answer' stands twice"),
     (rows(OK, {"question": "b"}), "line 2: the row needs an answer"),
-    (rows(OK, {"question": "b", "answer": "blue"}), r"line 2: the gold answer 'blue' is not a number.*verifier='text'"),
+    (rows(OK, {"question": "b", "answer": "blue"}), r"line 2: the gold answer 'blue' is not a number.*text:FILE.jsonl"),
     (rows(OK, {"question": "b", "answer": [1]}), "line 2: the row needs an answer"),
     (rows(OK, {"answer": 1}), "line 2: expected one of question"),
     (rows(OK, {"question": 5, "answer": 1}), "line 2: the question must be a text"),
@@ -401,4 +401,4 @@ def test_a_bad_jsonl_file_is_refused_with_its_line(tmp_path, text, message):
 
 def test_an_unknown_verifier_gets_a_hint(tmp_path):
     with pytest.raises(ValueError, match="did you mean 'number'"):
-        load_task(write(tmp_path, rows(OK), "t.jsonl"), verifier="numbr")
+        load_task(f"numbr:{write(tmp_path, rows(OK), 't.jsonl')}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from postgrad.tasks.base import SPLITS, Task, split_of
 
-__all__ = ["SPLITS", "TASKS", "Task", "load_task", "split_of"]
+__all__ = ["SOURCED", "SPLITS", "TASKS", "Task", "load_task", "split_of"]
 
 TASKS = {  # name -> the module whose load(name) makes it, imported when first asked for
     "words": "word_problems",
@@ -22,28 +22,33 @@ TASKS = {  # name -> the module whose load(name) makes it, imported when first a
     "questions": "questions",
     "questions-biased": "questions",
 }
+SOURCED = {  # the same for tasks that are told where their rows are, or which of many: gsm8k:FOLDER
+    "gsm8k": "gsm8k",
+}
 
 
-def load_task(name: str | Path, *, verifier: str | None = None) -> Task:
+
+def load_task(name: str | Path) -> Task:
     """A registered task by name, or a user's own: a .py file with `prompts` and `verify`, or a .jsonl file of questions.
 
-    load_task("words"); load_task("my_task.py"); load_task("gsm8k.jsonl", verifier="number")
+    load_task("words"); load_task("gsm8k:data/gsm8k"); load_task("my_task.py"); load_task("q.jsonl"); load_task("text:q.jsonl")
     """
     text = str(name)
+    kind, _, source = text.partition(":")
+    if kind in SOURCED:
+        return import_module(f"postgrad.tasks.{SOURCED[kind]}").load(kind, source)
     if text in TASKS:
-        if verifier is not None:
-            raise ValueError(f"the task {text!r} has its own verifier: verifier={verifier!r} is for .jsonl files.")
         return import_module(f"postgrad.tasks.{TASKS[text]}").load(text)
-    path = Path(text).expanduser()
+    verifier, _, file = text.rpartition(":") if text.endswith(".jsonl") else ("", "", text)
+    path = Path(file).expanduser()
     if path.suffix not in (".py", ".jsonl"):
-        close = get_close_matches(text, TASKS, n=1)
+        known = [*TASKS, *SOURCED]
+        close = get_close_matches(kind, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"there is no task {text!r}: {hint}A task is one of {', '.join(TASKS)}, "
+        raise ValueError(f"there is no task {text!r}: {hint}A task is one of {', '.join(known)}, "
                          "or a path to a .py or .jsonl file.")
     if not path.is_file():
-        raise ValueError(f"there is no file {text!r}: give the path of a task file that exists, or one of {', '.join(TASKS)}.")
+        raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of {', '.join(TASKS)}.")
     if path.suffix == ".jsonl":
         return import_module("postgrad.tasks.rows").load(path, verifier or "number")
-    if verifier is not None:
-        raise ValueError(f"{path.name} brings its own verify: verifier={verifier!r} is for .jsonl files.")
     return import_module("postgrad.tasks.user").load(path)

@@ -102,7 +102,7 @@ def _check_answer(answer: object, verifier: str, where: str) -> None:
         try:
             exact_number(answer)
         except ValueError as fault:
-            raise ValueError(f"{where}: {fault} For answers that are words, use verifier='text'.") from None
+            raise ValueError(f"{where}: {fault} For answers that are words, write text:FILE.jsonl.") from None
 
 
 def load(path: Path, verifier: str) -> Task:

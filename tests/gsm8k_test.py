@@ -1,0 +1,68 @@
+"""GSM8K as a task: the published files where they are, and a few rows of its shape everywhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from postgrad.rewards.base import check
+from postgrad.tasks import load_task
+
+DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "gsm8k"
+ROWS = [{"question": f"Ann has {i} eggs and buys {i + 2}. How many?", "answer": f"{i}+{i + 2}=<<{i}+{i + 2}={2 * i + 2}>>"
+         f"{2 * i + 2} eggs.\n#### {2 * i + 2:,}"} for i in range(600, 700)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, rows in (("train", ROWS[:80]), ("test", ROWS[80:])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_the_published_split_is_kept(folder):
+    task = load_task(f"gsm8k:{folder}")
+    ids = {split: {p.id for p in task.prompts(split, 1000, 0)} for split in ("train", "validation", "test")}
+    assert [len(ids[s]) for s in ids] == [task.meta["sizes"][s] for s in ids] and len(ids["test"]) == 20
+    assert len(ids["train"]) + len(ids["validation"]) == 80 and ids["validation"]
+    assert not ids["train"] & ids["validation"] and not ids["train"] & ids["test"]
+
+
+@pytest.mark.parametrize("text, strict, lenient", [
+    ("600+602=1202\n#### 1,202", 1, 1), ("so it is\n#### 1202.", 1, 1), ("600 #### $1202", 1, 1), ("she has 1202 eggs", 0, 1),
+    ("#### 1202", 0, 1), ("600+602=1202\n#### 1202 eggs", 0, 1), ("600\n#### 1203", 0, 0), ("", 0, 0), ("1202, or 5", 0, 0),
+    ("1202 #### 12020", 0, 0), ("it is #### 1202 #### 7", 0, 0)])
+def test_strict_and_lenient_side_by_side(folder, text, strict, lenient):
+    task = load_task(f"gsm8k:{folder}")
+    prompt = next(p for s in ("train", "validation") for p in task.prompts(s, 1000, 0) if p.answer == "1,202")
+    said = task.verify(prompt, text)
+    assert (said.score, said.parts["lenient"]) == (strict, lenient)
+
+
+def test_demonstrations_are_the_published_solutions(folder):
+    task = load_task(f"gsm8k:{folder}")
+    shown = task.demonstrations("train", 5, 0)
+    assert all("<<" in c.messages[-1]["content"] and "\n#### " in c.messages[-1]["content"] for c in shown)
+
+
+@pytest.mark.parametrize("text, said", [("", "holds no rows"), ('{"question": "a", "answer": "5"}\n', "line 1: expected"),
+                                        ('{"question": "a", "answer": "b #### many"}\n', "'many' is not a number")])
+def test_files_of_another_shape_are_refused(folder, text, said):
+    (folder / "test.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        load_task(f"gsm8k:{folder}")
+
+
+def test_where_there_is_no_folder():
+    with pytest.raises(ValueError, match="gsm8k:FOLDER; nowhere has no train.jsonl"):
+        load_task("gsm8k:nowhere")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="GSM8K is not here")
+def test_the_published_problems_pay_their_own_solutions():
+    task = load_task(f"gsm8k:{DATA}")
+    assert task.meta["sizes"]["test"] == 1319 and task.meta["sizes"]["train"] + task.meta["sizes"]["validation"] == 7473
+    for split in ("train", "validation", "test"):
+        prompts = task.prompts(split, 10_000, 0)
+        assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == len(prompts)
+        assert all(task.verify(p, task.gold(p)).parts["lenient"] == 1 for p in prompts)
