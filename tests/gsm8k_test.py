@@ -66,3 +66,30 @@ def test_the_published_problems_pay_their_own_solutions():
         prompts = task.prompts(split, 10_000, 0)
         assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == len(prompts)
         assert all(task.verify(p, task.gold(p)).parts["lenient"] == 1 for p in prompts)
+
+
+def test_pairs_are_right_and_wrong_answers_to_one_problem(folder):
+    said = {"a": ("3+2=5\nA: 5", True), "b": ("so 2+3=5\nA: 5", True), "c": ("2+3=6\nA: 6", False)}
+    row = {"ground_truth": "5", **{name: {"solution": text, "is_correct": right} for name, (text, right) in said.items()}}
+    many = [{**row, "question": f"{i}: 2+3?"} for i in range(40)]
+    (folder / "example_model_solutions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in many))
+    task = load_task(f"gsm8k:{folder}")
+    pairs = {s: task.preferences(s, 1000, 0) for s in ("train", "validation", "test")}
+    assert sum(map(len, pairs.values())) == 80  # two right answers, each beside the wrong one
+    questions = {s: {p.messages[0]["content"] for p in pairs[s]} for s in pairs}
+    assert not questions["train"] & questions["test"] and questions["test"]
+    assert {p.chosen for p in pairs["train"]} == {"3+2=5\n#### 5", "so 2+3=5\n#### 5"}
+    assert {p.rejected for p in pairs["train"]} == {"2+3=6\n#### 6"}
+    (folder / "example_model_solutions.jsonl").write_text('{"question": "a", "m": "b"}\n')
+    with pytest.raises(ValueError, match="line 1: expected a question"):
+        load_task(f"gsm8k:{folder}")
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="GSM8K is not here")
+def test_the_published_pairs():
+    task = load_task(f"gsm8k:{DATA}")
+    pairs = [p for split in ("train", "validation", "test") for p in task.preferences(split, 10_000, 0)]
+    answers = {p.question: p for p in task.prompts("test", 2000, 0)}
+    assert (len(pairs), len({p.messages[0]["content"] for p in pairs})) == (2429, 731)
+    assert all(task.verify(answers[p.messages[-1]["content"]], p.chosen).score > task.verify(
+        answers[p.messages[-1]["content"]], p.rejected).score for p in pairs)

@@ -2,7 +2,8 @@
 
 gsm8k:FOLDER reads train.jsonl and test.jsonl. The test split is the published one; a tenth of the published training problems,
 by a hash of the question, is the validation split. A reply is right, strictly, when it ends in "#### 72"; leniently, when 72 is
-the last number in it. Only the strict form is paid.
+the last number in it. Only the strict form is paid. Where the folder also has example_model_solutions.jsonl (four models'
+answers to test problems), a right and a wrong answer to one problem are a pair; the problems of the pairs are split by a hash.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.rewards.number import exact_number, last_number
-from postgrad.tasks.base import SPLITS, Task, conversation
+from postgrad.tasks.base import SPLITS, Task, conversation, split_of
 from postgrad.tasks.listed import sampled
 from postgrad.tasks.rows import MARK, read
 
@@ -45,6 +46,23 @@ def verify(prompt: Prompt, text: str) -> Verdict:
                    parts={"correct": strict.score, "lenient": lenient.score, "format": float(formed)})
 
 
+def pairs_of(path: Path) -> list[Pair]:
+    """Every right answer beside every wrong one to the same problem, in the form that the verifier asks for."""
+    pairs = []
+    for line, row in read(path):
+        said = [answer for name, answer in row.items() if name not in ("question", "ground_truth")]
+        try:
+            texts = {right: [MARK.join(one["solution"].rsplit("A:", 1)) for one in said if one["is_correct"] is right]
+                     for right in (True, False)}
+            asked = Prompt.ask(f"{row['question'].strip()}\n{FORM}")
+        except (KeyError, TypeError, AttributeError) as fault:
+            raise ValueError(f'{path.name}, line {line}: expected a question and answers like '
+                             f'{{"is_correct": true, "solution": "... A: 18"}} ({fault!r}).') from None
+        pairs += [Pair(id=f"{asked.id}/{i}-{j}", messages=asked.messages, chosen=right, rejected=wrong)
+                  for i, right in enumerate(texts[True]) for j, wrong in enumerate(texts[False])]
+    return pairs
+
+
 def load(name: str, source: str) -> Task:
     folder = Path(source).expanduser()
     missing = [file for file in ("train.jsonl", "test.jsonl") if not (folder / file).is_file()]
@@ -57,9 +75,13 @@ def load(name: str, source: str) -> Task:
     parts = {"train": [p for p in rows["train.jsonl"] if p.id not in held],
              "validation": [p for p in rows["train.jsonl"] if p.id in held], "test": rows["test.jsonl"]}
     draw = sampled(name, parts)
+    solved = folder / "example_model_solutions.jsonl"
+    pairs = pairs_of(solved) if solved.is_file() else []
+    judged = {split: [pair for pair in pairs if split_of(pair.id.partition("/")[0]) == split] for split in SPLITS}
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
 
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify, gold=gold,
-                demonstrations=demonstrations, meta={"sizes": {split: len(parts[split]) for split in SPLITS}})
+                demonstrations=demonstrations, preferences=sampled(f"{name}/pairs", judged) if pairs else None,
+                meta={"sizes": {split: len(parts[split]) for split in SPLITS}})
