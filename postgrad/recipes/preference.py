@@ -75,7 +75,14 @@ def questions() -> PreferenceConfig:
     return PreferenceConfig(task="questions")
 
 
-SETTINGS = {"questions": questions}
+def gsm8k() -> PreferenceConfig:
+    """Right and wrong answers to GSM8K's problems, for a real model after SFT, on a GPU."""
+    return PreferenceConfig(task="gsm8k", model="models/smollm2", beta=0.1, pairs=Pairs(drawn=10_000, held_out=500), steps=120,
+                            save_every=120, optim=OptimSettings(lr=5e-6, schedule="linear", warmup=10),
+                            evaluation=Evaluation(every=20, problems=256, max_new_tokens=256))
+
+
+SETTINGS = {"questions": questions, "gsm8k": gsm8k}
 
 
 def row(config: PreferenceConfig):

@@ -58,7 +58,13 @@ def questions() -> SFTConfig:
     return SFTConfig(task="questions")
 
 
-SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "questions": questions}
+def gsm8k() -> SFTConfig:
+    """GSM8K's worked solutions, three times over, for a real model: `postgrad fetch smollm2` brings one."""
+    return SFTConfig(task="gsm8k", model="models/smollm2", examples=10_000, steps=315, save_every=315,
+                     optim=OptimSettings(lr=1e-4, schedule="linear", warmup=10))
+
+
+SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "questions": questions, "gsm8k": gsm8k}
 
 
 def conversations(config: SFTConfig, task) -> list[Conversation]:
