@@ -9,7 +9,7 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing"},
+    {"maths", "packing", "undisturbed"},
     {"records", "hub"},
     {"chat", "models", "sampler", "rewards", "data"},
     {"methods", "tasks", "batches", "objectives"},

@@ -1,11 +1,15 @@
 """Rows laid end to end: what is computed once, where everything is, and the way back."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
 from postgrad.packing import Laid, Spans, common_prompts, last_of, pack, padded
 from postgrad.records import Batch
+from postgrad.undisturbed import undisturbed
 
 TOKENS = torch.tensor([[1, 2, 3, 7, 8], [1, 2, 3, 9, 0], [4, 2, 3, 5, 0]])
 MASK = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]]).bool()
@@ -63,3 +67,23 @@ def test_a_split_counts_what_is_computed():
     assert [len(m) for m in batch.split(1)] == [1] * 12
     cut = list(batch.split(20))
     assert sum(len(m) for m in cut) == 12 and max(len(m.packed.cells) for m in cut) <= 20 and len(cut) == 2
+
+
+def test_no_garbage_is_collected_while_a_graph_is_captured():
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+    seen = []
+    before = Cycle()
+    weakref.finalize(before, seen.append, "before")
+    del before
+    with undisturbed():
+        assert seen == ["before"] and not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    with undisturbed():
+        pass
+    was = gc.isenabled()
+    gc.enable()
+    assert not was  # as it was found

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.packing import Laid, Packed, padded
+from postgrad.undisturbed import undisturbed
 
 MOST = 8  # graphs that are kept; a size beyond them runs without
 
@@ -55,7 +56,8 @@ class Replays:
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         held = tuple(x.clone() for x in inputs)
         trunk = Trunk(self.decoder, longest, seen)
-        return torch.cuda.make_graphed_callables(trunk, held, allow_unused_input=True, pool=self.pool)
+        with undisturbed():
+            return torch.cuda.make_graphed_callables(trunk, held, allow_unused_input=True, pool=self.pool)
 
 
 def size(n: int) -> int:

@@ -19,6 +19,7 @@ from postgrad.maths.noise import seed_of, uniform
 from postgrad.records import Prompt, Rollout, pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
+from postgrad.undisturbed import undisturbed
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
 READ = 16_384  # tokens of waiting prompts that are read together
@@ -180,7 +181,7 @@ class Desk:
         self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
         self.graphs[size] = torch.cuda.CUDAGraph()
         pool = next((g.pool() for s, g in self.graphs.items() if s != size), None)
-        with torch.cuda.graph(self.graphs[size], pool=pool):
+        with undisturbed(), torch.cuda.graph(self.graphs[size], pool=pool):
             self.advance(size)
 
     def advance(self, n: int) -> None:
