@@ -20,16 +20,16 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 MODEL, DEVICE = "models/smollm2", "cuda"
-SUMS = {"min_terms": 2, "max_terms": 4, "min_digits": 1, "max_digits": 2}
-TOKENS = {"sums": 96, "gsm8k": 256}  # of a reply
+SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+TOKENS = {"sums": 64, "gsm8k": 256}  # of a reply
 CURVE = ("step", "reward", "loss", "length", "entropy", "mismatch", "time/sample", "time/train", "time/step")
-PROBLEMS = {"sums": 500, "gsm8k": 1319}
+PROBLEMS = {"sums": 250, "gsm8k": 1319}
 
 
 def rows(path: str) -> None:
     """Distinct problems of the generator, in the shape of a .jsonl task."""
     import reasoning_gym
-    entries = reasoning_gym.create_dataset("chain_sum", size=40_000, seed=0, **SUMS)
+    entries = reasoning_gym.create_dataset("chain_sum", size=20_000, seed=0, **SUMS)
     made = {entry["question"]: entry["answer"] for entry in entries}
     Path(path).write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in made.items()))
     print(f"{len(made)} problems")
