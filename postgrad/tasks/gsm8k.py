@@ -1,20 +1,18 @@
 """GSM8K: grade-school word problems in people's words (Cobbe et al. 2021, arXiv:2110.14168, MIT).
 
-gsm8k:FOLDER reads train.jsonl and test.jsonl. The test split is the published one; a tenth of the published training problems,
-by a hash of the question, is the validation split. A reply is right, strictly, when it ends in "#### 72"; leniently, when 72 is
-the last number in it. Only the strict form is paid.
+gsm8k:FOLDER reads train.jsonl and test.jsonl there, and gsm8k alone what the hub has. The test split is the published one; a
+tenth of the published training problems, by a hash of the question, is the validation split. A reply is right, strictly, when
+it ends in "#### 72"; leniently, when 72 is the last number in it. Only the strict form is paid.
 """
 
 from __future__ import annotations
 
-import zlib
-from pathlib import Path
-
+from postgrad.data.sets import rows_of
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.number import exact_number, last_number
-from postgrad.tasks.base import SPLITS, Task, conversation
-from postgrad.tasks.listed import sampled
-from postgrad.tasks.rows import MARK, read
+from postgrad.tasks.base import Task, conversation
+from postgrad.tasks.listed import disjoint, hold_out, sampled
+from postgrad.tasks.rows import MARK
 
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
@@ -46,20 +44,14 @@ def verify(prompt: Prompt, text: str) -> Verdict:
 
 
 def load(name: str, source: str) -> Task:
-    folder = Path(source).expanduser()
-    missing = [file for file in ("train.jsonl", "test.jsonl") if not (folder / file).is_file()]
-    if not source or missing:
-        raise ValueError(f"gsm8k needs the folder with train.jsonl and test.jsonl, as gsm8k:FOLDER; "
-                         f"{source or 'no folder'} {f'has no {missing[0]}' if source else 'was given'}.")
-    rows = {file: [prompt_of(row, f"{file}, line {line}") for line, row in read(folder / file)]
-            for file in ("train.jsonl", "test.jsonl")}
-    held = {p.id for p in rows["train.jsonl"] if zlib.crc32(p.id.encode()) % 10 == 0}
-    parts = {"train": [p for p in rows["train.jsonl"] if p.id not in held],
-             "validation": [p for p in rows["train.jsonl"] if p.id in held], "test": rows["test.jsonl"]}
+    rows = rows_of(name, source)
+    if "" in rows:
+        raise ValueError(f"{source} is one file: write gsm8k:FOLDER, with train.jsonl and test.jsonl in it.")
+    parts, meta = disjoint(hold_out({split: [prompt_of(row, where) for where, row in rows[split]] for split in rows}))
     draw = sampled(name, parts)
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
 
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify, gold=gold,
-                demonstrations=demonstrations, meta={"sizes": {split: len(parts[split]) for split in SPLITS}})
+                demonstrations=demonstrations, meta=meta)
