@@ -2,7 +2,8 @@
 
 MBPP: Austin et al. 2021, arXiv:2108.07732. HumanEval: Chen et al. 2021, arXiv:2107.03374.
 Left out on purpose: tests that build objects of the candidate's own classes, hand it a type, or expect an exception: objects,
-types and exceptions do not cross the pipe. Such a suite says so in `unsupported`, and its verdicts are infrastructure, never a score of 0.
+types and exceptions do not cross the pipe. Such a suite says so in `unsupported`, and its verdicts are infrastructure, never a
+score of 0.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def suite_of(tests: str, setup: str = "") -> Suite:
         raise ValueError(f"the tests call nothing that a candidate could define: {tests[:80]!r}.")
     setup = "\n".join([*(f"import {name}" for name in modules), setup])
     built = sorted(name for name in names if name[0].isupper() and len(names) > 1)
-    cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else _unsupported(tests, names)
+    cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else None
+    cannot = cannot or _unsupported(tests, names)
     tests, truths = _truths(tests, names)
     return Suite(tests=tests, names={name: name for name in sorted(names)} | truths, setup=setup, unsupported=cannot)
 

@@ -199,8 +199,8 @@ def load(name: str, source: str) -> Task:
     require()
     for prompt in prompts("train", PROVED, 0, of=of):
         if prompt.answer is None:
-            raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved on gold: choose another "
-                             "generator.")
+            raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved on gold: choose "
+                             "another generator.")
         paid, reason, error = score(of, prompt.meta["entry"], str(prompt.answer).strip())
         if error or paid < 1.0:
             raise ValueError(f"gym:{of.name} rejects its own gold ({error or reason}): choose another generator or settings.")

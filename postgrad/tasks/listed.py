@@ -101,22 +101,25 @@ def asked(prompt: Prompt) -> str:
 def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts, dict]:
     """The check that every finite task goes through: no problem stands in two splits. Gives the parts, and the task's meta.
 
-    One id in two splits raises. A question that is asked again under another id stays where it is held out longest (test,
-    then validation), is taken out of the other splits, and is counted in meta["repeats"].
+    A question that is asked in two splits stays where it is held out longest (test, then validation) and is taken out of the
+    other; one that stands twice in a split under one id is kept once. Both are counted in meta["repeats"]. Different questions
+    under one id raise.
     """
-    owner, home, kept = {}, {}, {split: [] for split in SPLITS}
+    named, home, kept = {}, {}, {split: {} for split in SPLITS}
     for split in reversed(SPLITS):
         for prompt in parts[split]:
-            if owner.setdefault(prompt.id, split) != split:
-                raise ValueError(f"the prompt {prompt.id!r} stands in the splits {split} and {owner[prompt.id]}: a problem "
-                                 "belongs to one of them, or what is measured has been trained on.")
-            if home.setdefault(key(prompt), split) == split:
-                kept[split].append(prompt)
-    repeats = sum(len(parts[split]) - len(kept[split]) for split in SPLITS)
-    emptied = [split for split in SPLITS if parts[split] and not kept[split]]
-    if emptied:
-        raise ValueError(f"every question of the split {emptied[0]} is asked in another split too: give it its own questions.")
-    return kept, {"shared_splits": False, "repeats": repeats, "sizes": {split: len(kept[split]) for split in SPLITS}}
+            text = key(prompt)
+            if named.setdefault(prompt.id, text) != text:
+                raise ValueError(f"two different prompts have the id {prompt.id!r}: give each its own.")
+            if home.setdefault(text, split) == split:
+                kept[split].setdefault(prompt.id, prompt)
+    sizes = {split: len(kept[split]) for split in SPLITS}
+    for split in SPLITS:
+        if parts[split] and not kept[split]:
+            raise ValueError(f"every question of the split {split} is asked in another split too: give it questions of its own.")
+    repeats = sum(map(len, parts.values())) - sum(sizes.values())
+    return ({split: list(kept[split].values()) for split in SPLITS},
+            {"shared_splits": False, "repeats": repeats, "sizes": sizes})
 
 
 def sampled(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, int], list]:
