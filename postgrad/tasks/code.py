@@ -91,8 +91,8 @@ def parts_of(name: str, prompts: list[Prompt]) -> Parts:
 
 
 def load(name: str, source: str) -> Task:
-    require()
     rows = [row for split in rows_of(name, source).values() for row in split]
+    require()
     places = [where for where, _ in rows]
     prompts = prompts_of([prompt_of(name, row, where) for where, row in rows], places.__getitem__)
     judged = [p for p in prompts if not p.meta["suite"].unsupported]

@@ -20,7 +20,7 @@ import inspect
 import math
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache, partial
@@ -36,7 +36,7 @@ LONGEST = 20_000  # characters of an answer that is scored
 PROVED = 3        # gold answers that the scorer must pay in full before a generator is used
 VAIN = 1000       # problems in a row without a new one for the split: then a generator is taken to have no more
 SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}  # where the seeds of each split begin; none is over 2**31
-SIZE = 1 << 20    # problems per seed
+SIZE, CHUNK = 1 << 20, 500  # problems that a split can draw from, and how many are prepared at once: some generators make all
 FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
 SCORER = """
 from reasoning_gym import create_dataset
@@ -132,17 +132,23 @@ def split_of(question: str) -> str:
     return ("train", "train", "validation", "test")[zlib.crc32(" ".join(question.split()).encode(errors="replace")) % 4]
 
 
+def stream(of: Generator, begin: int) -> Iterator[dict]:
+    """Problems without end, or nearly: number i of a data set is made from its seed + i."""
+    for seed in range(begin, begin + SIZE, CHUNK):
+        made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
+        yield from (made[number] for number in range(CHUNK))
+
+
 def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]:
     check_split(split)
-    begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE)
-    made, found, vain, number = of.make(of.name, seed=begin, size=SIZE, **of.settings), {}, 0, 0
-    while len(found) < count and vain < VAIN and number < SIZE:
-        prompt = prompt_of(of, made[number])
-        number, vain = number + 1, vain + 1
+    begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE - CHUNK)
+    found, vain, problems = {}, 0, stream(of, begin)
+    while len(found) < count and vain < VAIN:
+        prompt, vain = prompt_of(of, next(problems)), vain + 1
         if split_of(prompt.meta["entry"]["question"]) == split and prompt.id not in found:
             found[prompt.id], vain = prompt, 0
     if count and not found:
-        raise ValueError(f"gym:{of.name} has no problem for the split {split} among {number}: take settings that give more.")
+        raise ValueError(f"gym:{of.name} has no problem for the split {split} among {VAIN}: take settings that give more.")
     return list(found.values())
 
 

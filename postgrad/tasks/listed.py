@@ -116,7 +116,7 @@ def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts,
     sizes = {split: len(kept[split]) for split in SPLITS}
     for split in SPLITS:
         if parts[split] and not kept[split]:
-            raise ValueError(f"every question of the split {split} is asked in another split too: give it questions of its own.")
+            raise ValueError(f"every question of the split {split} is asked in another split too: give it its own questions.")
     repeats = sum(map(len, parts.values())) - sum(sizes.values())
     return ({split: list(kept[split].values()) for split in SPLITS},
             {"shared_splits": False, "repeats": repeats, "sizes": sizes})

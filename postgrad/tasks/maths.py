@@ -2,8 +2,8 @@ r"""Competition mathematics (MATH: Hendrycks et al. 2021, arXiv:2103.03874): mat
 
 A row is {"problem", "solution", "answer"?, "level"?, "subject"?}. The gold is the `answer`, or what stands in the last \boxed{}
 of the solution. One file is split by a hash of the problems; a folder with train and test keeps that split, with a tenth of
-train as the validation split. The hub gives MATH's training problems and, as the test split, the 500 test problems of Lightman et al.
-2023 (arXiv:2305.20050).
+train as the validation split. The hub gives MATH's training problems and, as the test split, the 500 test problems of Lightman
+et al. 2023 (arXiv:2305.20050).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORM = r"Reason step by step, and put the final answer within \boxed{}."
 
 
 def boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{...} whose braces close, as in r"so \boxed{\frac{1}{2}}." -> r"\frac{1}{2}"; else None."""
+    r"""What stands in the last \boxed{...} whose braces close: "so \boxed{\frac{1}{2}}." -> "\frac{1}{2}"; else None."""
     start = text.rfind(BOX)
     while start >= 0:
         depth = 0
