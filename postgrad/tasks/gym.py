@@ -124,8 +124,8 @@ def harmless(answer: str, evaluates: str) -> bool:
     """
     if evaluates == "list":
         return "(" not in answer and not _WORD.search(answer)
-    names = set(_WORD.findall(answer))
-    return not evaluates or (names <= _FUNCTIONS and not re.search(r"[^\w\s.,+\-*/^()=]", answer))
+    named = set(_WORD.findall(answer)) <= _FUNCTIONS
+    return not evaluates or (named and answer.isascii() and not re.search(r"[^\w\s.,+\-*/^()=]", answer))
 
 
 def split_of(question: str) -> str:
@@ -142,9 +142,11 @@ def stream(of: Generator, begin: int) -> Iterator[dict]:
 def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]:
     check_split(split)
     begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE - CHUNK)
-    found, vain, problems = {}, 0, stream(of, begin)
-    while len(found) < count and vain < VAIN:
-        prompt, vain = prompt_of(of, next(problems)), vain + 1
+    found, vain = {}, 0
+    for entry in stream(of, begin):
+        if len(found) == count or vain == VAIN:
+            break
+        prompt, vain = prompt_of(of, entry), vain + 1
         if split_of(prompt.meta["entry"]["question"]) == split and prompt.id not in found:
             found[prompt.id], vain = prompt, 0
     if count and not found:
