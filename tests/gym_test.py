@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -109,11 +110,16 @@ def test_a_shell_command_as_an_answer_does_nothing(package, tmp_path):
     for attack in attacks:
         said = task.verify(prompt, think("", attack))
         assert said.score == 0 and said.error is None and "more than a formula" in said.reason
-        gym.score(replace(of, evaluates=""), prompt.meta["entry"], attack)  # and were it evaluated, the jail holds
+        gym.score(of, prompt.meta["entry"], attack)  # and were it evaluated, the jail holds
     assert not canary.exists()
     dataset = of.make("countdown", seed=0, size=1)
     dataset.score_answer(attacks[0], prompt.meta["entry"])  # the same outside of the jail: the attack is one
     assert canary.exists()
+
+
+def test_what_cannot_cross_becomes_text():
+    entry = {"question": "a", "metadata": {"share": Fraction(1, 4), "cells": ((1, {2}), [None, True, 1.5])}}
+    assert gym.plain(entry) == {"question": "a", "metadata": {"share": "1/4", "cells": ((1, {2}), [None, True, 1.5])}}
 
 
 @jailed

@@ -9,7 +9,7 @@ import pytest
 from postgrad.records import Verdict
 from postgrad.rewards.base import check
 from postgrad.tasks import SPLITS, load_task
-from postgrad.tasks.maths import boxed
+from postgrad.tasks.maths import answer_of, boxed
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,11 @@ def write(path, rows):
     (r"\boxed{}", ""), ("none", None), (r"\boxed{" * 50, None), (r"\boxed 5", None)])
 def test_the_last_box_that_closes(text, inside):
     assert boxed(text) == inside
+
+
+def test_a_box_without_braces_is_read_in_solutions_alone():
+    assert answer_of(r"so $\boxed{1} = \boxed 2$.") == "1" and answer_of(r"it is $x = \boxed 12$ cm") == "12"
+    assert answer_of("nothing") is None
 
 
 def test_one_file_is_split_and_pays_its_solutions(tmp_path):

@@ -10,17 +10,16 @@ stands in another block or in none. Only the strict form is paid. Tests that are
 
 from __future__ import annotations
 
-import atexit
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 
 from postgrad.data.sets import rows_of
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.code import extract_code, humaneval, mbpp, whole_program
-from postgrad.rewards.sandbox import Job, Judge, require
+from postgrad.rewards.sandbox import Job, require
 from postgrad.tasks.base import SPLITS, Task, conversation
+from postgrad.tasks.judging import shared_judge
 from postgrad.tasks.listed import Parts, disjoint, prompts_of, sampled
 
 IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
@@ -34,14 +33,6 @@ _FIELDS = {
 }
 
 
-@cache
-def judge() -> Judge:
-    """The one judge of this process: started when the first reply is judged, closed when the process ends."""
-    made = Judge()
-    atexit.register(made.close)
-    return made
-
-
 def fenced(code: str) -> str:
     return "```python\n" + code.replace("\r\n", "\n").strip("\n") + "\n```"
 
@@ -51,7 +42,7 @@ def verify(prompt: Prompt, text: str) -> Verdict:
     row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
     formed = float(_BLOCK.findall(text)[-1:] == [code])
     source = whole_program(row, text) if "entry_point" in row else code
-    said = judge().verdicts([Job(source=source, suite=suite)])[0]
+    said = shared_judge().verdicts([Job(source=source, suite=suite)])[0]
     strict = said.score * formed
     return replace(said, score=strict, reason=said.reason if formed else f"not in a ```python block; {said.reason}",
                    parts={"correct": strict, "lenient": said.score, "format": formed})

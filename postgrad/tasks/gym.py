@@ -13,25 +13,27 @@ Left out on purpose: partial credit. Most scorers pay a little for anything; it 
 from __future__ import annotations
 
 import ast
-import atexit
 import hashlib
 import importlib
 import inspect
+import io
 import math
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cache, partial
+from functools import partial
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.format import find_answer, split_reply
-from postgrad.rewards.sandbox import Call, Judge, require
-from postgrad.rewards.sandbox.codec import NotPlain
+from postgrad.rewards.sandbox import Call, require
 from postgrad.tasks.base import Task, check_split, generator, think
+from postgrad.tasks.judging import shared_judge
 
+MEMORY = 4 << 30  # bytes of address space of the jailed scorer, which has numpy and sympy inside
 LONGEST = 20_000  # characters of an answer that is scored
 PROVED = 3        # gold answers that the scorer must pay in full before a generator is used
 VAIN = 1000       # problems in a row without a new one for the split: then a generator is taken to have no more
@@ -61,14 +63,6 @@ class Generator:
     make: Callable
     evaluates: str = ""
     own_scorer: bool = True
-
-
-@cache
-def judge() -> Judge:
-    """The one judge of the package's scorers in this process, closed when the process ends."""
-    made = Judge(memory=4 << 30, packages=["reasoning_gym"])
-    atexit.register(made.close)
-    return made
 
 
 def parse(source: str) -> tuple[str, dict]:
@@ -136,7 +130,10 @@ def stream(of: Generator, begin: int) -> Iterator[dict]:
     """Problems without end, or nearly: number i of a data set is made from its seed + i."""
     for seed in range(begin, begin + SIZE, CHUNK):
         made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
-        yield from (made[number] for number in range(CHUNK))
+        for number in range(CHUNK):
+            with redirect_stdout(io.StringIO()):  # some print dots while they think, and our standard output is for results
+                entry = made[number]
+            yield entry
 
 
 def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]:
@@ -160,14 +157,19 @@ def prompt_of(of: Generator, entry: dict) -> Prompt:
     return Prompt.ask(f"{question}\n{FORM}", entry["answer"], id=f"gym/{of.name}/{name}", entry=entry)
 
 
+def plain(value: object) -> object:
+    """A problem as it can be handed to the jail: what is no plain value (a Fraction among a problem's facts) becomes text."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return type(value)(map(plain, value))
+    return value if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) else str(value)
+
+
 def score(of: Generator, entry: dict, answer: str) -> tuple[float, str, str | None]:
     """What the package's own scorer says of an answer, in the jail: (score, reason, error)."""
-    if not harmless(answer, of.evaluates):
-        return 0.0, f"{shorten(answer)!r} is more than a {of.evaluates}", None
-    try:
-        said = judge().answers([Call(source=SCORER, name="score", args=(of.name, of.settings, entry, answer))])[0]
-    except NotPlain as fault:
-        return 0.0, "", f"infrastructure: the problem cannot be handed to its scorer: {fault}"
+    call = Call(source=SCORER, name="score", args=(of.name, of.settings, plain(entry), answer))
+    said = shared_judge("reasoning_gym", memory=MEMORY).answers([call])[0]
     if said.kind == "infrastructure":
         return 0.0, "", f"infrastructure: {said.reason}"
     if said.kind != "pass" or not isinstance(said.value, float) or not math.isfinite(said.value):
@@ -176,14 +178,14 @@ def score(of: Generator, entry: dict, answer: str) -> tuple[float, str, str | No
 
 
 def judged(of: Generator, prompt: Prompt, answer: str | None) -> tuple[float, str, str | None]:
-    """The cheap looks first: no answer, the gold itself, and a generator that knows no other right answer."""
+    """The cheap looks first: no answer, the gold itself, code, and a generator that knows no other right answer."""
     if not answer or len(answer) > LONGEST:
         return 0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer", None
     if answer == str(prompt.answer).strip():
         return 1.0, f"{shorten(answer)!r} is the answer", None
-    if of.own_scorer:
-        return score(of, prompt.meta["entry"], answer)
-    return 0.0, f"{shorten(answer)!r} is not the answer", None
+    if not harmless(answer, of.evaluates):
+        return 0.0, f"{shorten(answer)!r} is more than a {of.evaluates}", None
+    return score(of, prompt.meta["entry"], answer) if of.own_scorer else (0.0, f"{shorten(answer)!r} is not the answer", None)
 
 
 def verify(prompt: Prompt, text: str, *, of: Generator) -> Verdict:

@@ -13,7 +13,7 @@ from postgrad.records import Conversation, Prompt
 from postgrad.tasks.base import Task, conversation
 from postgrad.tasks.listed import disjoint, hold_out, sampled, split_list
 
-BOX = "\\boxed{"
+BOX, BARE = "\\boxed{", "\\boxed "
 FORM = r"Reason step by step, and put the final answer within \boxed{}."
 
 
@@ -30,11 +30,19 @@ def boxed(text: str) -> str | None:
     return None
 
 
+def answer_of(solution: str) -> str | None:
+    r"""The answer of a published solution: in its last \boxed{}, or after a last "\boxed 5$", as some of MATH are written."""
+    found = boxed(solution)
+    if found is None and BARE in solution:
+        found = solution.rpartition(BARE)[2].partition("$")[0].strip()
+    return found
+
+
 def prompt_of(row: dict, where: str) -> Prompt:
     problem, solution = row.get("problem"), row.get("solution") or ""
     if not isinstance(problem, str) or not problem.strip() or not isinstance(solution, str):
         raise ValueError(f'{where}: expected {{"problem": ..., "solution": ...}} as texts, found {", ".join(sorted(row))}.')
-    answer = row.get("answer", boxed(solution))
+    answer = row.get("answer", answer_of(solution))
     if not isinstance(answer, str) or not answer.strip():
         raise ValueError(rf"{where}: the problem has no answer: neither a text `answer` nor a \boxed{{...}} in its solution.")
     facts = {name: row[name] for name in ("level", "subject", "type") if name in row}
