@@ -161,8 +161,9 @@ def plain(value: object) -> object:
     """A problem as it can be handed to the jail: what is no plain value (a Fraction among a problem's facts) becomes text."""
     if isinstance(value, dict):
         return {plain(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return type(value)(map(plain, value))
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return kind(map(plain, value))
     return value if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) else str(value)
 
 
