@@ -8,7 +8,7 @@ import pytest
 
 from postgrad.records import Prompt
 from postgrad.rewards.base import check
-from postgrad.rewards.sandbox import selftest, tier
+from postgrad.rewards.sandbox import Suite, selftest, tier
 from postgrad.tasks import SPLITS, code, load_task
 
 DATA = Path(os.environ.get("POSTGRAD_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
@@ -109,10 +109,9 @@ def test_without_a_sandbox_code_tasks_are_refused_when_they_are_loaded(tmp_path,
 
 @jailed
 def test_a_fault_of_the_tests_is_an_error_and_no_reward(mbpp):
-    prompt = mbpp.prompts("test", 1, 0)[0]
-    broken = Prompt.ask("?", row=row(11), suite=code.mbpp(row(11, test_list=["assert add(1) == nothing"])))
-    assert mbpp.verify(broken, "```python\ndef add(x): return 1\n```").score == 0
-    assert mbpp.verify(prompt, mbpp.gold(prompt)).error is None
+    suite = Suite(tests="nothing_of_the_kind\nassert add(1) == 12", names={"add": "add"})
+    said = mbpp.verify(Prompt.ask("?", row=row(11), suite=suite), code.fenced(RIGHT))
+    assert said.score == 0 and "the tests are broken: NameError" in said.error
 
 
 @jailed
