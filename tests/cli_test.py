@@ -15,6 +15,18 @@ prompts = [{"question": "a", "answer": "b"}]
 def verify(prompt, completion): return completion == "b"
 def gold(prompt): return "c"
 """
+TASK_FILES = {  # each a task that cannot be used, and where it fails
+    "at_import.py": "import nothing_of_the_kind\n",
+    "in_prompts.py": "def prompts(): return {}['a']\ndef verify(p, c): return 1.0\n",
+    "in_verify.py": "prompts = [{'question': 'a'}]\ndef verify(p, c): return p.nonsense\n",
+    "in_gold.py": BAD_TASK.replace('return "c"', 'return 1 / 0'),
+    "shape.jsonl": '{"text": "a", "label": 1}\n',
+    "mbpp.jsonl": '{"question": "a", "answer": "1"}\n',
+    "gsm8k/train.jsonl": '{"problem": "a", "solution": "1"}\n',
+    "gsm8k/test.jsonl": '{"problem": "a", "solution": "1"}\n',
+    "humaneval.jsonl": '{"task_id": "HumanEval/0", "entry_point": "f", "prompt": "def f(x):\\n", "canonical_solution": '
+                       '"    return x\\n", "test": "def check(f):\\n    assert f(1) == 1\\n"}\n',
+}
 WRONG = {
     "train gropo:words": "no recipe 'gropo'. Did you mean 'grpo'?",
     "train kto:words": "preference has no setting 'words'",
@@ -41,6 +53,18 @@ WRONG = {
     "train grpo --task missing.py": "no file 'missing.py'",
     "train grpo --task wrods": "did you mean 'words'?",
     "train grpo --task bad.py": "bad.py",
+    "train grpo --task bad.py model=tiny": "the verifier pays 0 instead of 1 for the gold completion",
+    "train grpo --task at_import.py": "at_import.py, line 1: ModuleNotFoundError",
+    "train grpo --task in_prompts.py": "in_prompts.py, line 1: KeyError",
+    "train grpo --task in_verify.py": "in_verify.py, line 2: AttributeError",
+    "train grpo --task in_gold.py": "in_gold.py, line 4: ZeroDivisionError",
+    "train grpo --task shape.jsonl": "shape.jsonl, line 1: expected one of question, prompt or messages",
+    "train grpo --task mbpp:mbpp.jsonl": "mbpp.jsonl, line 1: expected a row of mbpp",
+    "train grpo --task gsm8k:gsm8k": "train.jsonl, line 1: expected",
+    "train grpo --task gsm8k:nowhere": "there is nothing at nowhere: write gsm8k:FOLDER",
+    "train grpo --task humaneval:humaneval.jsonl": "has no train split",
+    "eval tiny --task humanevil": "did you mean 'humaneval'?",
+    "eval tiny --task gym:chain_summ(": "gym:chain_summ( is no generator",
     "train sft": "Name a setting",
     "train sft data=missing.jsonl": "no file missing.jsonl",
     "train sft data=bad.jsonl": "bad.jsonl line 2",
@@ -61,6 +85,9 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "bad.py").write_text(BAD_TASK)
+    (tmp_path / "gsm8k").mkdir()
+    for name, text in TASK_FILES.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "bad.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')
     return tmp_path
 

@@ -1,6 +1,7 @@
 """GSM8K as a task: the published files where they are, and a few rows of its shape everywhere."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from postgrad.rewards.base import check
 from postgrad.tasks import load_task
 
-DATA = Path(__file__).parent.parent.parent / "shared" / "data" / "gsm8k"
+DATA = Path(os.environ.get("POSTGRAD_DATA", Path(__file__).parent.parent.parent / "shared" / "data")) / "gsm8k"
 ROWS = [{"question": f"Ann has {i} eggs and buys {i + 2}. How many?", "answer": f"{i}+{i + 2}=<<{i}+{i + 2}={2 * i + 2}>>"
          f"{2 * i + 2} eggs.\n#### {2 * i + 2:,}"} for i in range(600, 700)]
 
@@ -54,7 +55,7 @@ def test_files_of_another_shape_are_refused(folder, text, said):
 
 
 def test_where_there_is_no_folder():
-    with pytest.raises(ValueError, match="gsm8k:FOLDER; nowhere has no train.jsonl"):
+    with pytest.raises(ValueError, match="nothing at nowhere: write gsm8k:FOLDER"):
         load_task("gsm8k:nowhere")
 
 

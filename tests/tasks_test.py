@@ -13,7 +13,8 @@ from postgrad.tasks import SPLITS, TASKS, load_task, questions, split_of, word_p
 from postgrad.tasks.base import think
 
 STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
-REASONED = [name for name in TASKS if not name.startswith("questions")]
+REASONED = [name for name in TASKS if not name.startswith(("questions", "constraints"))]
+SHOWN = [name for name in TASKS if load_task(name).demonstrations]  # constraints have gold replies, and none to imitate
 
 
 def hostile_texts(count=2000, seed=5):
@@ -66,12 +67,14 @@ def test_what_makes_a_problem_decides_its_split(name):
                 key = word_problems.key(meta["start"], meta["ops"])
             elif name.startswith("countdown"):
                 key = f"{sorted(numbers[:-1])}->{numbers[-1]}"
+            elif name.startswith("constraints"):
+                key = prompt.question.partition(".")[0] + "."
             else:
                 key = prompt.question if name.startswith("questions") else prompt.question[8:-1]
             assert split_of(key) == split
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", SHOWN)
 def test_demonstrations_stay_in_their_split_and_are_varied(name):
     task = load_task(name)
     questions_of = {split: {p.question for p in task.prompts(split, 400, 2)} for split in SPLITS}
@@ -174,7 +177,8 @@ def test_verifiers_are_total(name):
     prompts = task.prompts("train", 5, 0)
     for i, text in enumerate(hostile_texts()):
         said = task.verify(prompts[i % len(prompts)], text)
-        assert said.error is None and said.score < task.best and said.reason and len(said.reason) < 300
+        assert said.error is None and said.reason and len(said.reason) < 300
+        assert said.score < task.best or name.startswith("constraints")  # which any text of the right form keeps
 
 
 @pytest.mark.parametrize("name", [name for name in REASONED if not name.startswith("countdown")])

@@ -1,8 +1,9 @@
 """Code that passes tests: how the rows of MBPP and HumanEval become suites, and the verifier that runs them in the sandbox.
 
 MBPP: Austin et al. 2021, arXiv:2108.07732. HumanEval: Chen et al. 2021, arXiv:2107.03374.
-Left out on purpose: tests that build objects of the candidate's own classes, or expect an exception: objects and exceptions do
-not cross the pipe. Such a suite says so in `unsupported`, and its verdicts are infrastructure, never a score of 0.
+Left out on purpose: tests that build objects of the candidate's own classes, hand it a type, or expect an exception: objects,
+types and exceptions do not cross the pipe. Such a suite says so in `unsupported`, and its verdicts are infrastructure, never a
+score of 0.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import ast
 import builtins
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from postgrad.records import Verdict
 from postgrad.rewards.sandbox.judge import Job, Judge, Suite
@@ -69,7 +70,8 @@ def suite_of(tests: str, setup: str = "") -> Suite:
         raise ValueError(f"the tests call nothing that a candidate could define: {tests[:80]!r}.")
     setup = "\n".join([*(f"import {name}" for name in modules), setup])
     built = sorted(name for name in names if name[0].isupper() and len(names) > 1)
-    cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else _unsupported(tests)
+    cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else None
+    cannot = cannot or _unsupported(tests, names)
     tests, truths = _truths(tests, names)
     return Suite(tests=tests, names={name: name for name in sorted(names)} | truths, setup=setup, unsupported=cannot)
 
@@ -96,10 +98,14 @@ def _outermost(tree: ast.Module) -> set[str]:
     return {left.func.id for left in lefts if isinstance(left, ast.Call) and isinstance(left.func, ast.Name)}
 
 
-def _unsupported(tests: str) -> str | None:
+def _unsupported(tests: str, names: Collection[str] = ()) -> str | None:
     for node in ast.walk(ast.parse(tests)):
         if isinstance(node, ast.Try | ast.With):
             return "they expect an exception, and exceptions do not cross"
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) in names:
+            types = [arg.id for arg in node.args if isinstance(getattr(builtins, getattr(arg, "id", ""), None), type)]
+            if types:
+                return f"they hand over the type {types[0]}, and types do not cross"
     return None
 
 

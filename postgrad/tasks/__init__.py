@@ -21,11 +21,17 @@ TASKS = {  # name -> the module whose load(name) makes it, imported when first a
     "countdown-4": "countdown",
     "questions": "questions",
     "questions-biased": "questions",
+    "constraints": "constraints",
+    "constraints-hard": "constraints",
 }
 SOURCED = {  # the same for tasks that are told where their rows are, or which of many: gsm8k:FOLDER
     "gsm8k": "gsm8k",
+    "math": "maths",
+    "mbpp": "code",
+    "mbpp-sanitized": "code",
+    "humaneval": "code",
+    "gym": "gym",
 }
-
 
 
 def load_task(name: str | Path) -> Task:

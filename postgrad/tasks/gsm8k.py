@@ -1,21 +1,22 @@
 """GSM8K: grade-school word problems in people's words (Cobbe et al. 2021, arXiv:2110.14168, MIT).
 
-gsm8k:FOLDER reads train.jsonl and test.jsonl. The test split is the published one; a tenth of the published training problems,
-by a hash of the question, is the validation split. A reply is right, strictly, when it ends in "#### 72"; leniently, when 72 is
-the last number in it. Only the strict form is paid. Where the folder also has example_model_solutions.jsonl (four models'
-answers to test problems), a right and a wrong answer to one problem are a pair; the problems of the pairs are split by a hash.
+gsm8k:FOLDER reads train.jsonl and test.jsonl there, and gsm8k alone what the hub has. The test split is the published one; a
+tenth of the published training problems, by a hash of the question, is the validation split. A reply is right, strictly, when
+it ends in "#### 72"; leniently, when 72 is the last number in it. Only the strict form is paid. Where the folder also has
+example_model_solutions.jsonl (four models' answers to test problems), a right and a wrong answer to one problem are a pair; the
+problems of the pairs are split by a hash.
 """
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
+from postgrad.data.sets import read_file, rows_of
 from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.rewards.number import exact_number, last_number
 from postgrad.tasks.base import SPLITS, Task, conversation, split_of
-from postgrad.tasks.listed import sampled
-from postgrad.tasks.rows import MARK, read
+from postgrad.tasks.listed import disjoint, hold_out, sampled
+from postgrad.tasks.rows import MARK
 
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
@@ -49,14 +50,14 @@ def verify(prompt: Prompt, text: str) -> Verdict:
 def pairs_of(path: Path) -> list[Pair]:
     """Every right answer beside every wrong one to the same problem, in the form that the verifier asks for."""
     pairs = []
-    for line, row in read(path):
+    for where, row in read_file(path):
         said = [answer for name, answer in row.items() if name not in ("question", "ground_truth")]
         try:
             texts = {right: [MARK.join(one["solution"].rsplit("A:", 1)) for one in said if one["is_correct"] is right]
                      for right in (True, False)}
             asked = Prompt.ask(f"{row['question'].strip()}\n{FORM}")
         except (KeyError, TypeError, AttributeError) as fault:
-            raise ValueError(f'{path.name}, line {line}: expected a question and answers like '
+            raise ValueError(f'{where}: expected a question and answers like '
                              f'{{"is_correct": true, "solution": "... A: 18"}} ({fault!r}).') from None
         pairs += [Pair(id=f"{asked.id}/{i}-{j}", messages=asked.messages, chosen=right, rejected=wrong)
                   for i, right in enumerate(texts[True]) for j, wrong in enumerate(texts[False])]
@@ -64,24 +65,17 @@ def pairs_of(path: Path) -> list[Pair]:
 
 
 def load(name: str, source: str) -> Task:
-    folder = Path(source).expanduser()
-    missing = [file for file in ("train.jsonl", "test.jsonl") if not (folder / file).is_file()]
-    if not source or missing:
-        raise ValueError(f"gsm8k needs the folder with train.jsonl and test.jsonl, as gsm8k:FOLDER; "
-                         f"{source or 'no folder'} {f'has no {missing[0]}' if source else 'was given'}.")
-    rows = {file: [prompt_of(row, f"{file}, line {line}") for line, row in read(folder / file)]
-            for file in ("train.jsonl", "test.jsonl")}
-    held = {p.id for p in rows["train.jsonl"] if zlib.crc32(p.id.encode()) % 10 == 0}
-    parts = {"train": [p for p in rows["train.jsonl"] if p.id not in held],
-             "validation": [p for p in rows["train.jsonl"] if p.id in held], "test": rows["test.jsonl"]}
+    rows = rows_of(name, source)
+    if "" in rows:
+        raise ValueError(f"{source} is one file: write gsm8k:FOLDER, with train.jsonl and test.jsonl in it.")
+    parts, meta = disjoint(hold_out({split: [prompt_of(row, where) for where, row in rows[split]] for split in rows}))
     draw = sampled(name, parts)
-    solved = folder / "example_model_solutions.jsonl"
-    pairs = pairs_of(solved) if solved.is_file() else []
+    solved = Path(source).expanduser() / "example_model_solutions.jsonl"
+    pairs = pairs_of(solved) if source and solved.is_file() else []
     judged = {split: [pair for pair in pairs if split_of(pair.id.partition("/")[0]) == split] for split in SPLITS}
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
 
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify, gold=gold,
-                demonstrations=demonstrations, preferences=sampled(f"{name}/pairs", judged) if pairs else None,
-                meta={"sizes": {split: len(parts[split]) for split in SPLITS}})
+                demonstrations=demonstrations, preferences=sampled(f"{name}/pairs", judged) if pairs else None, meta=meta)

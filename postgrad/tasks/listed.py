@@ -83,14 +83,55 @@ def split_list(prompts: list[Prompt]) -> tuple[Parts, dict]:
             moved = min(largest, key=lambda prompt: zlib.crc32(prompt.id.encode()))
             largest.remove(moved)
             parts[split].append(moved)
-    return parts, {"shared_splits": False}
+    return disjoint(parts)
 
 
-def sampled(name: str, parts: Parts) -> Callable[[str, int, int], list]:
-    """The function of (split, count, seed) over lists: shuffled by the seed, up to count."""
+def hold_out(parts: Parts) -> Parts:
+    """Published train and test, with a tenth of the training prompts, by a hash of their ids, as the validation split."""
+    held = {split: [p for p in parts["train"] if (zlib.crc32(p.id.encode()) % 10 == 0) == (split == "validation")]
+            for split in ("train", "validation")}
+    return {**held, "test": parts["test"]}
+
+
+def asked(prompt: Prompt) -> str:
+    """What a prompt asks, for telling whether two ask the same: all its messages; case and spacing do not count."""
+    return " ".join(" ".join(turn["content"] for turn in prompt.messages).split()).casefold()
+
+
+def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts, dict]:
+    """The check that every finite task goes through: no problem stands in two splits. Gives the parts, and the task's meta.
+
+    A question that is asked in two splits stays where it is held out longest (test, then validation) and is taken out of the
+    other; one that stands twice in a split under one id is kept once. Both are counted in meta["repeats"]. Different questions
+    under one id raise.
+    """
+    named, home, kept = {}, {}, {split: {} for split in SPLITS}
+    for split in reversed(SPLITS):
+        for prompt in parts[split]:
+            text = key(prompt)
+            if named.setdefault(prompt.id, text) != text:
+                raise ValueError(f"two different prompts have the id {prompt.id!r}: give each its own.")
+            if home.setdefault(text, split) == split:
+                kept[split].setdefault(prompt.id, prompt)
+    sizes = {split: len(kept[split]) for split in SPLITS}
+    for split in SPLITS:
+        if parts[split] and not kept[split]:
+            raise ValueError(f"every question of the split {split} is asked in another split too: give it its own questions.")
+    repeats = sum(map(len, parts.values())) - sum(sizes.values())
+    return ({split: list(kept[split].values()) for split in SPLITS},
+            {"shared_splits": False, "repeats": repeats, "sizes": sizes})
+
+
+def sampled(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, int], list]:
+    """The function of (split, count, seed) over lists: shuffled by the seed, up to count.
+
+    instead: where a split may have no prompts at all, what to do then; asking for that split raises.
+    """
 
     def draw(split: str, count: int, seed: int) -> list:
         check_split(split)
+        if instead and not parts[split]:
+            raise ValueError(f"{name} has no {split} split: {instead}.")
         rows = list(parts[split])
         generator(name, split, seed).shuffle(rows)
         return rows[:count]

@@ -6,12 +6,12 @@ demonstration. Every fault is named with its line before any training.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 
+from postgrad.data.sets import read_file
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.format import find_answer
@@ -19,7 +19,6 @@ from postgrad.rewards.number import exact_number, last_number
 from postgrad.tasks.base import SPLITS, Task, conversation, think
 from postgrad.tasks.listed import prompts_of, sampled, split_list
 
-LONGEST_LINE = 1_000_000  # bytes
 MARK = "####"
 
 
@@ -40,49 +39,6 @@ def judge_text(prompt: Prompt, text: str) -> Verdict:
 
 
 VERIFIERS: dict[str, Callable[[Prompt, str], Verdict]] = {"number": judge_number, "text": judge_text}
-
-
-def read(path: Path) -> list[tuple[int, dict]]:
-    """The rows of a file with their line numbers; a line that is no JSON object raises, named by its number."""
-    rows = []
-    with path.open("rb") as file:
-        line = 0
-        while raw := file.readline(LONGEST_LINE + 1):
-            line += 1
-            where = f"{path.name}, line {line}"
-            if len(raw) > LONGEST_LINE:
-                raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this a .jsonl file?")
-            try:
-                text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
-                row = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse) if text else None
-            except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
-                raise ValueError(f"{where}: {_say(fault)}; expected one JSON object like "
-                                 '{"question": "What is 2+3?", "answer": "5"}.') from None
-            if text and not isinstance(row, dict):
-                raise ValueError(f"{where}: a {type(row).__name__} where a JSON object should stand.")
-            if text:
-                rows.append((line, row))
-    if not rows:
-        raise ValueError(f"{path.name} holds no rows: write one JSON object a line, with a question and an answer.")
-    return rows
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} stands twice")
-    return row
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _say(fault: Exception) -> str:
-    if isinstance(fault, UnicodeDecodeError):
-        return f"not UTF-8 at byte {fault.start}"
-    return f"not JSON ({fault})" if isinstance(fault, json.JSONDecodeError) else str(fault)
 
 
 def _worked(prompt: Prompt) -> tuple[Prompt, str]:
@@ -111,8 +67,8 @@ def load(path: Path, verifier: str) -> Task:
         raise ValueError(f"there is no verifier {verifier!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
                          f"They are {', '.join(VERIFIERS)}; any other belongs in a .py task file.")
     prompts, worked = [], {}
-    rows = read(path)
-    places = [f"{path.name}, line {line}" for line, _ in rows]
+    rows = read_file(path)
+    places = [where for where, _ in rows]
     for where, asked in zip(places, prompts_of([row for _, row in rows], places.__getitem__), strict=True):
         prompt, worked[asked.id] = _worked(asked) if verifier == "number" else (asked, "")
         _check_answer(prompt.answer, verifier, where)

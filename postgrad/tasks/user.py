@@ -23,7 +23,7 @@ from types import ModuleType
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.base import check, shorten
 from postgrad.tasks.base import SPLITS, Task
-from postgrad.tasks.listed import Parts, messages_of, place, prompts_of, sampled, split_list
+from postgrad.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
 
 PROVED = 8  # gold completions judged when a file is loaded
 
@@ -115,7 +115,7 @@ def _prompts(path: Path, source: object) -> tuple[Parts, dict]:
     rows = {split: _rows(path, "prompts", source, split) for split in SPLITS}
     labels = [f"{at}: prompts({split!r})[{i}]" for split in SPLITS for i in range(len(rows[split]))]
     prompts = iter(prompts_of([row for split in SPLITS for row in rows[split]], labels.__getitem__))
-    return {split: [next(prompts) for _ in rows[split]] for split in SPLITS}, {"shared_splits": False}
+    return disjoint({split: [next(prompts) for _ in rows[split]] for split in SPLITS})
 
 
 def _demonstration(row: object, number: int, where: str) -> Conversation:

@@ -1,0 +1,74 @@
+"""Every generator of reasoning-gym as a task: does it load, are its splits disjoint, is its own gold paid in the jail.
+
+    python bench/generators.py [NAME ...]     needs postgrad[gym]; some minutes on one core for all
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from postgrad.rewards.sandbox import tier  # noqa: E402
+from postgrad.tasks import SPLITS, load_task  # noqa: E402
+from postgrad.tasks.gym import find, score  # noqa: E402
+
+PROMPTS = 8  # of each split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was seen of one generator. refused: the sentence where it was not loaded."""
+
+    name: str
+    refused: str = ""
+    evaluates: str = ""
+    jailed: bool = False
+    prompts: int = 0
+    shared: int = 0     # questions in more than one split
+    paid: int = 0       # gold answers that the generator's own scorer pays in full, in the jail
+    right: int = 0      # gold replies that the task pays
+    seconds: float = 0.0
+
+
+def names() -> list[str]:
+    from reasoning_gym.factory import DATASETS
+    return sorted(DATASETS)
+
+
+def look(name: str) -> Report:
+    began = time.perf_counter()
+    try:
+        task = load_task(f"gym:{name}")
+        of = find(name)
+        parts = {split: task.prompts(split, PROMPTS, 0) for split in SPLITS}
+    except ValueError as fault:
+        return Report(name=name, refused=str(fault), seconds=time.perf_counter() - began)
+    prompts = [prompt for split in SPLITS for prompt in parts[split]]
+    return Report(
+        name=name, evaluates=of.evaluates, jailed=of.own_scorer, prompts=len(prompts),
+        shared=len(prompts) - len({prompt.question for prompt in prompts}),
+        paid=sum(score(of, p.meta["entry"], str(p.answer).strip())[0] >= 1.0 for p in prompts),
+        right=sum(task.verify(p, task.gold(p)).score >= 1.0 for p in prompts), seconds=time.perf_counter() - began)
+
+
+def main() -> None:
+    print(f"sandbox: {tier()}")
+    reports = []
+    for name in sys.argv[1:] or names():
+        said = look(name)
+        reports.append(said)
+        seen = f"{said.prompts} prompts, {said.shared} shared, golds paid: {said.paid} in the jail, {said.right} by the task"
+        print(f"{name:28} {said.refused or seen} {said.evaluates} {said.seconds:.1f} s", flush=True)
+    loaded = [r for r in reports if not r.refused]
+    evaluating = [r.name for r in loaded if r.evaluates]
+    print(f"{len(reports)} generators: {len(loaded)} load, {sum(not r.shared for r in loaded)} have disjoint splits, "
+          f"{sum(r.paid == r.prompts == r.right for r in loaded)} pay all their gold; {sum(r.jailed for r in loaded)} have a "
+          f"scorer of their own, {len(evaluating)} of them evaluate answers: {', '.join(evaluating)}")
+
+
+if __name__ == "__main__":
+    main()

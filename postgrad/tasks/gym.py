@@ -1,0 +1,220 @@
+"""reasoning-gym's generators as tasks (Stojanovski et al. 2025, arXiv:2505.24760): gym:chain_sum, gym:countdown(min_numbers=3).
+
+Problems are generated in this process; that code is as trusted as any package. Answers are not: some of the package's scorers
+evaluate them as code (0.1.25's countdown scorer ran a shell command that stood in an answer). So scorers run in the jail alone,
+and where one evaluates text, an answer that could be more than a formula or a list is wrong without being evaluated: the jail
+guards the machine, but code inside it could still choose its own score. An answer that is the gold to the letter is right.
+
+Which split a problem is in is decided by a hash of its question: half train, a quarter validation, a quarter test; and each
+split draws from seeds of its own. So no question stands in two splits, however few a generator has.
+Left out on purpose: partial credit. Most scorers pay a little for anything; it is kept as the part `partial`, and not paid.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import io
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import partial
+
+from postgrad.records import Prompt, Verdict
+from postgrad.rewards.base import shorten
+from postgrad.rewards.format import find_answer, split_reply
+from postgrad.rewards.sandbox import Call, require
+from postgrad.tasks.base import Task, check_split, generator, think
+from postgrad.tasks.judging import shared_judge
+
+MEMORY = 4 << 30  # bytes of address space of the jailed scorer, which has numpy and sympy inside
+LONGEST = 20_000  # characters of an answer that is scored
+PROVED = 3        # gold answers that the scorer must pay in full before a generator is used
+VAIN = 1000       # problems in a row without a new one for the split: then a generator is taken to have no more
+SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}  # where the seeds of each split begin; none is over 2**31
+SIZE, CHUNK = 1 << 20, 500  # problems that a split can draw from, and how many are prepared at once: some generators make all
+FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
+SCORER = """
+from reasoning_gym import create_dataset
+
+def score(name, settings, entry, answer):
+    return float(create_dataset(name, seed=0, size=1, **settings).score_answer(answer, entry))
+"""
+_WORD = re.compile(r"[^\W\d]\w+")
+_FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log ln sqrt pi".split())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generator:
+    """One generator with its settings. evaluates: "" where its scorer reads answers as text, else what it makes of them.
+
+    Generator(name="countdown", settings={"min_numbers": 3}, make=create_dataset, evaluates="formula")
+    own_scorer: whether it has a scorer of its own; the package's common one pays the gold in full and nothing else.
+    """
+
+    name: str
+    settings: dict
+    make: Callable
+    evaluates: str = ""
+    own_scorer: bool = True
+
+
+def parse(source: str) -> tuple[str, dict]:
+    """"chain_sum(min_terms=2,max_terms=4)" -> ("chain_sum", {"min_terms": 2, "max_terms": 4}); values are literals."""
+    try:
+        tree = ast.parse(source.strip(), mode="eval").body
+        called = tree.func if isinstance(tree, ast.Call) and not tree.args else tree
+        settings = {word.arg: ast.literal_eval(word.value) for word in getattr(tree, "keywords", ())}
+    except (SyntaxError, ValueError, RecursionError):
+        called, settings = None, {}
+    if not isinstance(called, ast.Name) or None in settings:
+        raise ValueError(f"gym:{shorten(source)} is no generator: write gym:NAME or gym:NAME(setting=value), such as "
+                         "gym:chain_sum(min_terms=2,max_terms=4).")
+    return called.id, settings
+
+
+def find(source: str) -> Generator:
+    """The generator of a source text, with its settings tried."""
+    name, settings = parse(source)
+    try:
+        gym, registry = importlib.import_module("reasoning_gym"), importlib.import_module("reasoning_gym.factory").DATASETS
+    except ImportError:
+        raise ValueError("gym tasks need the package reasoning-gym: pip install 'postgrad[gym]'.") from None
+    if name not in registry:
+        close = get_close_matches(name, registry, n=1)
+        raise ValueError(f"reasoning-gym has no generator {name!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
+                         f"It has {len(registry)}, such as {', '.join(sorted(registry)[:6])}.")
+    kind, config = registry[name]
+    known = [field.name for field in fields(config) if field.name not in ("seed", "size")]
+    for wrong in settings.keys() - set(known):
+        close = get_close_matches(wrong, known, n=1)
+        raise ValueError(f"gym:{name} has no setting {wrong!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
+                         f"It has {', '.join(known) or 'none'}.")
+    try:
+        gym.create_dataset(name, seed=0, size=1, **settings)
+    except (AssertionError, ValueError, TypeError, KeyError) as fault:
+        raise ValueError(f"gym:{source} cannot be made: {shorten(str(fault), 200) or type(fault).__name__}; its settings are "
+                         f"{', '.join(known)}.") from None
+    base = importlib.import_module("reasoning_gym.dataset").ProceduralDataset.score_answer
+    return Generator(name=name, settings=settings, make=gym.create_dataset, evaluates=_evaluates(kind.score_answer),
+                     own_scorer=kind.score_answer is not base)
+
+
+def _evaluates(scorer: Callable) -> str:
+    text = inspect.getsource(scorer)
+    return "formula" if re.search(r"parse_expr|sympify", text) else "list" if re.search(r"\b(eval|exec)\(", text) else ""
+
+
+def harmless(answer: str, evaluates: str) -> bool:
+    """Whether evaluating a text can do no more than compute: no name is in it but single letters and functions of maths.
+
+    A list calls nothing. A formula may call, so it has no strings that could become names (S('e' + 'x' + 'e' + 'c')).
+    """
+    if evaluates == "list":
+        return "(" not in answer and not _WORD.search(answer)
+    named = set(_WORD.findall(answer)) <= _FUNCTIONS
+    return not evaluates or (named and answer.isascii() and not re.search(r"[^\w\s.,+\-*/^()=]", answer))
+
+
+def split_of(question: str) -> str:
+    return ("train", "train", "validation", "test")[zlib.crc32(" ".join(question.split()).encode(errors="replace")) % 4]
+
+
+def stream(of: Generator, begin: int) -> Iterator[dict]:
+    """Problems without end, or nearly: number i of a data set is made from its seed + i."""
+    for seed in range(begin, begin + SIZE, CHUNK):
+        made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
+        for number in range(CHUNK):
+            with redirect_stdout(io.StringIO()):  # some print dots while they think, and our standard output is for results
+                entry = made[number]
+            yield entry
+
+
+def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]:
+    check_split(split)
+    begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE - CHUNK)
+    found, vain = {}, 0
+    for entry in stream(of, begin):
+        if len(found) == count or vain == VAIN:
+            break
+        prompt, vain = prompt_of(of, entry), vain + 1
+        if split_of(prompt.meta["entry"]["question"]) == split and prompt.id not in found:
+            found[prompt.id], vain = prompt, 0
+    if count and not found:
+        raise ValueError(f"gym:{of.name} has no problem for the split {split} among {VAIN}: take settings that give more.")
+    return list(found.values())
+
+
+def prompt_of(of: Generator, entry: dict) -> Prompt:
+    question = str(entry["question"]).strip()
+    name = hashlib.sha256(" ".join(question.split()).encode(errors="replace")).hexdigest()[:12]
+    return Prompt.ask(f"{question}\n{FORM}", entry["answer"], id=f"gym/{of.name}/{name}", entry=entry)
+
+
+def plain(value: object) -> object:
+    """A problem as it can be handed to the jail: what is no plain value (a Fraction among a problem's facts) becomes text."""
+    if isinstance(value, dict):
+        return {plain(key): plain(item) for key, item in value.items()}
+    for kind in (list, tuple, set, frozenset):
+        if isinstance(value, kind):
+            return kind(map(plain, value))
+    return value if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) else str(value)
+
+
+def score(of: Generator, entry: dict, answer: str) -> tuple[float, str, str | None]:
+    """What the package's own scorer says of an answer, in the jail: (score, reason, error)."""
+    call = Call(source=SCORER, name="score", args=(of.name, of.settings, plain(entry), answer))
+    said = shared_judge("reasoning_gym", memory=MEMORY).answers([call])[0]
+    if said.kind == "infrastructure":
+        return 0.0, "", f"infrastructure: {said.reason}"
+    if said.kind != "pass" or not isinstance(said.value, float) or not math.isfinite(said.value):
+        return 0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})", None
+    return min(max(said.value, 0.0), 1.0), f"the scorer pays {said.value:g} for {shorten(answer)!r}", None
+
+
+def judged(of: Generator, prompt: Prompt, answer: str | None) -> tuple[float, str, str | None]:
+    """The cheap looks first: no answer, the gold itself, code, and a generator that knows no other right answer."""
+    if not answer or len(answer) > LONGEST:
+        return 0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer", None
+    if answer == str(prompt.answer).strip():
+        return 1.0, f"{shorten(answer)!r} is the answer", None
+    if not harmless(answer, of.evaluates):
+        return 0.0, f"{shorten(answer)!r} is more than a {of.evaluates}", None
+    return score(of, prompt.meta["entry"], answer) if of.own_scorer else (0.0, f"{shorten(answer)!r} is not the answer", None)
+
+
+def verify(prompt: Prompt, text: str, *, of: Generator) -> Verdict:
+    """1 for an answer that the scorer pays in full, in the strict form; `lenient` reads the last <answer> anywhere."""
+    reply = split_reply(text)
+    formed = 0.0 if isinstance(reply, str) else 1.0
+    paid, reason, error = judged(of, prompt, reply[1] if formed else find_answer(text))
+    lenient = float(paid >= 1.0)
+    parts = {"correct": lenient * formed, "lenient": lenient, "format": formed, "partial": paid}
+    return Verdict(score=lenient * formed, reason=reason if formed else reply, parts=parts, error=error)
+
+
+def gold(prompt: Prompt) -> str:
+    return think("", str(prompt.answer).strip())
+
+
+def load(name: str, source: str) -> Task:
+    if not source:
+        raise ValueError("gym needs the name of one of reasoning-gym's generators: write gym:NAME, such as gym:chain_sum.")
+    of = find(source)
+    require()
+    for prompt in prompts("train", PROVED, 0, of=of):
+        if prompt.answer is None:
+            raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved on gold: choose "
+                             "another generator.")
+        paid, reason, error = score(of, prompt.meta["entry"], str(prompt.answer).strip())
+        if error or paid < 1.0:
+            raise ValueError(f"gym:{of.name} rejects its own gold ({error or reason}): choose another generator or settings.")
+    return Task(name=f"gym:{source}", about=f"problems of reasoning-gym's {of.name}", prompts=partial(prompts, of=of),
+                verify=partial(verify, of=of), gold=gold, waits=of.own_scorer,
+                meta={"settings": of.settings, "evaluates": of.evaluates, "shared_splits": False})
