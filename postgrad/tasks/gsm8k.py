@@ -11,10 +11,11 @@ import zlib
 from pathlib import Path
 
 from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.rewards.format import MARK
 from postgrad.rewards.number import exact_number, last_number
 from postgrad.tasks.base import SPLITS, Task, conversation
 from postgrad.tasks.listed import sampled
-from postgrad.tasks.rows import MARK, read
+from postgrad.tasks.rows import read
 
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 

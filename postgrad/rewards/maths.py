@@ -1,0 +1,234 @@
+"""Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices, as far as math-verify compares them.
+
+Cheap comparison first, here: the same text, or exact numbers. What is left, and is short and flat enough to be a formula, goes
+to math-verify in the jail. A gold answer that it cannot read raises before any training, and is never counted as right.
+
+Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold answer has no percent
+sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on purpose: sums, products, integrals, limits:
+an answer is written out.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from postgrad.records import Prompt, Verdict
+from postgrad.rewards.base import shorten
+from postgrad.rewards.format import find_marked
+from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.number import last_number, parse_number
+
+LONGEST, DEPTH, DIGITS, EXPONENT = 300, 8, 40, 3  # characters, brackets in brackets, digits in a row, digits of an exponent
+AT_ONCE = 16  # gold answers that are read in one call
+
+SOURCE = r'''
+from math_verify import parse, verify
+from math_verify.parser import LatexExtractionConfig
+
+KIND = [LatexExtractionConfig()]
+
+
+def read(text):
+    return parse(f"${text}$", KIND, fallback_mode="no_fallback", parsing_timeout=None)
+
+
+def equal(gold, answer):
+    return verify(gold, answer, float_rounding=12, timeout_seconds=None)
+
+
+def same(gold, answer):
+    wanted = read(gold)
+    return None if not wanted else equal(wanted, read(answer))
+
+
+def sound(golds):
+    return [bool(gold) and equal(gold, gold) for gold in map(read, golds)]
+'''
+WARM = r'''
+for gold, answer in ((r"\frac{1}{2}", "x"), (r"\sqrt{8}", r"2\sqrt{2}"), ("[1,2)", r"(-\infty,3]\cup\{4\}"), ("x=3", "3 < y"),
+                     (r"50\%", r"0.5\pi"), ("x^2+2x+1", "(x-1)^{2}"), (r"\sin^2 x+\cos^2 x", "1"), ("x<3", r"(-\infty,3)"),
+                     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{ab}"), ("(1,2)", "3+2i"), (r"\log_2 8", r"\binom{5}{2}"),
+                     (r"\frac{a}{b}-\sqrt[3]{c}", "5!"), ("|x|", r"90^\circ"), ("2x+y=1", "y=1-2x"), (r"x\le 2", "1,2,3")):
+    same(gold, answer)
+'''
+JAIL = Jailed("maths", SOURCE, package="math_verify", extra="math", warm=WARM,
+              instead="use the verifier number, which compares numbers without it")
+
+_COMMANDS = frozenset("""
+frac sqrt pi infty cup cap in notin le leq ge geq ne neq lt gt times cdot div pm mp sin cos tan cot sec csc arcsin arccos arctan
+sinh cosh tanh log ln exp alpha beta gamma delta epsilon theta lambda mu phi varphi omega sigma rho tau circ text mathrm mathbf
+textbf mbox mathbb begin end lfloor rfloor lceil rceil lvert rvert vert mid binom emptyset varnothing setminus overline degree
+""".split())
+_WORDS = frozenset("sqrt sinh cosh tanh arcsin arccos arctan".split())
+_CHARACTERS = re.compile(r"[0-9A-Za-z+\-*/=<>()\[\]{}|.,:;!%^_&\\ ]*")
+_NAMED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb|mbox|begin|end)\s?\{[^{}]*\}")
+_DRESS = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\s+")
+_FRACTION = re.compile(r"([+-]?)\\frac(?:\{([+-]?[0-9.,]+)\}\{([+-]?[0-9.,]+)\}| ?([0-9]) ?([0-9]))")
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
+_IN_WORDS = re.compile(r"[A-Za-z][A-Za-z -]{3,60}")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def plain(text: str) -> str:
+    """A formula without its dress: no $ around it, no spacing, one way to write a fraction, a percent sign and a minus."""
+    text = text[: LONGEST + 1].strip().removesuffix(".")
+    for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
+        if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
+            text = text[len(begin): len(text) - len(end)]
+    text = _DRESS.sub(" ", text).replace("\u2212", "-").replace("\u03c0", r"\pi ").replace("{,}", ",")
+    text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", text).replace(r"\%", "%")
+    text = re.sub(r" (?![a-zA-Z0-9])|(?<![a-zA-Z0-9,]) |(?<=,) (?![0-9]{3}(?![0-9]))", "", text).strip()
+    match = _TEXT.fullmatch(text)
+    return match[1].strip() if match else text
+
+
+def exact(text: str) -> tuple[Fraction, bool] | None:
+    r"""A number and whether it is a percent; None where the plain text is no number. r"\frac{1}{2}" -> (1/2, False)"""
+    percent = text.endswith("%")
+    text = text.removesuffix("%").removesuffix("\\")
+    if match := _FRACTION.fullmatch(text):
+        above, below = parse_number(match[2] or match[4]), parse_number(match[3] or match[5])
+        value = above / below if above is not None and below else None
+        value = -value if value is not None and match[1] == "-" else value
+    else:
+        value = parse_number(text if not re.match(r"[+-]?\.[0-9]", text) else text.replace(".", "0.", 1))
+    return None if value is None else (value, percent)
+
+
+def unfit(text: str) -> str | None:
+    """Why a plain text is not handed to math-verify; None where it is."""
+    if not text or len(text) > LONGEST:
+        return f"more than {LONGEST} characters" if text else "nothing"
+    if not _CHARACTERS.fullmatch(text) or "__" in text or "**" in text:
+        return "characters that no formula has"
+    bare = _NAMED.sub(" ", text)
+    unknown = [name for name in re.findall(r"\\([a-zA-Z]+)", text) if name not in _COMMANDS]
+    words = [word for word in re.findall(r"(?<![a-zA-Z\\])[a-zA-Z]{4,}", bare) if word not in _WORDS]
+    if unknown or words:
+        return f"\\{unknown[0]}" if unknown else f"the word {shorten(words[0])!r}"
+    depth = deepest = 0
+    for char in text:
+        depth += (char in _OPEN) - (char in _CLOSE)
+        deepest = max(deepest, depth)
+    runs = [len(digits) for digits in re.findall("[0-9]+", text)]
+    if deepest > DEPTH or max(runs, default=0) > (3 if "!" in text else DIGITS):
+        return f"brackets {deepest} deep" if deepest > DEPTH else "a number with too many digits"
+    return "an exponent too large" if any(map(_steep, _exponents(text))) else None
+
+
+def _exponents(text: str) -> list[str]:
+    """What stands after each ^: a group in braces, or up to the next operator."""
+    found = []
+    for match in re.finditer(r"\^", text):
+        rest, depth, at = text[match.end():], 0, 0
+        while at < len(rest) and (depth or rest[at] not in "+-*/=<>,)}]" or at == 0):
+            depth += (rest[at] in _OPEN) - (rest[at] in _CLOSE)
+            at += 1
+            if depth == 0 and rest[at - 1] in _CLOSE:
+                break
+        found.append(rest[:at])
+    return found
+
+
+def _steep(exponent: str) -> bool:
+    return "^" in exponent or "!" in exponent or any(len(run) > EXPONENT for run in re.findall("[0-9]+", exponent))
+
+
+def shape(text: str) -> str:
+    r"""The brackets around a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2; "" where the plain text is no list."""
+    text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
+    depth, commas, closes = 0, set(), len(text)
+    for at, char in enumerate(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        if depth == 0 and char in _CLOSE:
+            closes = min(closes, at)
+        if char == ",":
+            commas.add(depth)
+    if 0 in commas:
+        return "{}"
+    return text[0] + text[-1] if 1 in commas and text[0] in _OPEN and closes == len(text) - 1 else ""
+
+
+_SOUND: set[str] = set()  # gold answers that have been read
+
+
+def check_golds(golds: Sequence[object]) -> None:
+    """Raises ValueError on the first gold answer that can be compared with nothing; before any training."""
+    JAIL.require()
+    new = [gold for gold in dict.fromkeys(map(str, golds)) if gold not in _SOUND]
+    hard = []
+    for gold in new:
+        text = plain(gold)
+        if exact(text) is None and not _IN_WORDS.fullmatch(text):
+            if why := unfit(text):
+                raise _broken(gold, why)
+            hard.append(gold)
+    blocks = [hard[i: i + AT_ONCE] for i in range(0, len(hard), AT_ONCE)]
+    for block, said in zip(blocks, JAIL.each([("sound", [plain(gold) for gold in block]) for block in blocks]), strict=True):
+        if said.value != [True] * len(block):
+            if len(block) == 1:
+                raise _broken(block[0], "math-verify cannot read it" if said.kind == "pass" else said.reason)
+            for gold in block:
+                check_golds([gold])
+        _SOUND.update(block)
+    _SOUND.update(new)
+
+
+def _broken(gold: str, why: str) -> ValueError:
+    return ValueError(f"the gold answer {shorten(gold)!r} is no mathematical answer that can be compared ({why}): mend it, or "
+                      "use the verifier text.")
+
+
+@functools.lru_cache(1 << 14)
+def compare(gold: str, answer: str) -> Verdict:
+    """1 where an answer equals a gold answer, else 0 with the reason; a gold answer that is none raises."""
+    if gold not in _SOUND:
+        check_golds([gold])
+    wanted, got = plain(gold), plain(answer)
+    shown = shorten(answer.strip())
+    if not got:
+        return Verdict(score=0.0, reason="no answer")
+    numbers = exact(wanted), exact(got)
+    if None not in numbers:
+        (gold_number, gold_percent), (number, percent) = numbers
+        right = gold_number * 100**percent == number * 100**gold_percent or gold_percent and number == gold_number
+    elif _IN_WORDS.fullmatch(wanted):
+        right = wanted.casefold() == got.casefold()
+    elif why := unfit(got):
+        return Verdict(score=0.0, reason=f"{shown!r} is no formula: {why}")
+    elif wanted == got:
+        right = True
+    elif (shape(wanted) and shape(got) and shape(wanted) != shape(got)) or ("%" in got and "%" not in wanted):
+        right = False
+    else:
+        said = JAIL("same", wanted, got)
+        if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None):
+            return Verdict(score=0.0, error=f"infrastructure: {said.reason or 'math-verify lost the gold answer'}")
+        if said.kind != "pass":
+            return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
+        right = said.value is True
+    return Verdict(score=float(right), reason=f"{shown} is {'' if right else 'not '}the answer")
+
+
+def last_formula(text: str) -> str | None:
+    """The last $...$ of a text, or else its last number: where an unmarked answer is looked for."""
+    pieces = text[-2000:].split("$")
+    return pieces[-2] if len(pieces) >= 3 and pieces[-2].strip() else last_number(text)
+
+
+def read_strict(text: str) -> str:
+    """The answer that a reply marks, or else the whole reply."""
+    marked = find_marked(text)
+    return text if marked is None else marked
+
+
+def judge_maths(prompt: Prompt, text: str) -> Verdict:
+    """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last formula, leniently."""
+    gold, answer = str(prompt.answer), read_strict(text)
+    said = compare(gold, answer[: LONGEST + 1])
+    loose = None if said.score or said.error else last_formula(answer)
+    lenient = said.score if loose is None else compare(gold, loose[: LONGEST + 1]).score
+    return Verdict(score=said.score, reason=said.reason, error=said.error, parts={"correct": said.score, "lenient": lenient})
