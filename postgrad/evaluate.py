@@ -57,8 +57,8 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
     paid = mean_interval([mean_of(s.verdict.score for s in group) for group in judged])
     kinds = sorted({name for group in judged for s in group for name in s.verdict.parts})
-    mean_part = lambda name: mean_of(mean_of(s.verdict.parts.get(name, 0.0) for s in group) for group in judged)  # noqa: E731
-    out = {"pass@1": mean, "pass@1_interval": [low, high], **({"lenient": mean_part("lenient")} if "lenient" in kinds else {}),
+    loose = [mean_of(s.verdict.parts.get("lenient", 0.0) for s in group) for group in judged] if "lenient" in kinds else []
+    out = {"pass@1": mean, "pass@1_interval": [low, high], **({"lenient": mean_of(loose)} if loose else {}),
            f"pass@{samples}": sum(pass_at_k(n, c, n) for n, c in right) / len(right),
            "reward": paid[0], "reward_interval": list(paid[1:]) if len(judged) > 1 else None,
            "mean_length": mean_of(len(s.rollout.tokens) for s in rows), "finished": mean_of(s.rollout.finished for s in rows),

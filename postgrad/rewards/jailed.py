@@ -26,7 +26,7 @@ class Jailed:
 
     def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "", warm: str = ""):
         self.name, self.source, self.warm = name, source, f"{source}\n{warm}"
-        self.instead, self.package, self.extra = instead, package, extra
+        self.instead, self.package, self.extra, self.calls = instead, package, extra, 0
 
     def require(self) -> None:
         """Raises ValueError, in one sentence, where the verifier cannot be used."""
@@ -50,4 +50,5 @@ class Jailed:
         """Many calls, side by side: each is the name of a function and its arguments."""
         if not calls:
             return []
+        self.calls += len(calls)
         return self.judge.answers([Call(source=self.source, name=name, args=args) for name, *args in calls])
