@@ -1,7 +1,8 @@
 """Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices, as far as math-verify compares them.
 
-Cheap comparison first, here: the same text, or exact numbers. What is left, and is short and flat enough to be a formula, goes
-to math-verify in the jail. A gold answer that it cannot read raises before any training, and is never counted as right.
+Cheap comparison first, here: the same text, exact numbers, values that differ. What is left, and is short and flat enough to be
+a formula, goes to math-verify in the jail. A gold answer that it cannot read raises before any training, and is never counted
+as right.
 
 Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold answer has no percent
 sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on purpose: sums, products, integrals, limits:
@@ -11,17 +12,20 @@ an answer is written out.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import shorten
+from postgrad.rewards.estimate import estimate
 from postgrad.rewards.format import find_marked
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import last_number, parse_number
 
-LONGEST, DEPTH, DIGITS, EXPONENT = 300, 8, 40, 3  # characters, brackets in brackets, digits in a row, digits of an exponent
+LONGEST, DEPTH, DIGITS = 300, 4, 40  # characters, brackets in brackets, digits in a row
+EXPONENT = 10_000  # of all exponents above 20 in a formula, multiplied
 AT_ONCE = 16  # gold answers that are read in one call
 
 SOURCE = r'''
@@ -50,8 +54,9 @@ def sound(golds):
 WARM = r'''
 for gold, answer in ((r"\frac{1}{2}", "x"), (r"\sqrt{8}", r"2\sqrt{2}"), ("[1,2)", r"(-\infty,3]\cup\{4\}"), ("x=3", "3 < y"),
                      (r"50\%", r"0.5\pi"), ("x^2+2x+1", "(x-1)^{2}"), (r"\sin^2 x+\cos^2 x", "1"), ("x<3", r"(-\infty,3)"),
-                     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{ab}"), ("(1,2)", "3+2i"), (r"\log_2 8", r"\binom{5}{2}"),
-                     (r"\frac{a}{b}-\sqrt[3]{c}", "5!"), ("|x|", r"90^\circ"), ("2x+y=1", "y=1-2x"), (r"x\le 2", "1,2,3")):
+                     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{ab}"), ("(1,2)", "3+2i"),
+                     (r"\frac{a}{b}-\sqrt[3]{c}", "|x|"), (r"\log_2 8", r"\log_{2}(x)"), (r"[1,\infty)", r"\{1,2,3\}"),
+                     ("2x+y=1", "y=1-2x"), (r"x\le 2", "1,2,3"), (r"\{1,2\}", r"\{2,3\}")):
     same(gold, answer)
 '''
 JAIL = Jailed("maths", SOURCE, package="math_verify", extra="math", warm=WARM,
@@ -69,6 +74,9 @@ _DRESS = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\s+")
 _FRACTION = re.compile(r"([+-]?)\\frac(?:\{([+-]?[0-9.,]+)\}\{([+-]?[0-9.,]+)\}| ?([0-9]) ?([0-9]))")
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
 _IN_WORDS = re.compile(r"[A-Za-z][A-Za-z -]{3,60}")
+_FACTORIALS = re.compile(r"(?<![0-9.}])(?:[0-9]{1,2}|[a-z])!(?!!)")
+_BINOMIALS = re.compile(r"\\binom\{[0-9]{1,2}\}\{[0-9]{1,2}\}")
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)q?(?![a-z])")
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -113,15 +121,18 @@ def unfit(text: str) -> str | None:
     for char in text:
         depth += (char in _OPEN) - (char in _CLOSE)
         deepest = max(deepest, depth)
-    runs = [len(digits) for digits in re.findall("[0-9]+", text)]
-    if deepest > DEPTH or max(runs, default=0) > (3 if "!" in text else DIGITS):
+    if deepest > DEPTH or re.search(f"[0-9]{{{DIGITS + 1}}}", text):
         return f"brackets {deepest} deep" if deepest > DEPTH else "a number with too many digits"
-    return "an exponent too large" if any(map(_steep, _exponents(text))) else None
+    if re.search(r"[0-9][eE][0-9]", text):
+        return "a number like 2e9"
+    if text.count("!") > len(_FACTORIALS.findall(text)) or text.count(r"\binom") > len(_BINOMIALS.findall(text)):
+        return "a factorial or a binomial of more than a small number"
+    return "an exponent too large" if _steep(text) else None
 
 
-def _exponents(text: str) -> list[str]:
-    """What stands after each ^: a group in braces, or up to the next operator."""
-    found = []
+def _steep(text: str) -> bool:
+    """Whether a power stands on a power, or the exponents of numbers multiply to too much: (7^{999})^{999}."""
+    product, found = 1, []
     for match in re.finditer(r"\^", text):
         rest, depth, at = text[match.end():], 0, 0
         while at < len(rest) and (depth or rest[at] not in "+-*/=<>,)}]" or at == 0):
@@ -130,11 +141,9 @@ def _exponents(text: str) -> list[str]:
             if depth == 0 and rest[at - 1] in _CLOSE:
                 break
         found.append(rest[:at])
-    return found
-
-
-def _steep(exponent: str) -> bool:
-    return "^" in exponent or "!" in exponent or any(len(run) > EXPONENT for run in re.findall("[0-9]+", exponent))
+    for run in re.findall("[0-9]+", " ".join(found)):
+        product *= int(run) if int(run) > 20 else 1
+    return product > EXPONENT or any("^" in exponent or "!" in exponent for exponent in found)
 
 
 def shape(text: str) -> str:
@@ -201,7 +210,7 @@ def compare(gold: str, answer: str) -> Verdict:
         return Verdict(score=0.0, reason=f"{shown!r} is no formula: {why}")
     elif wanted == got:
         right = True
-    elif (shape(wanted) and shape(got) and shape(wanted) != shape(got)) or ("%" in got and "%" not in wanted):
+    elif _differ(wanted, got):
         right = False
     else:
         said = JAIL("same", wanted, got)
@@ -213,10 +222,30 @@ def compare(gold: str, answer: str) -> Verdict:
     return Verdict(score=float(right), reason=f"{shown} is {'' if right else 'not '}the answer")
 
 
-def last_formula(text: str) -> str | None:
-    """The last $...$ of a text, or else its last number: where an unmarked answer is looked for."""
+def _differ(wanted: str, got: str) -> bool:
+    """Whether two plain formulas are unequal at first sight: other brackets or signs between them, or other values.
+
+    Where one of the two is an equation, the value is that of its last side: x=3 and 3 are equal.
+    """
+    shapes, orders = (shape(wanted), shape(got)), (_ORDER.search(wanted), _ORDER.search(got))
+    if all(shapes) and shapes[0] != shapes[1] or "%" in got and "%" not in wanted or orders[1] and not orders[0]:
+        return True
+    if ("=" in wanted) != ("=" in got):
+        wanted, got = wanted.rpartition("=")[2], got.rpartition("=")[2]
+    values = estimate(wanted), estimate(got)
+    if orders[0] and not orders[1]:
+        return values[1] is not None
+    if any(shapes):
+        return any(value is not None for value in values)
+    return None not in values and not math.isclose(*values, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def read_loosely(text: str, gold: str) -> str | None:
+    """The last $...$ of a text, or else its last number where the gold answer is one; None where there is neither."""
     pieces = text[-2000:].split("$")
-    return pieces[-2] if len(pieces) >= 3 and pieces[-2].strip() else last_number(text)
+    if len(pieces) >= 3 and pieces[-2].strip():
+        return pieces[-2]
+    return last_number(text) if exact(plain(gold)) else None
 
 
 def read_strict(text: str) -> str:
@@ -229,6 +258,6 @@ def judge_maths(prompt: Prompt, text: str) -> Verdict:
     """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last formula, leniently."""
     gold, answer = str(prompt.answer), read_strict(text)
     said = compare(gold, answer[: LONGEST + 1])
-    loose = None if said.score or said.error else last_formula(answer)
+    loose = None if said.score or said.error else read_loosely(answer, gold)
     lenient = said.score if loose is None else compare(gold, loose[: LONGEST + 1]).score
     return Verdict(score=said.score, reason=said.reason, error=said.error, parts={"correct": said.score, "lenient": lenient})
