@@ -1,8 +1,8 @@
 r"""The value of a short formula, as a float: what tells most wrong answers from a gold one without algebra.
 
 Numbers, + - * / ^, \frac, \sqrt, \pi, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of its own. Formulas
-whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23), overflows or is
-not listed here has no estimate.
+whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23), overflows or
+is not listed here has no estimate.
 """
 
 from __future__ import annotations

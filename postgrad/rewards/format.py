@@ -79,7 +79,7 @@ def find_marked(text: str) -> str | None:
     if (at := text.rfind(MARK)) >= 0:
         said.append((at, text[at + len(MARK):].strip().split("\n")[0]))
     for match in _SAID.finditer(text):
-        said.append((match.start(), match[1].split("</")[0].split(". ")[0]))
+        said.append((match.start(), match[1].split("</")[0].split(". ")[0].strip().removesuffix(".")))
     found = max(((at, answer) for at, answer in said if answer is not None), default=(0, None))[1]
     return None if found is None else found.strip()
 

@@ -123,8 +123,8 @@ def unfit(text: str) -> str | None:
         deepest = max(deepest, depth)
     if deepest > DEPTH or re.search(f"[0-9]{{{DIGITS + 1}}}", text):
         return f"brackets {deepest} deep" if deepest > DEPTH else "a number with too many digits"
-    if re.search(r"[0-9][eE][0-9]", text):
-        return "a number like 2e9"
+    if re.search(r"[0-9][eE ][0-9]", text):
+        return "numbers like 2e9 or 1 4"
     if text.count("!") > len(_FACTORIALS.findall(text)) or text.count(r"\binom") > len(_BINOMIALS.findall(text)):
         return "a factorial or a binomial of more than a small number"
     return "an exponent too large" if _steep(text) else None
