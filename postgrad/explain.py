@@ -61,8 +61,8 @@ _ALL = (
         healthy="Close to 1 after supervised training. A fall in the middle of policy training often comes before a collapse.",
         formula="samples in form / samples", source=_EVAL),
     Metric(
-        name="lenient", meaning="pass@1 by the lenient reading: the right answer is there, marked as such or not. What is "
-                                "paid is the strict one.",
+        name="lenient", meaning="pass@1 by the lenient reading: the right answer is there, marked as such or not; only "
+                                "the strict reading is paid.",
         healthy="A little above pass@1. A wide gap is a matter of form, which a few demonstrations mend.",
         formula="mean over problems of right answers, read leniently / samples", source=_EVAL),
     Metric(

@@ -1,8 +1,8 @@
 r"""The value of a short formula, as a float: what tells most wrong answers from a gold one without algebra.
 
-Numbers, + - * / ^, \frac, \sqrt, \pi, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of its own. Formulas
-whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23), overflows or
-is not listed here has no estimate.
+Numbers, + - * / ^, \frac, \sqrt, \pi, \infty, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of its own.
+Formulas whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23) or not
+listed here has no estimate.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 _TOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\([a-zA-Z]+) ?|([a-zA-Z])|([-+*/^_(){}|\[\]])| ")
 _TIMES, _OVER = {"*", "cdot", "times"}, {"/", "div"}
 _FUNCTIONS = {"sin": math.sin, "cos": math.cos, "tan": math.tan, "ln": math.log, "exp": math.exp}
-_BEGIN = {"(", "{", "frac", "sqrt", "pi", "log", *_FUNCTIONS}
+_BEGIN = {"(", "{", "frac", "sqrt", "pi", "infty", "log", *_FUNCTIONS}
 _UNCLEAR = set("eiEIdO")  # may be a constant, a unit or a sign
 
 
@@ -35,7 +35,7 @@ def estimate(text: str) -> float | None:
     try:
         reader = _Reader(tokens)
         value = reader.sum()
-        return value if reader.at == len(tokens) and math.isfinite(value) else None
+        return value if reader.at == len(tokens) and not math.isnan(value) else None
     except (_NoEstimate, ArithmeticError, ValueError, TypeError):  # TypeError: a root of a negative number is complex
         return None
 
@@ -86,7 +86,10 @@ class _Reader:
             exponent = self.atom()
             if value < 0 and exponent != int(exponent):
                 raise _NoEstimate
-            value **= exponent
+            try:
+                value **= exponent
+            except OverflowError:
+                value = math.inf if value > 0 else math.nan
         return value
 
     def atom(self) -> float:
@@ -101,8 +104,8 @@ class _Reader:
             if not self.take({"(": ")", "{": "}"}[what]):
                 raise _NoEstimate
             return value
-        if what == "pi":
-            return math.pi
+        if what in ("pi", "infty"):
+            return math.pi if what == "pi" else math.inf
         if what == "|":
             value = self.sum()
             if self.take("|"):
@@ -111,8 +114,9 @@ class _Reader:
             return _FUNCTIONS[what](self.atom())
         if what == "log" and self.take("_"):
             base = self.atom()
-            if self.next()[1] in ("(", "{"):
-                return math.log(self.atom(), base)
+            value = self.atom() if self.next()[1] in ("(", "{") else math.inf
+            if value < math.inf:  # which may be a number too large for a float
+                return math.log(value, base)
         if what == "sqrt" and self.take("["):
             index = self.sum()
             if self.take("]") and self.next()[1] == "{":

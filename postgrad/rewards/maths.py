@@ -121,6 +121,8 @@ def unfit(text: str) -> str | None:
     for char in text:
         depth += (char in _OPEN) - (char in _CLOSE)
         deepest = max(deepest, depth)
+    if depth or not re.search("[0-9A-Za-z]", text) or text[-1] in "^_+-*/=<>&\\":
+        return "brackets that do not close" if depth else "no whole formula"
     if deepest > DEPTH or re.search(f"[0-9]{{{DIGITS + 1}}}", text):
         return f"brackets {deepest} deep" if deepest > DEPTH else "a number with too many digits"
     if re.search(r"[0-9][eE ][0-9]", text):
@@ -233,11 +235,39 @@ def _differ(wanted: str, got: str) -> bool:
     if ("=" in wanted) != ("=" in got):
         wanted, got = wanted.rpartition("=")[2], got.rpartition("=")[2]
     values = estimate(wanted), estimate(got)
+    if wanted.endswith("%") and values[1] is not None:  # 50% is 50 or 0.5
+        figure = estimate(wanted[:-1])
+        return figure is not None and not any(math.isclose(values[1], x, rel_tol=1e-9) for x in (figure, figure / 100))
     if orders[0] and not orders[1]:
         return values[1] is not None
+    if all(shapes):
+        return _lists_differ(shapes[0], _items(wanted), _items(got))
     if any(shapes):
         return any(value is not None for value in values)
     return None not in values and not math.isclose(*values, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _items(text: str) -> list[str]:
+    r"""What stands between the commas of a list: \{1,(2,3)\} -> ["1", "(2,3)"]"""
+    text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
+    inner = text[1:-1] if text[0] in _OPEN and shape(text) == text[0] + text[-1] else text
+    items, depth = [""], 0
+    for char in inner:
+        depth += (char in _OPEN) - (char in _CLOSE)
+        items = [*items, ""] if char == "," and depth == 0 else [*items[:-1], items[-1] + char]
+    return items
+
+
+def _lists_differ(brackets: str, wanted: list[str], got: list[str]) -> bool:
+    """Lists of other values; the order counts unless they are sets, and repeats in a set do not."""
+    values = [[estimate(item) for item in items] for items in (wanted, got)]
+    if None in values[0] + values[1]:
+        return False
+    if brackets == "{}":
+        values = [[x for i, x in enumerate(row) if i == 0 or not math.isclose(x, row[i - 1], rel_tol=1e-9, abs_tol=1e-9)]
+                  for row in map(sorted, values)]
+    return len(values[0]) != len(values[1]) or not all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+                                                        for a, b in zip(*values, strict=True))
 
 
 def read_loosely(text: str, gold: str) -> str | None:
