@@ -53,7 +53,7 @@ def test_one_box():
     ("(1,2)", "3", 0), ("x=3", "4", 0), ("5", "x < 5", 0), ("5", "9^{9^{9^9}}", 0), ("5", "9^{999*999}", 0), ("5", "(9!)!", 0),
     ("5", "__import__('os')", 0), ("5", "\u0665", 0), ("5", "5\x00", 0), ("5", "(" * 99 + "5" + ")" * 99, 0),
     ("5", "5" * 100_000, 0),
-    ("5", r"\write18{5}", 0), ("5", "2e9", 0), ("5", "", 0)])
+    ("5", r"\write18{5}", 0), (r"2\sqrt{3}", r"(\log_{2}(\infty))^{2}", 0), ("5", "2e9", 0), ("5", "", 0)])
 def test_cheap_comparison_by_hand(gold, answer, equal, monkeypatch):
     maths.check_golds([gold])
     monkeypatch.setattr(maths.JAIL, "each", lambda calls: pytest.fail(f"the jail was asked for {calls}"))
