@@ -44,6 +44,7 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
 
     A sample whose verdict failed for reasons of its own is counted in `errors` and judged neither right nor wrong.
+    lenient: pass@1 of the lenient reading, where the verifier keeps both; pass@1 itself is the strict one, which is paid.
     measures: further numbers of the same samples, by name, e.g. what a reward model says of each; their means are added.
     """
     began = time.perf_counter()
@@ -55,14 +56,17 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
     mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
     paid = mean_interval([mean_of(s.verdict.score for s in group) for group in judged])
-    out = {"pass@1": mean, "pass@1_interval": [low, high],
+    kinds = sorted({name for group in judged for s in group for name in s.verdict.parts})
+    loose = [mean_of(s.verdict.parts.get("lenient", 0.0) for s in group) for group in judged] if "lenient" in kinds else []
+    out = {"pass@1": mean, "pass@1_interval": [low, high], **({"lenient": mean_of(loose)} if loose else {}),
            f"pass@{samples}": sum(pass_at_k(n, c, n) for n, c in right) / len(right),
            "reward": paid[0], "reward_interval": list(paid[1:]) if len(judged) > 1 else None,
            "mean_length": mean_of(len(s.rollout.tokens) for s in rows), "finished": mean_of(s.rollout.finished for s in rows),
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts), "samples": samples}
-    for name in sorted({name for group in judged for s in group for name in s.verdict.parts}):
-        key = name if name == "format" else f"reward/{name}"
-        out[key] = mean_of(s.verdict.parts.get(name, 0.0) for group in judged for s in group)
+    for name in kinds:
+        if name != "lenient":
+            out[name if name == "format" else f"reward/{name}"] = mean_of(s.verdict.parts.get(name, 0.0)
+                                                                          for group in judged for s in group)
     for name, measure in measures.items():
         out[name] = mean_of(measure([s.rollout for s in rows]))
     if greedy:

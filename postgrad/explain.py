@@ -61,6 +61,11 @@ _ALL = (
         healthy="Close to 1 after supervised training. A fall in the middle of policy training often comes before a collapse.",
         formula="samples in form / samples", source=_EVAL),
     Metric(
+        name="lenient", meaning="pass@1 by the lenient reading: the right answer is there, marked as such or not; only "
+                                "the strict reading is paid.",
+        healthy="A little above pass@1. A wide gap is a matter of form, which a few demonstrations mend.",
+        formula="mean over problems of right answers, read leniently / samples", source=_EVAL),
+    Metric(
         name="length", meaning="The mean number of tokens in a sampled completion, the stop token included.",
         healthy="It may grow if writing out steps helps. Growth without better scores is padding; a jump to the limit "
                 "is a loop.",

@@ -1,22 +1,12 @@
-r"""MATH-style files as a task; the verifier of rewards/maths.py is replaced by one that compares \boxed{} as text."""
+"""MATH-style files as a task."""
 
 import json
-import sys
-from types import ModuleType
 
 import pytest
 
-from postgrad.records import Verdict
 from postgrad.rewards.base import check
 from postgrad.tasks import SPLITS, load_task
-from postgrad.tasks.maths import answer_of, boxed
-
-
-@pytest.fixture(autouse=True)
-def verifier(monkeypatch):
-    fake = ModuleType("postgrad.rewards.maths")
-    fake.judge_maths = lambda prompt, text: Verdict(score=float(boxed(text) == prompt.answer))
-    monkeypatch.setitem(sys.modules, "postgrad.rewards.maths", fake)
+from postgrad.tasks.maths import answer_of
 
 
 def row(number, **more):
@@ -27,13 +17,6 @@ def row(number, **more):
 def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
-
-
-@pytest.mark.parametrize(("text", "inside"), [
-    (r"so \boxed{5}", "5"), (r"\boxed{1} and \boxed{ \frac{1}{2} }.", r"\frac{1}{2}"), (r"\boxed{a_{1}} \boxed{2", "a_{1}"),
-    (r"\boxed{}", ""), ("none", None), (r"\boxed{" * 50, None), (r"\boxed 5", None)])
-def test_the_last_box_that_closes(text, inside):
-    assert boxed(text) == inside
 
 
 def test_a_box_without_braces_is_read_in_solutions_alone():

@@ -43,7 +43,8 @@ def parser() -> argparse.ArgumentParser:
     c = add("train", "train a model by a recipe", epilog="recipes: postgrad methods   settings: postgrad train RECIPE --show")
     c.add_argument("recipe", metavar="RECIPE[:SETTING]", help="e.g. grpo:words, sft:words, dapo:arithmetic")
     c.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="override a setting, e.g. optim.lr=1e-4 steps=20")
-    c.add_argument("--task", metavar="NAME|FILE", help="a task's name, your Python file, or a .jsonl of questions and answers")
+    c.add_argument("--task", metavar="NAME|FILE",
+                   help="a task's name, your Python file, a .jsonl of questions and answers, or VERIFIER:FILE.jsonl")
     c.add_argument("--run", metavar="FOLDER", help="the run's folder (default: runs/RECIPE-SETTING-N)")
     c.add_argument("--show", action="store_true", help="print the resolved settings and stop")
 
@@ -128,6 +129,9 @@ def parser() -> argparse.ArgumentParser:
 
     c = add("methods", "the table of algorithms, with papers")
     c.add_argument("method", nargs="?", help="show one row in full")
+
+    add("verifiers", "what can judge replies by name, alone or in a weighted sum",
+        epilog="--task 'number+0.2*think:FILE.jsonl' pays 1 for the right number and 0.2 for the form.")
 
     c = add("explain", "what a metric or a method means, and when to worry")
     c.add_argument("name", nargs="?", metavar="METRIC|METHOD")

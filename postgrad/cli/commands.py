@@ -261,6 +261,14 @@ def methods(args) -> int:
     return table([{"method": r.name, "batches": r.source, "what is particular": r.about, "paper": r.paper} for r in rows])
 
 
+def verifiers(args) -> int:
+    from postgrad.rewards.named import NAMED
+    rows = [{"verifier": name + row.takes, "judges": {"answer": "the answer, by the row's gold", "form": "the form",
+             "style": "the whole reply"}[row.kind], "pays for": row.pays, "sandbox": "yes" if row.jailed else ""}
+            for name, row in NAMED.items()]
+    return say_json(rows) if args.json else table(rows)
+
+
 def describe(row) -> dict:
     """A row's fields; functions by name, with the constants bound to them."""
     def name(x):
@@ -311,4 +319,4 @@ def studio(args) -> int:
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
             "explain": explain, "audit": audit, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
-            "studio": studio}
+            "studio": studio, "verifiers": verifiers}

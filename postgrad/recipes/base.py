@@ -127,8 +127,21 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def grader_of(config) -> tuple[str, str] | None:
+    """(model, rubric file or "") of reward="judge:MODEL" or "judge:MODEL:RUBRIC.txt"; None where no chat model grades."""
+    named, _, rest = (getattr(config, "reward", None) or "").partition(":")
+    model, _, rubric = rest.partition(":")
+    if named.strip() != "judge":
+        return None
+    if not model:
+        raise ValueError(f"reward={config.reward}: name the chat model that grades, e.g. reward=judge:tiny-chat.")
+    return model, rubric
+
+
 def judges_of(config) -> list[str]:
-    """The names of the reward models that a config trains against, written with commas between."""
+    """The names of the models that a config trains against: the one that grades, or reward models with commas between."""
+    if grader := grader_of(config):
+        return [grader[0]]
     return [name.strip() for name in (getattr(config, "reward", None) or "").split(",") if name.strip()]
 
 
@@ -170,8 +183,8 @@ def resume(run: Run, config, build: Callable, *, watch=None) -> Run:
                          "put the old weights back, or start a new run.")
     for name, before in zip(judges_of(config), run.info.get("judged_by", ()), strict=True):
         if fingerprint(open_folder(name)) != before:
-            raise ValueError(f"the reward model {name} has changed since this run began, so it cannot go on to the same "
-                             "result: put the old one back, or start a new run.")
+            raise ValueError(f"the model {name}, which judges, has changed since this run began, so it cannot go on to the "
+                             "same result: put the old one back, or start a new run.")
     seed_everything(config.seed)
     checkpoint = run.resume()
     parts = build(config, checkpoint or folder)

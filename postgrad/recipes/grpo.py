@@ -22,9 +22,11 @@ from postgrad.recipes.base import (
     Parts,
     check_run,
     examiner,
+    grader_of,
     judges_of,
     new_adapter,
     open_folder,
+    open_model,
     open_policy,
     open_reference,
     prove,
@@ -32,6 +34,7 @@ from postgrad.recipes.base import (
 )
 from postgrad.records import Rollout
 from postgrad.rewards.base import Verifying
+from postgrad.rewards.grader import RUBRIC, Grader
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.process import ProcessJudge
 from postgrad.sampler import LocalSampler, Sampling
@@ -69,7 +72,7 @@ class Anchor:
 class GRPOConfig:
     task: str
     model: str = "tiny-chat"
-    reward: str | None = None       # reward models to train against, with commas between; None: the task's own verifier
+    reward: str | None = None       # reward models with commas between, or judge:MODEL[:RUBRIC.txt]; None: the task's verifier
     method: str = "grpo"
     anchor: Anchor = field(default_factory=Anchor)
     steps: int = 40
@@ -154,7 +157,7 @@ def scalar(config: GRPOConfig, name: str, policy) -> ScalarModel:
 def rewards(config: GRPOConfig, policy, chat: Chat) -> list[ScalarModel]:
     """The reward models, each checked: a head that says something, and the policy's own tokens."""
     models = []
-    for name in judges_of(config):
+    for name in [] if grader_of(config) else judges_of(config):
         model, theirs = scalar(config, name, policy).requires_grad_(False), Chat.load(open_folder(name))
         if not model.score_head.weight.any():
             raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
@@ -170,7 +173,7 @@ def new_critic(config: GRPOConfig, policy, judges: list[ScalarModel]) -> ScalarM
 
     A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
     """
-    names = [] if any(model.head == "process" for model in judges) else judges_of(config)
+    names = [] if grader_of(config) or any(model.head == "process" for model in judges) else judges_of(config)
     if not is_adapted(policy):
         return load_scalar(open_folder((names or [config.model])[0]), device=config.device)
     shared = shared_scalar(names[0], policy.body, config) if names else None
@@ -202,8 +205,21 @@ def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[fl
     return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
 
 
+def open_grader(config: GRPOConfig) -> Grader:
+    """The chat model that grades the rollouts, by the rubric of a file or the one it has."""
+    name, rubric = grader_of(config)
+    if rubric and not Path(rubric).is_file():
+        raise ValueError(f"reward={config.reward}: there is no rubric {rubric!r}: give a text that says what a good reply is.")
+    model, chat = open_model(name, config.device)
+    sampler, settings = LocalSampler(model.requires_grad_(False), chat), Sampling(max_new_tokens=16, temperature=0.0)
+    return Grader(sampler, settings, rubric=Path(rubric).read_text("utf-8").strip() if rubric else RUBRIC,
+                  fits=lambda prompt: sampler.check([prompt], settings))
+
+
 def judged_by(judges: list[ScalarModel], task, chat: Chat, config: GRPOConfig):
     """The judge of a run's rollouts: the task's verifier, or the models that stand in for it."""
+    if grader_of(config):
+        return open_grader(config)
     if not judges:
         return Verifying(task.verify, task.waits)
     if all(model.head != "process" for model in judges):
@@ -245,7 +261,7 @@ def build(config: GRPOConfig, begins_with: Path) -> Parts:
                    **steered)
     examine = None
     if config.evaluation.every:
-        measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if judges else {}
+        measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if config.reward else {}
         if models.reference:
             measures["kl_reply"] = partial(kl_of, models.reference, config)
         examine = examiner(policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens, **measures)

@@ -3,8 +3,13 @@
 base        verdict arithmetic, and `check`: a verifier proves itself on gold before any training
 format      <think>...</think><answer>...</answer>
 number      exact numbers
+maths       formulas: cheap comparison, and math-verify behind it in the sandbox
+text        a pattern that is found, a length, a language         schema   JSON, with or without a schema
+named       all of these by name, and weighted sums: "number+0.2*think"
+grader      a chat model that is asked how good a reply is        model    reward models
 expression  + - * / ( ) over integers, parsed and evaluated here; nothing is ever handed to eval
 code        programs that pass tests: MBPP, HumanEval, your own asserts
+jailed      trusted functions on a model's text, in the sandbox
 sandbox     the jail that code of others runs in, and the judge of two processes
 constitution, judges   rules in words with checks as data; which of two replies keeps them better, and how to mend one
 """

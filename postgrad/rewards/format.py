@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from postgrad.records import Verdict
 
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+BOX, MARK = "\\boxed{", "####"
+END = 20_000  # characters at the end of a reply in which its answer is looked for
+_SAID = re.compile(r"\banswer(?: is:?|:)[ \t*]*([^\n]*)", re.IGNORECASE)
 
 
 def split_reply(text: str) -> tuple[str, str] | str:
@@ -49,3 +54,40 @@ def find_answer(text: str) -> str | None:
     stop = text.rfind(END_ANSWER)
     start = text.rfind(ANSWER, 0, stop) if stop >= 0 else -1
     return text[start + len(ANSWER) : stop].strip() if start >= 0 else None
+
+
+def find_boxed(text: str) -> str | None:
+    """What stands in the last \\boxed{...}; None where its braces do not close. Braces after a backslash are text."""
+    text = text[-END:]
+    start = text.rfind(BOX)
+    depth, at = 1, start + len(BOX)
+    while start >= 0 and at < len(text):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[start + len(BOX): at].strip()
+        at += 2 if text[at] == "\\" else 1
+    return None
+
+
+def find_marked(text: str) -> str | None:
+    """The answer that a reply marks as its own, by whichever mark begins last; None where it marks none.
+
+    "<answer>5</answer>"   "\\boxed{5}"   "#### 5"   "The answer is 5. Bye!" -> "5"
+    """
+    text = text[-END:]
+    said = [(text.rfind(ANSWER, 0, text.rfind(END_ANSWER)), find_answer(text)), (text.rfind(BOX), find_boxed(text))]
+    if (at := text.rfind(MARK)) >= 0:
+        said.append((at, text[at + len(MARK):].strip().split("\n")[0]))
+    for match in _SAID.finditer(text):
+        said.append((match.start(), match[1].split("</")[0].split(". ")[0].strip().removesuffix(".")))
+    found = max(((at, answer) for at, answer in said if answer is not None), default=(0, None))[1]
+    return None if found is None else found.strip()
+
+
+def boxed(text: str) -> Verdict:
+    """1 for a reply with exactly one \\boxed{...} that is closed and not empty, 0 with the reason otherwise."""
+    count = text.count(BOX)
+    if count != 1:
+        return Verdict(score=0.0, reason=f"no {BOX}...}}" if count == 0 else f"{count} times {BOX}...}} instead of once")
+    found = find_boxed(text)
+    return Verdict(score=float(bool(found)), reason="in form" if found else f"an open or empty {BOX}...}}")

@@ -95,6 +95,12 @@ def critique_request(rule: Rule) -> Message:
 REVISION_REQUEST = {"role": "user", "content": "Now write that reply again so that it keeps the rule. Write the reply alone."}
 
 
+def written(sampler, settings, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]], seed: int) -> list[str]:
+    """What a model writes when it is asked: asks are a name and messages each."""
+    prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
+    return [group[0].text.strip() for group in sampler.sample(prompts, 1, settings, seed)]
+
+
 class PromptedJudge:
     """Asks a chat model, with one rule drawn for each question.
 
@@ -131,8 +137,7 @@ class PromptedJudge:
         return random.Random(seed_of(seed, prompt.id, *texts)).choice(self.constitution.rules)
 
     def _write(self, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]], seed: int) -> list[str]:
-        prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
-        return [group[0].text.strip() for group in self.sampler.sample(prompts, 1, self.settings, seed)]
+        return written(self.sampler, self.settings, kind, asks, seed)
 
     @torch.no_grad()
     def _logp(self, asks: Sequence[tuple[tuple[Message, ...], str]]) -> list[float]:

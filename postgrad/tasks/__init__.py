@@ -56,5 +56,5 @@ def load_task(name: str | Path) -> Task:
     if not path.is_file():
         raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of {', '.join(TASKS)}.")
     if path.suffix == ".jsonl":
-        return import_module("postgrad.tasks.rows").load(path, verifier or "number")
+        return import_module("postgrad.tasks.rows").load(path, verifier or "number(lenient)")
     return import_module("postgrad.tasks.user").load(path)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from postgrad.data.sets import read_file, rows_of
 from postgrad.records import Conversation, Pair, Prompt, Verdict
+from postgrad.rewards.format import MARK
 from postgrad.rewards.number import exact_number, last_number
 from postgrad.tasks.base import SPLITS, Task, conversation, split_of
 from postgrad.tasks.listed import disjoint, hold_out, sampled
-from postgrad.tasks.rows import MARK
 
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 

@@ -10,29 +10,18 @@ from __future__ import annotations
 
 from postgrad.data.sets import Rows, rows_of
 from postgrad.records import Conversation, Prompt
+from postgrad.rewards.format import find_boxed
+from postgrad.rewards.maths import check_golds, judge_maths
 from postgrad.tasks.base import Task, conversation
 from postgrad.tasks.listed import disjoint, hold_out, sampled, split_list
 
-BOX, BARE = "\\boxed{", "\\boxed "
+BARE = "\\boxed "
 FORM = r"Reason step by step, and put the final answer within \boxed{}."
-
-
-def boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{...} whose braces close: "so \boxed{\frac{1}{2}}." -> "\frac{1}{2}"; else None."""
-    start = text.rfind(BOX)
-    while start >= 0:
-        depth = 0
-        for place in range(start + len(BOX) - 1, len(text)):
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
-            if depth == 0:
-                return text[start + len(BOX): place].strip()
-        start = text.rfind(BOX, 0, start)
-    return None
 
 
 def answer_of(solution: str) -> str | None:
     r"""The answer of a published solution: in its last \boxed{}, or after a last "\boxed 5$", as some of MATH are written."""
-    found = boxed(solution)
+    found = find_boxed(solution)
     if found is None and BARE in solution:
         found = solution.rpartition(BARE)[2].partition("$")[0].strip()
     return found
@@ -52,11 +41,10 @@ def prompt_of(row: dict, where: str) -> Prompt:
 def gold(prompt: Prompt) -> str:
     """The published solution, where it ends in the answer; else the answer alone."""
     solution = prompt.meta["solution"]
-    return solution if boxed(solution) == prompt.answer else rf"\boxed{{{prompt.answer}}}"
+    return solution if find_boxed(solution) == prompt.answer else rf"\boxed{{{prompt.answer}}}"
 
 
 def load(name: str, source: str) -> Task:
-    from postgrad.rewards.maths import judge_maths
     rows = rows_of(name, source)
     parts, meta = split_list(_prompts(rows[""])) if "" in rows else disjoint(hold_out({s: _prompts(rows[s]) for s in rows}))
     draw = sampled(name, parts)
@@ -70,4 +58,6 @@ def load(name: str, source: str) -> Task:
 
 
 def _prompts(rows: Rows) -> list[Prompt]:
-    return [prompt_of(row, where) for where, row in rows]
+    prompts = [prompt_of(row, where) for where, row in rows]
+    check_golds([prompt.answer for prompt in prompts])
+    return prompts

@@ -177,12 +177,13 @@ def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) ->
 
 
 def main() -> None:
-    memory, cpu, packages, *folders = sys.argv[1:]
+    memory, cpu, packages, warm, *folders = sys.argv[1:]
     sys.path.pop(0)  # the folder of this script: candidates import the standard library, and the folders named
     sys.path += folders
     os.chdir("/")
     for name in READY + packages.split():
         importlib.import_module(name)
+    run(warm, "warm", {})
     zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), folders)
 
 

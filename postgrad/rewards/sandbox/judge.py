@@ -148,16 +148,17 @@ class Judge:
     workers: one per processor unless told; each is started when first used.
     seconds: wall time of a job, from its source to its verdict. memory: bytes of address space of a child.
     packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
+    warm: trusted source that is executed once, before any fork, outside the jail: what it computes, every call finds ready.
     """
 
     def __init__(self, *, workers: int | None = None, seconds: float = 5.0, memory: int = 512 << 20,
-                 packages: Sequence[str] = ()):
+                 packages: Sequence[str] = (), warm: str = ""):
         require()
         workers = len(os.sched_getaffinity(0)) if workers is None else workers
         if workers < 1 or seconds <= 0 or memory < 64 << 20:
             raise ValueError(f"a judge needs workers >= 1, seconds > 0 and memory >= 64 MiB, "
                              f"not {workers}, {seconds} and {memory}.")
-        self.seconds, self.memory, self.packages = seconds, memory, tuple(packages)
+        self.seconds, self.memory, self.packages, self.warm = seconds, memory, tuple(packages), warm
         self._idle: queue.SimpleQueue[Worker | None] = queue.SimpleQueue()
         for _ in range(workers):
             self._idle.put(None)  # started when first used
@@ -207,7 +208,7 @@ class Judge:
     def _once(self, job: Job | Call) -> Outcome:
         worker, start = self._idle.get(), time.monotonic()
         try:
-            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages)
+            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages, warm=self.warm)
             (candidate, examiner), start = worker.pair(), time.monotonic()
             deadline = start + self.seconds
             outcome = answer(candidate, job, deadline) if isinstance(job, Call) else examine(candidate, examiner, job, deadline)

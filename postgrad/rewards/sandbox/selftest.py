@@ -100,6 +100,11 @@ def tier() -> str | None:
     return _proof()[0]
 
 
+def missing() -> str | None:
+    """Why there is no tier; None where there is one."""
+    return _proof()[1]
+
+
 def require() -> str:
     """The tier in use; raises ValueError where there is none."""
     name, why = _proof()

@@ -82,16 +82,17 @@ class Worker:
     """One zygote process. `pair` forks a candidate and an examiner in their jails, `clear` kills and reaps both.
 
     packages: installed packages that the zygote imports before it forks; the folders that hold packages are then readable.
+    warm: trusted source that the zygote executes after that.
     """
 
-    def __init__(self, *, memory: int, cpu: int, packages: tuple[str, ...] = ()):
+    def __init__(self, *, memory: int, cpu: int, packages: tuple[str, ...] = (), warm: str = ""):
         folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")}) if packages else []
         ours, theirs = socket.socketpair()
         with theirs:
             python = getattr(sys, "_base_executable", sys.executable)  # not the one of a virtual environment, with its packages
             command = [python, "-s", "-S", "-B", str(Path(__file__).parent / "child.py"), str(memory), str(cpu)]
             self._process = subprocess.Popen(
-                [*command, " ".join(packages), *folders], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                [*command, " ".join(packages), warm, *folders], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                 env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}, cwd="/", start_new_session=True,
             )
         self._control, self._channels = ours, ()

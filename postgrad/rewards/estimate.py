@@ -1,0 +1,130 @@
+r"""The value of a short formula, as a float: what tells most wrong answers from a gold one without algebra.
+
+Numbers, + - * / ^, \frac, \sqrt, \pi, \infty, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of its own.
+Formulas whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23) or not
+listed here has no estimate.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_TOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\([a-zA-Z]+) ?|([a-zA-Z])|([-+*/^_(){}|\[\]])| ")
+_TIMES, _OVER = {"*", "cdot", "times"}, {"/", "div"}
+_FUNCTIONS = {"sin": math.sin, "cos": math.cos, "tan": math.tan, "ln": math.log, "exp": math.exp}
+_BEGIN = {"(", "{", "frac", "sqrt", "pi", "infty", "log", *_FUNCTIONS}
+_UNCLEAR = set("eiEIdO")  # may be a constant, a unit or a sign
+
+
+class _NoEstimate(Exception):
+    pass
+
+
+def estimate(text: str) -> float | None:
+    r"""estimate(r"\frac{1}{2}+\sqrt{4}") -> 2.5; None where there is none."""
+    tokens, at = [], 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            return None
+        number, command, letter, sign = match.groups()
+        if match[0] != " ":
+            tokens.append(("number", float(number)) if number else ("letter", letter) if letter else ("sign", command or sign))
+        at = match.end()
+    try:
+        reader = _Reader(tokens)
+        value = reader.sum()
+        return value if reader.at == len(tokens) and not math.isnan(value) else None
+    except (_NoEstimate, ArithmeticError, ValueError, TypeError):  # TypeError: a root of a negative number is complex
+        return None
+
+
+class _Reader:
+    def __init__(self, tokens: list[tuple[str, object]]):
+        self.tokens, self.at = tokens, 0
+
+    def next(self) -> tuple[str, object]:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
+
+    def take(self, *signs: str) -> str | None:
+        kind, what = self.next()
+        if kind == "sign" and what in signs:
+            self.at += 1
+            return what
+        return None
+
+    def sum(self) -> float:
+        value = self.product()
+        while sign := self.take("+", "-"):
+            value += self.product() if sign == "+" else -self.product()
+        return value
+
+    def product(self) -> float:
+        value, divided = self.power(), False
+        while True:
+            if self.take(*_TIMES):
+                value *= self.power()
+            elif self.take(*_OVER):
+                value, divided = value / self.power(), True
+            elif self.next()[0] in ("number", "letter") or self.next()[1] in _BEGIN:
+                before = self.tokens[self.at - 1][0]
+                if divided or self.next()[0] == "number" or (before == "number" and self.next()[1] == "frac"):
+                    raise _NoEstimate
+                value *= self.power()
+            else:
+                return value
+
+    def power(self) -> float:
+        if sign := self.take("-", "+"):
+            return -self.power() if sign == "-" else self.power()
+        value = self.atom()
+        if self.take("^"):
+            kind, what = self.next()
+            if what != "{" and not (kind == "letter" or kind == "number" and what in range(10)):
+                raise _NoEstimate
+            exponent = self.atom()
+            if value < 0 and exponent != int(exponent):
+                raise _NoEstimate
+            try:
+                value **= exponent
+            except OverflowError:
+                value = math.inf if value > 0 else math.nan
+        return value
+
+    def atom(self) -> float:
+        kind, what = self.next()
+        self.at += 1
+        if kind == "number":
+            return what
+        if kind == "letter" and what not in _UNCLEAR:
+            return 0.6 + ord(what) * 0.6180339887498949 % 1
+        if what in ("(", "{"):
+            value = self.sum()
+            if not self.take({"(": ")", "{": "}"}[what]):
+                raise _NoEstimate
+            return value
+        if what in ("pi", "infty"):
+            return math.pi if what == "pi" else math.inf
+        if what == "|":
+            value = self.sum()
+            if self.take("|"):
+                return abs(value)
+        if what in _FUNCTIONS and self.next()[1] in ("(", "{"):
+            return _FUNCTIONS[what](self.atom())
+        if what == "log" and self.take("_"):
+            base = self.atom()
+            value = self.atom() if self.next()[1] in ("(", "{") else math.inf
+            if value < math.inf:  # which may be a number too large for a float
+                return math.log(value, base)
+        if what == "sqrt" and self.take("["):
+            index = self.sum()
+            if self.take("]") and self.next()[1] == "{":
+                return self.atom() ** (1 / index)
+        if what in ("frac", "sqrt") and self.next()[1] == "{":
+            value = self.atom()
+            if what == "sqrt":
+                return math.sqrt(value)
+            if self.next()[1] == "{":
+                return value / self.atom()
+        raise _NoEstimate

@@ -1,0 +1,295 @@
+"""Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices, as far as math-verify compares them.
+
+Cheap comparison first, here: the same text, exact numbers, values that differ. What is left, and is short and flat enough to be
+a formula, goes to math-verify in the jail. A gold answer that it cannot read raises before any training, and is never counted
+as right.
+
+Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold answer has no percent
+sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on purpose: sums, products, integrals, limits:
+an answer is written out.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+
+from postgrad.records import Prompt, Verdict
+from postgrad.rewards.base import shorten
+from postgrad.rewards.estimate import estimate
+from postgrad.rewards.format import find_marked
+from postgrad.rewards.jailed import Jailed
+from postgrad.rewards.number import last_number, parse_number
+
+LONGEST, DEPTH, DIGITS = 300, 4, 40  # characters, brackets in brackets, digits in a row
+EXPONENT = 10_000  # of all exponents above 20 in a formula, multiplied
+AT_ONCE = 16  # gold answers that are read in one call
+
+SOURCE = r'''
+from math_verify import parse, verify
+from math_verify.parser import LatexExtractionConfig
+
+KIND = [LatexExtractionConfig()]
+
+
+def read(text):
+    return parse(f"${text}$", KIND, fallback_mode="no_fallback", parsing_timeout=None)
+
+
+def equal(gold, answer):
+    return verify(gold, answer, float_rounding=12, timeout_seconds=None)
+
+
+def same(gold, answer):
+    wanted = read(gold)
+    return None if not wanted else equal(wanted, read(answer))
+
+
+def sound(golds):
+    return [bool(gold) and equal(gold, gold) for gold in map(read, golds)]
+'''
+WARM = r'''
+for gold, answer in ((r"\frac{1}{2}", "x"), (r"\sqrt{8}", r"2\sqrt{2}"), ("[1,2)", r"(-\infty,3]\cup\{4\}"), ("x=3", "3 < y"),
+                     (r"50\%", r"0.5\pi"), ("x^2+2x+1", "(x-1)^{2}"), (r"\sin^2 x+\cos^2 x", "1"), ("x<3", r"(-\infty,3)"),
+                     (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\text{ab}"), ("(1,2)", "3+2i"),
+                     (r"\frac{a}{b}-\sqrt[3]{c}", "|x|"), (r"\log_2 8", r"\log_{2}(x)"), (r"[1,\infty)", r"\{1,2,3\}"),
+                     ("2x+y=1", "y=1-2x"), (r"x\le 2", "1,2,3"), (r"\{1,2\}", r"\{2,3\}")):
+    same(gold, answer)
+'''
+JAIL = Jailed("maths", SOURCE, package="math_verify", extra="math", warm=WARM,
+              instead="use the verifier number, which compares numbers without it")
+
+_COMMANDS = frozenset("""
+frac sqrt pi infty cup cap in notin le leq ge geq ne neq lt gt times cdot div pm mp sin cos tan cot sec csc arcsin arccos arctan
+sinh cosh tanh log ln exp alpha beta gamma delta epsilon theta lambda mu phi varphi omega sigma rho tau circ text mathrm mathbf
+textbf mbox mathbb begin end lfloor rfloor lceil rceil lvert rvert vert mid binom emptyset varnothing setminus overline degree
+""".split())
+_WORDS = frozenset("sqrt sinh cosh tanh arcsin arccos arctan".split())
+_CHARACTERS = re.compile(r"[0-9A-Za-z+\-*/=<>()\[\]{}|.,:;!%^_&\\ ]*")
+_NAMED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathbb|mbox|begin|end)\s?\{[^{}]*\}")
+_DRESS = re.compile(r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\s+")
+_FRACTION = re.compile(r"([+-]?)\\frac(?:\{([+-]?[0-9.,]+)\}\{([+-]?[0-9.,]+)\}| ?([0-9]) ?([0-9]))")
+_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}")
+_IN_WORDS = re.compile(r"[A-Za-z][A-Za-z -]{3,60}")
+_FACTORIALS = re.compile(r"(?<![0-9.}])(?:[0-9]{1,2}|[a-z])!(?!!)")
+_BINOMIALS = re.compile(r"\\binom\{[0-9]{1,2}\}\{[0-9]{1,2}\}")
+_ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)q?(?![a-z])")
+_OPEN, _CLOSE = "([{", ")]}"
+
+
+def plain(text: str) -> str:
+    """A formula without its dress: no $ around it, no spacing, one way to write a fraction, a percent sign and a minus."""
+    text = text[: LONGEST + 1].strip().removesuffix(".")
+    for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
+        if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
+            text = text[len(begin): len(text) - len(end)]
+    text = _DRESS.sub(" ", text).replace("\u2212", "-").replace("\u03c0", r"\pi ").replace("{,}", ",")
+    text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", text).replace(r"\%", "%")
+    text = re.sub(r" (?![a-zA-Z0-9])|(?<![a-zA-Z0-9,]) |(?<=,) (?![0-9]{3}(?![0-9]))", "", text).strip()
+    match = _TEXT.fullmatch(text)
+    return match[1].strip() if match else text
+
+
+def exact(text: str) -> tuple[Fraction, bool] | None:
+    r"""A number and whether it is a percent; None where the plain text is no number. r"\frac{1}{2}" -> (1/2, False)"""
+    percent = text.endswith("%")
+    text = text.removesuffix("%").removesuffix("\\")
+    if match := _FRACTION.fullmatch(text):
+        above, below = parse_number(match[2] or match[4]), parse_number(match[3] or match[5])
+        value = above / below if above is not None and below else None
+        value = -value if value is not None and match[1] == "-" else value
+    else:
+        value = parse_number(text if not re.match(r"[+-]?\.[0-9]", text) else text.replace(".", "0.", 1))
+    return None if value is None else (value, percent)
+
+
+def unfit(text: str) -> str | None:
+    """Why a plain text is not handed to math-verify; None where it is."""
+    if not text or len(text) > LONGEST:
+        return f"more than {LONGEST} characters" if text else "nothing"
+    if not _CHARACTERS.fullmatch(text) or "__" in text or "**" in text:
+        return "characters that no formula has"
+    bare = _NAMED.sub(" ", text)
+    unknown = [name for name in re.findall(r"\\([a-zA-Z]+)", text) if name not in _COMMANDS]
+    words = [word for word in re.findall(r"(?<![a-zA-Z\\])[a-zA-Z]{4,}", bare) if word not in _WORDS]
+    if unknown or words:
+        return f"\\{unknown[0]}" if unknown else f"the word {shorten(words[0])!r}"
+    depth = deepest = 0
+    for char in text:
+        depth += (char in _OPEN) - (char in _CLOSE)
+        deepest = max(deepest, depth)
+    if depth or not re.search("[0-9A-Za-z]", text) or text[-1] in "^_+-*/=<>&\\":
+        return "brackets that do not close" if depth else "no whole formula"
+    if deepest > DEPTH or re.search(f"[0-9]{{{DIGITS + 1}}}", text):
+        return f"brackets {deepest} deep" if deepest > DEPTH else "a number with too many digits"
+    if re.search(r"[0-9][eE ][0-9]", text):
+        return "numbers like 2e9 or 1 4"
+    if text.count("!") > len(_FACTORIALS.findall(text)) or text.count(r"\binom") > len(_BINOMIALS.findall(text)):
+        return "a factorial or a binomial of more than a small number"
+    return "an exponent too large" if _steep(text) else None
+
+
+def _steep(text: str) -> bool:
+    """Whether a power stands on a power, or the exponents of numbers multiply to too much: (7^{999})^{999}."""
+    product, found = 1, []
+    for match in re.finditer(r"\^", text):
+        rest, depth, at = text[match.end():], 0, 0
+        while at < len(rest) and (depth or rest[at] not in "+-*/=<>,)}]" or at == 0):
+            depth += (rest[at] in _OPEN) - (rest[at] in _CLOSE)
+            at += 1
+            if depth == 0 and rest[at - 1] in _CLOSE:
+                break
+        found.append(rest[:at])
+    for run in re.findall("[0-9]+", " ".join(found)):
+        product *= int(run) if int(run) > 20 else 1
+    return product > EXPONENT or any("^" in exponent or "!" in exponent for exponent in found)
+
+
+def shape(text: str) -> str:
+    r"""The brackets around a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2; "" where the plain text is no list."""
+    text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
+    depth, commas, closes = 0, set(), len(text)
+    for at, char in enumerate(text):
+        depth += (char in _OPEN) - (char in _CLOSE)
+        if depth == 0 and char in _CLOSE:
+            closes = min(closes, at)
+        if char == ",":
+            commas.add(depth)
+    if 0 in commas:
+        return "{}"
+    return text[0] + text[-1] if 1 in commas and text[0] in _OPEN and closes == len(text) - 1 else ""
+
+
+_SOUND: set[str] = set()  # gold answers that have been read
+
+
+def check_golds(golds: Sequence[object]) -> None:
+    """Raises ValueError on the first gold answer that can be compared with nothing; before any training."""
+    JAIL.require()
+    new = [gold for gold in dict.fromkeys(map(str, golds)) if gold not in _SOUND]
+    hard = []
+    for gold in new:
+        text = plain(gold)
+        if exact(text) is None and not _IN_WORDS.fullmatch(text):
+            if why := unfit(text):
+                raise _broken(gold, why)
+            hard.append(gold)
+    blocks = [hard[i: i + AT_ONCE] for i in range(0, len(hard), AT_ONCE)]
+    for block, said in zip(blocks, JAIL.each([("sound", [plain(gold) for gold in block]) for block in blocks]), strict=True):
+        if said.value != [True] * len(block):
+            if len(block) == 1:
+                raise _broken(block[0], "math-verify cannot read it" if said.kind == "pass" else said.reason)
+            for gold in block:
+                check_golds([gold])
+        _SOUND.update(block)
+    _SOUND.update(new)
+
+
+def _broken(gold: str, why: str) -> ValueError:
+    return ValueError(f"the gold answer {shorten(gold)!r} is no mathematical answer that can be compared ({why}): mend it, or "
+                      "use the verifier text.")
+
+
+@functools.lru_cache(1 << 14)
+def compare(gold: str, answer: str) -> Verdict:
+    """1 where an answer equals a gold answer, else 0 with the reason; a gold answer that is none raises."""
+    if gold not in _SOUND:
+        check_golds([gold])
+    wanted, got = plain(gold), plain(answer)
+    shown = shorten(answer.strip())
+    if not got:
+        return Verdict(score=0.0, reason="no answer")
+    numbers = exact(wanted), exact(got)
+    if None not in numbers:
+        (gold_number, gold_percent), (number, percent) = numbers
+        right = gold_number * 100**percent == number * 100**gold_percent or gold_percent and number == gold_number
+    elif _IN_WORDS.fullmatch(wanted):
+        right = wanted.casefold() == got.casefold()
+    elif why := unfit(got):
+        return Verdict(score=0.0, reason=f"{shown!r} is no formula: {why}")
+    elif wanted == got:
+        right = True
+    elif _differ(wanted, got):
+        right = False
+    else:
+        said = JAIL("same", wanted, got)
+        if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None):
+            return Verdict(score=0.0, error=f"infrastructure: {said.reason or 'math-verify lost the gold answer'}")
+        if said.kind != "pass":
+            return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
+        right = said.value is True
+    return Verdict(score=float(right), reason=f"{shown} is {'' if right else 'not '}the answer")
+
+
+def _differ(wanted: str, got: str) -> bool:
+    """Whether two plain formulas are unequal at first sight: other brackets or signs between them, or other values.
+
+    Where one of the two is an equation, the value is that of its last side: x=3 and 3 are equal.
+    """
+    shapes, orders = (shape(wanted), shape(got)), (_ORDER.search(wanted), _ORDER.search(got))
+    if all(shapes) and shapes[0] != shapes[1] or "%" in got and "%" not in wanted or orders[1] and not orders[0]:
+        return True
+    if r"\infty" in got and r"\infty" not in wanted and not (orders[0] and (shapes[1] or r"\cup" in got)):
+        return True  # math-verify may take (\log_{2}(\infty))^{2} for any number
+    if ("=" in wanted) != ("=" in got):
+        wanted, got = wanted.rpartition("=")[2], got.rpartition("=")[2]
+    values = estimate(wanted), estimate(got)
+    if wanted.endswith("%") and values[1] is not None:  # 50% is 50 or 0.5
+        figure = estimate(wanted[:-1])
+        return figure is not None and not any(math.isclose(values[1], x, rel_tol=1e-9) for x in (figure, figure / 100))
+    if orders[0] and not orders[1]:
+        return values[1] is not None
+    if all(shapes):
+        return _lists_differ(shapes[0], _items(wanted), _items(got))
+    if any(shapes):
+        return any(value is not None for value in values)
+    return None not in values and not math.isclose(*values, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _items(text: str) -> list[str]:
+    r"""What stands between the commas of a list: \{1,(2,3)\} -> ["1", "(2,3)"]"""
+    text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
+    inner = text[1:-1] if text[0] in _OPEN and shape(text) == text[0] + text[-1] else text
+    items, depth = [""], 0
+    for char in inner:
+        depth += (char in _OPEN) - (char in _CLOSE)
+        items = [*items, ""] if char == "," and depth == 0 else [*items[:-1], items[-1] + char]
+    return items
+
+
+def _lists_differ(brackets: str, wanted: list[str], got: list[str]) -> bool:
+    """Lists of other values; the order counts unless they are sets, and repeats in a set do not."""
+    values = [[estimate(item) for item in items] for items in (wanted, got)]
+    if None in values[0] + values[1]:
+        return False
+    if brackets == "{}":
+        values = [[x for i, x in enumerate(row) if i == 0 or not math.isclose(x, row[i - 1], rel_tol=1e-9, abs_tol=1e-9)]
+                  for row in map(sorted, values)]
+    return len(values[0]) != len(values[1]) or not all(math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+                                                        for a, b in zip(*values, strict=True))
+
+
+def read_loosely(text: str, gold: str) -> str | None:
+    """The last $...$ of a text, or else its last number where the gold answer is one; None where there is neither."""
+    pieces = text[-2000:].split("$")
+    if len(pieces) >= 3 and pieces[-2].strip():
+        return pieces[-2]
+    return last_number(text) if exact(plain(gold)) else None
+
+
+def read_strict(text: str) -> str:
+    """The answer that a reply marks, or else the whole reply."""
+    marked = find_marked(text)
+    return text if marked is None else marked
+
+
+def judge_maths(prompt: Prompt, text: str) -> Verdict:
+    """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last formula, leniently."""
+    gold, answer = str(prompt.answer), read_strict(text)
+    said = compare(gold, answer[: LONGEST + 1])
+    loose = None if said.score or said.error else read_loosely(answer, gold)
+    lenient = said.score if loose is None else compare(gold, loose[: LONGEST + 1]).score
+    return Verdict(score=said.score, reason=said.reason, error=said.error, parts={"correct": said.score, "lenient": lenient})

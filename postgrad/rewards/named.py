@@ -1,0 +1,213 @@
+"""Verifiers by name, and weighted sums of them: "maths", "number+0.2*think", "0.9*text+0.1*language(en)", "regex(^Yes)".
+
+A sum is paid weight by weight, each part is kept in the log under its own name, and its best score is the sum of the weights.
+A verifier of answers also keeps two readings side by side: `correct`, which is paid, and `lenient`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+
+from postgrad.records import Prompt, Verdict
+from postgrad.rewards import maths, schema, text
+from postgrad.rewards.base import shorten, weighted
+from postgrad.rewards.format import boxed, find_marked, think_answer
+from postgrad.rewards.number import exact_number, last_number
+
+Verify = Callable[[Prompt, str], Verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A verifier that can be named.
+
+    make(argument) -> verify(prompt, completion); check(golds) raises on gold answers that it cannot judge by
+    kind: "answer" (needs a gold answer in every row), "form" (any answer can be put into it), or "style" (of a whole reply)
+    """
+
+    pays: str
+    make: Callable[[str], Verify]
+    kind: str
+    takes: str = ""
+    check: Callable[[Sequence[object]], None] = lambda golds: None
+    jailed: bool = False
+
+
+def judge_number(prompt: Prompt, completion: str) -> Verdict:
+    """1 when the marked answer, or else the whole reply, is the gold number; leniently, the last number there."""
+    judge, answer = exact_number(prompt.answer), maths.read_strict(completion)
+    said = judge(answer.strip().lstrip("$").rstrip("."))
+    lenient = said.score or judge(last_number(answer) or "").score
+    return Verdict(score=said.score, reason=said.reason, parts={"correct": said.score, "lenient": lenient})
+
+
+def judge_text(prompt: Prompt, completion: str) -> Verdict:
+    """1 when the marked answer, or else the whole reply, is the gold text, but for case and spacing; leniently, it is in it."""
+    marked = find_marked(completion)
+    said, gold = (" ".join(x.split()).casefold() for x in (completion if marked is None else marked, str(prompt.answer)))
+    right = float(bool(said) and said == gold)
+    found = re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) is not None
+    reason = f"{shorten(said)!r} is {'' if right else 'not '}the answer" if said else "no answer"
+    return Verdict(score=right, reason=reason, parts={"correct": right, "lenient": float(found)})
+
+
+def _answers(judge: Verify) -> Callable[[str], Verify]:
+    """A verifier of answers, whose one argument may be `lenient`: then that reading is paid."""
+    def make(argument: str) -> Verify:
+        if argument not in ("", "lenient"):
+            raise ValueError(f"the argument {argument!r:.40} is not known: it is (lenient), or none.")
+        if not argument:
+            return judge
+
+        def verify(prompt: Prompt, completion: str) -> Verdict:
+            said = judge(prompt, completion)
+            score = said.parts["lenient"]
+            reason = "the answer is there" if score > said.score else said.reason
+            return Verdict(score=score, reason=reason, error=said.error, parts={"correct": score, "lenient": score})
+        return verify
+
+    return make
+
+
+def _of_text(judge: Callable[[str], Verdict]) -> Verify:
+    return lambda prompt, completion: judge(completion)
+
+
+def _bare(judge: Callable[[str], Verdict]) -> Callable[[str], Verify]:
+    def make(argument: str) -> Verify:
+        if argument:
+            raise ValueError("it takes no argument.")
+        return _of_text(judge)
+    return make
+
+
+def _length(argument: str) -> Verify:
+    found = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(?:,\s*(\w+)\s*)?", argument)
+    if not found:
+        raise ValueError("expected two bounds, and words or characters, e.g. length(1,200) or length(1,800,characters).")
+    return _of_text(text.length(int(found[1]), int(found[2]), found[3] or "words"))
+
+
+def _numbers(golds: Sequence[object]) -> None:
+    for gold in golds:
+        exact_number(gold)
+
+
+NAMED = {
+    "number": Named(pays="the gold number, exactly: 20 = 20.0 = 40/2", make=_answers(judge_number), kind="answer",
+                    takes="[(lenient)]", check=_numbers),
+    "text": Named(pays="the gold text, but for case and spacing", make=_answers(judge_text), kind="answer",
+                  takes="[(lenient)]"),
+    "maths": Named(pays="what equals the gold formula: fractions, roots, sets, intervals, equations (needs postgrad[math])",
+                   make=_answers(maths.judge_maths), kind="answer", takes="[(lenient)]", check=maths.check_golds, jailed=True),
+    "think": Named(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer), kind="form"),
+    "boxed": Named(pays="exactly one \\boxed{...}", make=_bare(boxed), kind="form"),
+    "json": Named(pays="a reply that is JSON, and obeys a schema (which needs postgrad[json])", kind="style",
+                  make=lambda argument: _of_text(schema.json_reply(argument.strip())), takes="[(SCHEMA.json)]", jailed=True),
+    "regex": Named(pays="a reply in which the pattern is found", make=lambda argument: _of_text(text.regex(argument)),
+                   kind="style", takes="(PATTERN)", jailed=True),
+    "length": Named(pays="a reply within two bounds, in words or characters", make=_length, kind="style",
+                    takes="(LOW,HIGH[,characters])"),
+    "language": Named(pays=f"the share of a reply that is in a language: {' '.join(text.LANGUAGES)}", kind="style",
+                      make=lambda argument: _of_text(text.language(argument.strip())), takes="(LANGUAGE)"),
+}
+_TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum:
+    """A spec, read: its terms as (name as written, weight, row of the registry, verify)."""
+
+    spec: str
+    terms: tuple[tuple[str, float, Named, Verify], ...]
+
+    @property
+    def best(self) -> float:
+        return sum(weight for _, weight, _, _ in self.terms)
+
+    @property
+    def waits(self) -> bool:
+        return any(row.jailed for _, _, row, _ in self.terms)
+
+    @property
+    def kinds(self) -> set[str]:
+        return {row.kind for _, _, row, _ in self.terms}
+
+    def has(self, name: str) -> bool:
+        return any(row is NAMED[name] for _, _, row, _ in self.terms)
+
+    def check(self, golds: Sequence[object]) -> None:
+        """Raises ValueError where a gold answer is none that the verifiers can judge by."""
+        for _, _, row, _ in self.terms:
+            row.check(golds)
+
+    def __call__(self, prompt: Prompt, completion: str) -> Verdict:
+        said = {name: (verify(prompt, completion), weight) for name, weight, _, verify in self.terms}
+        if len(said) == 1 and self.best == 1:
+            return next(iter(said.values()))[0]
+        total = weighted(said)
+        readings = next((verdict.parts for verdict, _ in said.values() if "correct" in verdict.parts), {})
+        return replace(total, parts={**total.parts, **readings})
+
+
+def read_spec(spec: str) -> Sum:
+    """A weighted sum of named verifiers. "number+0.2*think" -> its terms; raises ValueError on what it does not know."""
+    terms, at = [], 0
+    while True:
+        term = _TERM.match(spec, at)
+        if not term:
+            raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: expected names with weights, like "
+                             "number+0.2*think or 0.9*maths+0.1*length(1,200).")
+        argument, at = _argument(spec, term.end())
+        terms.append(_term(spec, term, argument))
+        if at == len(spec):
+            break
+        if spec[at] != "+":
+            raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: put + between verifiers.")
+        at += 1
+    names = [name for name, *_ in terms]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the verifier {spec!r} names {twice} twice: give it one weight.")
+    return Sum(spec=spec, terms=tuple(terms))
+
+
+def _argument(spec: str, at: int) -> tuple[str | None, int]:
+    """What stands in brackets from here, taken as it is, and where it ends. A bracket after a backslash does not count."""
+    if not spec.startswith("(", at):
+        return None, at
+    depth, start = 0, at + 1
+    while at < len(spec):
+        depth += {"(": 1, ")": -1}.get(spec[at], 0)
+        if depth == 0:
+            end = at + 1
+            return spec[start:at], end + len(spec[end:]) - len(spec[end:].lstrip())
+        at += 2 if spec[at] == "\\" else 1
+    raise ValueError(f"the verifier {spec!r} has a bracket that does not close.")
+
+
+def _term(spec: str, term: re.Match, argument: str | None) -> tuple[str, float, Named, Verify]:
+    weight, name = term.groups()
+    row = NAMED.get(name)
+    if row is None:
+        close = get_close_matches(name, NAMED, n=1)
+        raise ValueError(f"there is no verifier {name!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
+                         f"They are {', '.join(NAMED)} (`postgrad verifiers` says what each pays); any other belongs in a .py "
+                         "task file.")
+    try:
+        value = float(weight or 1)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"the verifier {spec!r} gives {name} the weight {weight}: it must be a number above 0.")
+    if row.takes.startswith("(") and not argument:
+        raise ValueError(f"the verifier {name} needs an argument: write {name}{row.takes}.")
+    try:
+        verify = row.make(argument or "")
+    except ValueError as fault:
+        raise ValueError(f"the verifier {name}: {fault}" if name not in str(fault) else str(fault)) from None
+    return name + (f"({argument})" if argument else ""), value, row, verify

@@ -1,0 +1,103 @@
+"""Replies that are JSON: they parse, and obey a schema. Size and depth have caps.
+
+A schema's patterns run on a model's text, so a schema is checked in the jail, within a wall limit; a $ref out of the schema is
+refused, and nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from postgrad.records import Verdict
+from postgrad.rewards.base import shorten
+from postgrad.rewards.format import find_answer
+from postgrad.rewards.jailed import Jailed
+
+LONGEST, DEPTH = 100_000, 32  # characters, brackets in brackets
+
+SOURCE = '''
+from jsonschema.validators import validator_for
+
+
+def fault(schema, value):
+    faults = sorted(validator_for(schema)(schema).iter_errors(value), key=lambda fault: len(fault.absolute_path), reverse=True)
+    return f"{faults[0].json_path}: {faults[0].message}"[:200] if faults else ""
+
+
+def broken(schema):
+    try:
+        validator_for(schema).check_schema(schema)
+        return ""
+    except Exception as fault:
+        return str(fault).splitlines()[0]
+'''
+SCHEMA = Jailed("json(SCHEMA)", SOURCE, package="jsonschema", extra="json", warm="fault({'type': 'object'}, {'a': 1})",
+                instead="use json, which asks only that a reply parses")
+
+
+def parse(text: str) -> tuple[object, str]:
+    """(the value, "") of a JSON text, or (None, why it is none)."""
+    if len(text) > LONGEST:
+        return None, f"longer than {LONGEST:,} characters"
+    depth = 0
+    for char in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
+        depth += (char in "[{") - (char in "]}")
+        if depth > DEPTH:
+            return None, f"nested over {DEPTH} deep"
+    try:
+        return json.loads(text, parse_constant=_refuse), ""
+    except (ValueError, RecursionError) as fault:
+        return None, f"not JSON: {shorten(str(fault))}"
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def read(path: str) -> object:
+    """A schema from its file, checked: it is one, and refers to nothing outside itself."""
+    try:
+        schema = json.loads(Path(path).expanduser().read_text("utf-8"))
+    except (OSError, ValueError) as fault:
+        raise ValueError(f"json({path}): the schema cannot be read ({fault}): give a file with a JSON schema.") from None
+    for ref in _refs(schema):
+        if not (isinstance(ref, str) and ref.startswith("#")):
+            raise ValueError(f"json({path}): the schema refers to {ref!r:.60}, outside itself: only references that begin with "
+                             "# are followed, and nothing is fetched.")
+    said = SCHEMA("broken", schema)
+    if said.kind != "pass" or said.value:
+        raise ValueError(f"json({path}) is no JSON schema: {said.value or said.reason}.")
+    return schema
+
+
+def _refs(node: object):
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if key in ("$ref", "$dynamicRef", "$recursiveRef"):
+            yield value
+        else:
+            yield from _refs(value)
+
+
+def _unfenced(text: str) -> str:
+    """What stands between a first line of ```json and a last one of ```; without these, the text."""
+    first, _, rest = text.partition("\n")
+    return rest[:-3] if first.strip() in ("```", "```json") and rest.endswith("\n```") else text
+
+
+def json_reply(schema_file: str = ""):
+    """1 where the reply (what is in <answer>, or else all of it, a ``` fence allowed) is JSON, and obeys the schema."""
+    schema = read(schema_file) if schema_file else None
+
+    def verify(text: str) -> Verdict:
+        found = find_answer(text)
+        value, why = parse(_unfenced((text if found is None else found).strip()))
+        if not why and schema is not None:
+            said = SCHEMA("fault", schema, value)
+            if said.kind == "infrastructure":
+                return Verdict(score=0.0, error=f"infrastructure: {said.reason}")
+            why = shorten(str(said.value), 120) if said.kind == "pass" else said.reason
+        return Verdict(score=float(not why), reason=why or "in form")
+
+    return verify
