@@ -20,7 +20,8 @@ def is_id(name: str) -> bool:
 def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str) -> Path:
     """The folder that holds those files of a model or dataset (patterns such as "*.json"), fetched unless they are there.
 
-    id: owner/name, or owner/name@revision. instead: what somebody without the hub can do, as the end of a sentence: "name a folder on this machine".
+    id: owner/name, or owner/name@revision. instead: what somebody without the hub can do, as the end of a sentence: "name a
+    folder on this machine".
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (

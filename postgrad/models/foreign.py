@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -172,7 +173,7 @@ def quiet():
 
 
 def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype, beside: tuple[str, ...] = ()) -> Foreign:
-    """The network that config.json (raw) describes, with its weights. beside: tensors in the files that are not the network's."""
+    """The network that config.json (raw) describes, with its weights. beside: tensors in the files that are not its own."""
     kind = raw.get("model_type")
     check(folder, raw)
     network_class, config = classes_of(folder, kind)
@@ -220,7 +221,7 @@ def classes_of(folder: Path, kind: str) -> tuple[type, object]:
     try:
         with quiet():
             config = CONFIG_MAPPING[kind].from_pretrained(folder)
-    except (ValueError, OSError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
         raise ValueError(f"{folder}/config.json cannot be read as {kind} ({_line(error)}).") from error
     found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     return found[0] if isinstance(found, tuple) else found, config
@@ -243,4 +244,5 @@ def proven(model: Foreign, folder: Path) -> Foreign:
 
 
 def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+    """What an error says, in one line."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(".")

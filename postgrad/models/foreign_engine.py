@@ -57,7 +57,7 @@ class ForeignEngine:
         if not self.store:
             return self.again(length, slot, prompt, prompt_length)
         many = int(length.max())
-        place = torch.arange(many, device=self.device) - (many - length)[:, None]  # [R, S]: the row's own count; below 0: nothing
+        place = torch.arange(many, device=self.device) - (many - length)[:, None]  # [R, S] in its row; below 0: nothing
         index = torch.where(place < prompt_length[:, None], place, place - prompt_length[:, None] + widest[0]).clamp_min(0)
         cache = new_cache()
         for layer, (prompts, rows) in enumerate(self.store):
