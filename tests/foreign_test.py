@@ -131,6 +131,11 @@ def test_half_precision_is_close():
     assert 1e-4 < (half - whole).abs().max() < 0.3 and half.dtype == torch.float32
 
 
+def test_weights_in_half_precision_are_what_transformers_makes_of_them():
+    ours, theirs = (LlamaForCausalLM.from_pretrained(TINY, dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
+    assert torch.equal(Foreign(ours).to(torch.bfloat16).logits(TOKENS), theirs(TOKENS).logits)
+
+
 TASK = '''
 prompts = [{"question": f"Say {n}.", "answer": str(n)} for n in range(20)]
 

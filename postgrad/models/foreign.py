@@ -78,6 +78,15 @@ class Foreign(nn.Module):
         reader._modules = network._modules | {network.base_model_prefix: Given()}
         self._reader = (reader,)  # in a tuple: not a part of this module
 
+    def _apply(self, fn, recurse: bool = True) -> Foreign:
+        """Where .to() goes through. Buffers (rotary frequencies, say) move and keep their precision, as when `transformers`
+        itself opens a folder in bfloat16."""
+        kept = [(module, name, x) for module in self.network.modules() for name, x in module._buffers.items() if x is not None]
+        super()._apply(fn, recurse)
+        for module, name, x in kept:
+            module._buffers[name] = x.to(module._buffers[name].device)
+        return self
+
     @property
     def head(self) -> Tensor:  # [V, D]
         return self.network.get_output_embeddings().weight
