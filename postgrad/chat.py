@@ -1,7 +1,8 @@
 """Messages to tokens and back: the only place that knows templates, special tokens and stop tokens.
 
-A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`, `tokenizer_config.json`). The
-template is rendered in a sandbox: it comes from somebody else's folder.
+A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`, `tokenizer_config.json`,
+`chat_template.jinja`, `generation_config.json`). The template is rendered in a sandbox, with what `transformers` offers there:
+it comes from somebody else's folder.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from jinja2 import TemplateError
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
@@ -24,13 +27,62 @@ def _refuse(message):
     raise ValueError(f"the chat template says: {message}")
 
 
-class Chat:
-    """Chat.load(folder).render(messages) -> tokens"""
+def _json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    """`tojson` as templates expect it: jinja's own escapes <, > and & for HTML."""
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
-    def __init__(self, tokenizer: Tokenizer, template: str, *, bos: str | None, eos: str, pad: str | None):
-        self.tokenizer, self.template, self.bos, self.eos, self.pad = tokenizer, template, bos, eos, pad
-        env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        env.globals["raise_exception"] = _refuse
+
+def _read(path: Path) -> dict:
+    """A JSON object from a file; nothing where there is no file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return found
+
+
+def _template(folder: Path, raw: dict) -> str:
+    """The chat template: of its own file, or of tokenizer_config.json, where several may stand under names."""
+    file = folder / "chat_template.jinja"
+    template = file.read_text(encoding="utf-8") if file.is_file() else raw.get("chat_template")
+    if isinstance(template, list):
+        template = {x.get("name"): x.get("template") for x in template if isinstance(x, dict)}.get("default")
+    if not isinstance(template, str):
+        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file chat_template.jinja beside "
+                         "it, or use the model's instruct or chat version, which has one (a base model has none).")
+    return template
+
+
+class Generation(Extension):
+    """{% generation %}: the mark that some templates put around an assistant's words. What is inside stands as it is."""
+
+    tags = {"generation"}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return nodes.CallBlock(self.call_method("_through"), [], [], body).set_lineno(line)
+
+    def _through(self, caller):
+        return caller()
+
+
+class Chat:
+    """Chat.load(folder).render(messages) -> tokens
+
+    ends: ids of further tokens that end a turn beside eos, as generation_config.json lists them (Llama 3 has <|end_of_text|>
+    beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: str, *, bos: str | None, eos: str, pad: str | None,
+                 ends: Sequence[int] = ()):
+        self.tokenizer, self.template, self.bos, self.eos, self.pad, self.ends = tokenizer, template, bos, eos, pad, tuple(ends)
+        env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
+                                            extensions=[Generation, "jinja2.ext.loopcontrols"])
+        env.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: datetime.now().strftime(form)}
+        env.filters["tojson"] = _json
         try:
             self._compiled = env.from_string(template)
         except TemplateError as error:
@@ -43,33 +95,41 @@ class Chat:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} has no {name}: a model folder needs it to turn text into tokens.")
         try:
-            raw = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+            raw, tokens, generation = (_read(folder / f"{name}.json") for name in
+                                       ("tokenizer_config", "special_tokens_map", "generation_config"))
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the tokenizers library raises plain Exception
-            raise ValueError(f"{folder}: tokenizer.json or tokenizer_config.json cannot be read ({error}): "
+            raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot be read ({error}): "
                              "the folder is damaged, get it again.") from error
-        template = raw.get("chat_template")
-        if template is None and (folder / "chat_template.jinja").is_file():
-            template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
-        if not isinstance(template, str):
-            raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one, or use a model that has it.")
-        names = {k: (v["content"] if isinstance(v, dict) else v) for k, v in raw.items()
-                 if k in ("bos_token", "eos_token", "pad_token")}
+        template = _template(folder, raw)
+        names = {k: v["content"] if isinstance(v, dict) else v for k in ("bos_token", "eos_token", "pad_token")
+                 if (v := raw.get(k) or tokens.get(k))}
         if not names.get("eos_token"):
             raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply would ever end.")
-        return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"], pad=names.get("pad_token"))
+        ends = generation.get("eos_token_id")
+        ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+        if unknown := [i for i in ends if not isinstance(i, int) or tokenizer.id_to_token(i) is None]:
+            raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r} ends a reply, and the tokenizer "
+                             "has no such token: mend its eos_token_id.")
+        return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"], pad=names.get("pad_token"),
+                   ends=ends)
 
     def save(self, folder: Path | str) -> None:
+        """The files that `load` reads, also generation_config.json where it was one of them: others who sample look there
+        for the tokens that end a turn."""
         folder = Path(folder)
         self.tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps({
             "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad,
             "clean_up_tokenization_spaces": False, "chat_template": self.template}, indent=1))
+        if self.ends:
+            path = folder / "generation_config.json"
+            path.write_text(json.dumps(_read(path) | {"eos_token_id": list(self.stop)}, indent=1))
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
-        """The tokens that end an assistant's turn."""
-        return (self.id(self.eos),)
+        """The tokens that end an assistant's turn, eos first."""
+        return tuple(dict.fromkeys((self.id(self.eos), *self.ends)))
 
     @property
     def vocab_size(self) -> int:
@@ -84,8 +144,9 @@ class Chat:
     def text_of(self, messages: Sequence[Message], *, reply: bool) -> str:
         """The template's text; with `reply`, up to where the assistant begins to write."""
         try:
-            return self._compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=reply,
-                                         bos_token=self.bos or "", eos_token=self.eos)
+            named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
+            return self._compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=reply, tools=None,
+                                         documents=None, **{name: token for name, token in named.items() if token})
         except (TemplateError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise ValueError(f"the chat template cannot be rendered: {error}") from error
 
@@ -118,7 +179,7 @@ class Chat:
 
         The text is tokenised once, as a whole; an assistant's turn is the span that its message adds to the text.
         """
-        whole = self.text_of(messages, reply=False)
+        whole, stops = self.text_of(messages, reply=False), [self.tokenizer.id_to_token(i) for i in self.stop]
         spans = []
         for i, message in enumerate(messages):
             if message["role"] == "assistant":
@@ -126,8 +187,8 @@ class Chat:
                 if not (whole.startswith(before) and after.startswith(before) and whole.startswith(after.rstrip())):
                     raise ValueError("the chat template rewrites earlier turns when later ones follow, so the assistant's "
                                      "tokens cannot be told apart: use single-turn conversations or another template.")
-                end = after.rfind(self.eos, len(before))  # the template may have trimmed the content
-                spans.append((len(before), end + len(self.eos) if end >= 0 else len(after)))
+                ends = [at + len(stop) for stop in stops if (at := after.rfind(stop, len(before))) >= 0]
+                spans.append((len(before), max(ends, default=len(after))))  # the template may have trimmed the content
         if not spans:
             raise ValueError("a conversation without an assistant's turn has nothing to learn from.")
         spans = spans[-1:] if last else spans

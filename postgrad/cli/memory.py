@@ -30,11 +30,13 @@ def memory(args) -> int:
 
 
 def shape_of(name: str):
-    """A size of the table, an embedded model, or a folder's config.json."""
+    """A size of the table, or the config.json of a model, which is all that is fetched of a hub id."""
     from postgrad.memory import SIZES
     from postgrad.models.families import Config
     from postgrad.recipes.base import open_folder
-    return SIZES[name.upper()] if name.upper() in SIZES else Config.read(open_folder(name) / "config.json")
+    if name.upper() in SIZES:
+        return SIZES[name.upper()]
+    return Config.read(open_folder(name, files=["config.json"]) / "config.json")
 
 
 def line(row: dict) -> dict:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from postgrad.models.decoder import Config, Decoder
+from postgrad.models.foreign import Foreign
 from postgrad.models.heads import ScalarModel
-from postgrad.models.load import find_model, load_model, load_scalar, save_model
+from postgrad.models.load import find_model, load_model, load_scalar, on_hub, save_model
 from postgrad.models.lora import Adapted, Adapter, is_adapted
 from postgrad.models.weights import weight_files
 
 __all__ = ["Adapted", "Adapter", "Config", "Decoder", "Models", "ScalarModel", "find_model", "is_adapted",
-           "load_model", "load_scalar", "save_model", "weight_files"]
+           "load_model", "load_scalar", "on_hub", "save_model", "weight_files"]
 
 
 @dataclass
@@ -26,11 +27,11 @@ class Models:
     def trained(self) -> dict[str, object]:
         return {name: m for name in ("policy", "critic") if (m := getattr(self, name)) is not None}
 
-    def decoders(self) -> list[Decoder]:
+    def decoders(self) -> list[Decoder | Foreign]:
         """The networks behind them: several models may stand on one."""
         found = []
         for model in filter(None, (self.policy, self.reference, self.critic, self.reward)):
-            while not isinstance(model, Decoder) and hasattr(model, "body"):
+            while hasattr(model, "body"):
                 model = model.body
-            found += [model] if isinstance(model, Decoder) and not any(model is m for m in found) else []
+            found += [model] if isinstance(model, Decoder | Foreign) and not any(model is m for m in found) else []
         return found

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp
 from postgrad.models.engine import Engine
-from postgrad.models.families import Config
+from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for
 from postgrad.models.replay import Replays
 from postgrad.packing import Packed, last_of, pack
@@ -158,9 +158,7 @@ class Decoder(nn.Module):
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
         """cos and sin of the first positions, [>= positions, head_dim / 2]: kept, and made anew when more are asked for."""
-        if positions > self.config.max_position_embeddings:
-            raise ValueError(f"{positions} tokens do not fit the model's {self.config.max_position_embeddings} positions: "
-                             "shorten the prompts or max_new_tokens.")
+        check_positions(positions, self.config.max_position_embeddings)
         device, dtype = self.head.device, self.head.dtype
         made = None if self._angles is None else self._angles[0]
         if made is None or len(made) < positions or (made.device, made.dtype) != (device, dtype):
@@ -198,7 +196,9 @@ class Decoder(nn.Module):
         return kernels_for(self.head.device, self.head.dtype, self.precision)
 
     def engine(self, **room) -> Engine:
-        return Engine(self, **room)
+        return self.engine_for(self, **room)
+
+    engine_for = staticmethod(Engine)  # also for those who wear an adapter on this
 
     def merged(self) -> dict[str, Tensor]:
         """The weights of a plain decoder that says the same: its own."""

@@ -17,6 +17,8 @@ from postgrad.packing import pack, sent
 class Engine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens. The last slot and prompt are for no one."""
 
+    graphs = True  # on a GPU a step can be captured as a graph
+
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int):
         self.model, self.c = model, model.config
         self.device = model.head.device

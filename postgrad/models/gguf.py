@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from postgrad.models.families import Config, Parts
 from postgrad.models.weights import write_weights
@@ -22,8 +22,10 @@ LAYER = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k":
          "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
          "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
 ADDS = {"llama": {}, "qwen2": {"qkv_bias": True}, "qwen3": {"qk_norm": True}}  # by general.architecture
-SPLITS = {"smollm": lambda: pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
-                                                     pre_tokenizers.ByteLevel(add_prefix_space=False)])}
+WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+         r"\s+(?!\S)|\s+")  # contractions, words, digits, signs, ends of lines, blanks
+DIGITS = {"llama-bpe": "{1,3}", "qwen2": ""}  # how many go together
+SPLITS = ("smollm", *DIGITS)  # by tokenizer.ggml.pre
 CONTROL, USER = 3, 4  # kinds of tokens that stand outside the merges
 
 
@@ -105,6 +107,15 @@ def half_split(x: torch.Tensor, head_dim: int) -> torch.Tensor:  # [H * head_dim
     return x.view(-1, head_dim // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
 
 
+def splitting(kind: str) -> pre_tokenizers.PreTokenizer:
+    """A text into words, whose bytes are then merged."""
+    if kind in DIGITS:
+        first, more = pre_tokenizers.Split(Regex(WORDS % DIGITS[kind]), "isolated"), {"use_regex": False}
+    else:
+        first, more = pre_tokenizers.Digits(individual_digits=True), {}
+    return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, **more)])
+
+
 def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
     """The tokenizer, and tokenizer_config.json with its chat template."""
     kind, split = facts["tokenizer.ggml.model"], facts.get("tokenizer.ggml.pre", "default")
@@ -112,8 +123,11 @@ def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
         raise ValueError(f"its tokenizer is {kind!r} with the splitting {split!r}; read are 'gpt2' with {', '.join(SPLITS)}.")
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     merges = [tuple(pair.split(" ")) for pair in facts["tokenizer.ggml.merges"]]
-    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
-    tokenizer.pre_tokenizer, tokenizer.decoder = SPLITS[split](), decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
+                                     ignore_merges=split == "llama-bpe"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = splitting(split), decoders.ByteLevel()
+    if split == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False)
                                   for t, k in zip(tokens, kinds, strict=True) if k == CONTROL])
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False)

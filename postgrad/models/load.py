@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from postgrad import hub
 from postgrad.models.decoder import Config, Decoder
+from postgrad.models.families import FAMILIES, read_json
+from postgrad.models.foreign import Foreign, load_foreign
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
-from postgrad.models.weights import LARGEST, Stored, list_weights, read_weights, weight_files, write_weights
+from postgrad.models.weights import INDEX, LARGEST, Stored, list_weights, read_weights, weight_files, write_weights
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
 
+FILES = ("config.json", "*.safetensors", INDEX, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+         "chat_template.jinja", "generation_config.json")  # of a hub id; never a pickle, never a program
 SCORE = "score.weight"  # the head of a reward model, by Hugging Face's name
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 DERIVED = "rotary_emb.inv_freq"  # older folders store it; it follows from config.json
 
 
-def find_model(name: str | Path) -> Path:
-    """The folder of a model: an embedded model's name, or a path."""
-    folder = EMBEDDED.get(str(name), Path(name))
+def find_model(name: str | Path, files: Sequence[str] = FILES) -> Path:
+    """The folder of a model: an embedded model's name, a path, or a hub id. files: those that are fetched of a hub id."""
+    folder, choices = EMBEDDED.get(str(name), Path(name)), f"{', '.join(EMBEDDED)}, a run, or a folder with config.json and "
+    if folder.suffix == ".gguf":
+        raise ValueError(f"{name} is a GGUF file: convert it once, `postgrad fetch {name} --out FOLDER`, and name the folder.")
+    if on_hub(name):
+        return hub.download(str(name), files, instead=f"name {choices}model.safetensors on this machine")
     if not (folder / "config.json").is_file():
-        raise ValueError(f"no model at {name}: expected {' or '.join(EMBEDDED)}, a run, or a folder with config.json and "
-                         "model.safetensors.")
+        raise ValueError(f"no model at {name}: expected {choices}model.safetensors, or a hub id (owner/name).")
     return folder
+
+
+def on_hub(name: str | Path) -> bool:
+    """Whether a name can only mean the hub: nothing on this machine has it, and it does not lie in a folder of runs."""
+    here = Path(name)
+    return isinstance(name, str) and hub.is_id(name) and not here.exists() and not any(here.parent.glob("*/run.json"))
 
 
 def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Decoder:
@@ -55,6 +70,9 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = t
 
 def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype) -> Decoder:
     """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
+    raw = read_json(folder / "config.json")
+    if raw.get("model_type") not in FAMILIES:
+        return load_foreign(folder, raw, device, dtype, beside=(SCORE,))
     with torch.device("meta"):
         model = Decoder(Config.read(folder / "config.json"))
     wanted = model.state_dict()
@@ -88,12 +106,14 @@ def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torc
     """
     scalar = isinstance(model, ScalarModel)
     body = model.body if scalar else model
-    tensors = body.merged() if isinstance(body, Adapted) else body.state_dict()
-    if scalar:
-        tensors = {**tensors, SCORE: model.score_head.weight}
+    tensors, network = body.merged(), body.body if isinstance(body, Adapted) else body
+    named = network if isinstance(network, Foreign) else body.config
+    more = {SCORE: model.score_head.weight.detach()} if scalar else {}
+    facts = {"architectures": [named.architecture("SequenceClassification")], "num_labels": model.heads,
+             "postgrad": {"head": model.head}} if scalar else {}
+    if isinstance(network, Foreign):
+        return network.save(tensors, folder, dtype, largest, more, facts)
+    tensors = {**tensors, **more}
     write_weights(tensors, folder, dtype, largest)
-    written = model.config.written() | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")}
-    if scalar:
-        written |= {"architectures": [model.config.architecture("SequenceClassification")], "num_labels": model.heads,
-                    "postgrad": {"head": model.head}}
-    (folder / "config.json").write_text(json.dumps(written, indent=1))
+    written = body.config.written() | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")}
+    (folder / "config.json").write_text(json.dumps(written | facts, indent=1))

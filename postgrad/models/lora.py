@@ -77,7 +77,7 @@ class Adapted(nn.Module):
         return self.body.angles(positions)
 
     def engine(self, **room) -> Engine:
-        return Engine(self, **room)
+        return self.body.engine_for(self, **room)
 
     @contextmanager
     def worn(self):

@@ -28,7 +28,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+        raise ValueError(f"{path} cannot be read as safetensors ({error}): get the file again.") from error
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -40,9 +40,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 def list_weights(folder: Path) -> dict[str, Stored]:
     """Every tensor of a folder by its name. Files, index and dtypes are checked here, before anything large is read."""
-    if not (folder / SINGLE).exists() and (folder / "pytorch_model.bin").exists():
-        raise ValueError(f"{folder} has its weights in pytorch_model.bin, a pickle, which is never opened here: "
-                         "save the model as safetensors with `transformers`.")
+    if not (folder / SINGLE).exists() and not (folder / INDEX).exists():
+        pickles = sorted(folder.glob("pytorch_model*.bin"))
+        raise ValueError(f"{folder} has its weights in {pickles[0].name}, a pickle, which is never opened here: save the model "
+                         "as safetensors with `transformers`." if pickles else
+                         f"{folder} has no {SINGLE} and no {INDEX}: a model's weights are read as safetensors.")
     files = weight_files(folder)
     parts = [_header(path) for path in files]
     if files != [folder / SINGLE]:
@@ -117,4 +119,4 @@ def _header(path: Path) -> dict[str, Stored]:
                                      f"{', '.join(DTYPES.values())} (a quantised model must be dequantised first).")
             return {name: Stored(path=path, shape=tuple(part.get_shape())) for name, part in found.items()}
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: {error}") from error
+        raise ValueError(f"{path} cannot be read as safetensors ({error}): get the file again.") from error

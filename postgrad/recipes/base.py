@@ -15,7 +15,18 @@ from postgrad.chat import Chat
 from postgrad.evaluate import evaluate
 from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.maths.noise import seed_of
-from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel, find_model, is_adapted, load_model, weight_files
+from postgrad.models import (
+    Adapted,
+    Adapter,
+    Decoder,
+    Models,
+    ScalarModel,
+    find_model,
+    is_adapted,
+    load_model,
+    load_scalar,
+    weight_files,
+)
 from postgrad.models.checkpoint import read_state, seed_everything, write_state
 from postgrad.recipes.config import plain
 from postgrad.records import Batch
@@ -62,23 +73,39 @@ class Parts:
     every: int = 0
 
 
-def open_folder(name: str | Path) -> Path:
-    """The folder with a model's files: an embedded model's name, a model folder, or a run (its newest sound checkpoint)."""
+def open_folder(name: str | Path, **fetched) -> Path:
+    """The folder with a model's files: an embedded model's name, a model folder, a run (its newest sound checkpoint), or a hub
+    id. fetched: as `find_model` takes it."""
     if (Path(name) / "checkpoints").is_dir():
         newest = Run.open(name).latest()
         if newest is None:
             raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
         return newest
-    return find_model(name)
+    return find_model(name, **fetched)
+
+
+def check_device(device: str) -> None:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but no GPU is to be seen here: set device=cpu.")
 
 
 def open_model(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but no GPU is to be seen here: set device=cpu.")
-    folder = open_folder(name)
-    model, chat = load_model(folder, device=device), Chat.load(folder)
+    check_device(device)
+    return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
+
+
+def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[ScalarModel, Chat]:
+    """A reward model; of a language model, a new one with as many heads."""
+    check_device(device)
+    return with_chat(open_folder(name), lambda folder: load_scalar(folder, device=device, heads=heads))
+
+
+def with_chat(folder: Path, load: Callable) -> tuple:
+    """What a folder holds, and its tokens, which are looked at first: they are read sooner than the weights."""
+    chat, model = Chat.load(folder), load(folder)
     if chat.vocab_size > model.config.vocab_size:
-        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model {model.config.vocab_size}.")
+        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model {model.config.vocab_size}: "
+                         "they are not of one model, get both from the same place.")
     return model, chat
 
 

@@ -173,7 +173,7 @@ class Desk:
 
     def step(self, n: int) -> None:
         """One more token for the first n rows. On a GPU as a graph, for the next larger size that has one."""
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or not self.engine.graphs:
             return self.advance(n)
         size = min(self.rows, bucket(n))
         if size in self.graphs:

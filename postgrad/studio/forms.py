@@ -95,11 +95,12 @@ def memory(config) -> dict[str, float] | None:
     that says nothing: a pipeline, pretraining, a model that is not there."""
     from postgrad import methods
     from postgrad.memory import PARTS, Setup, cache, estimate
+    from postgrad.models import on_hub
     from postgrad.models.families import Config
     from postgrad.recipes.base import open_folder
     from postgrad.recipes.grpo import row
-    if not hasattr(config, "model") or not hasattr(config, "method"):
-        return None
+    if not hasattr(config, "model") or not hasattr(config, "method") or on_hub(config.model):
+        return None  # a form fetches nothing
     try:
         shape = Config.read(open_folder(config.model) / "config.json")
     except (ValueError, OSError):
