@@ -11,6 +11,7 @@ import pytest
 from postgrad import recipes
 from postgrad.batches import Rollouts
 from postgrad.loop import OptimSettings
+from postgrad.models import Adapters
 from postgrad.recipes.config import flat, override, plain, unplain
 from postgrad.recipes.grpo import FAMILY, Anchor, GRPOConfig
 from postgrad.recipes.sft import SFTConfig
@@ -84,6 +85,8 @@ def test_a_setting_may_be_named_without_its_group():
     assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
     config = override(GRPOConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
     assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
+    worn = override(config, ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]).optim.adapter
+    assert worn == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4) and worn.names == ("q_proj", "v_proj")
 
 
 def test_changes_that_are_right_only_together():

@@ -52,13 +52,12 @@ def gather(args) -> tuple[list, object, str]:
 def open_reward_model(name: str, device: str) -> tuple:
     import torch
 
-    from postgrad.chat import Chat
     from postgrad.models import load_scalar
-    from postgrad.recipes.base import open_folder
+    from postgrad.recipes.base import open_chat, open_folder
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but no GPU is to be seen here: set --device cpu.")
     folder = open_folder(name)
-    model, chat = load_scalar(folder, device=device).requires_grad_(False), Chat.load(folder)
+    model, chat = load_scalar(folder, device=device).requires_grad_(False), open_chat(folder)
     if not model.score_head.weight.any():
         raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
     return model, chat

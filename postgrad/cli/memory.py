@@ -32,9 +32,8 @@ def memory(args) -> int:
 def shape_of(name: str):
     """A size of the table, an embedded model, or a folder's config.json."""
     from postgrad.memory import SIZES
-    from postgrad.models.families import Config
-    from postgrad.recipes.base import open_folder
-    return SIZES[name.upper()] if name.upper() in SIZES else Config.read(open_folder(name) / "config.json")
+    from postgrad.recipes.base import shape_of as read
+    return SIZES[name.upper()] if name.upper() in SIZES else read(name)
 
 
 def line(row: dict) -> dict:

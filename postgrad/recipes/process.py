@@ -24,7 +24,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models, ScalarModel, load_scalar
-from postgrad.recipes.base import Evaluation, Parts, check_run, open_folder, open_model, prove
+from postgrad.recipes.base import Evaluation, Parts, check_run, no_adapter, open_chat, open_folder, open_model, prove
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import Task, load_task
@@ -69,6 +69,7 @@ class ProcessConfig:
 
     def __post_init__(self):
         check_run(self, FAMILY)
+        no_adapter(self)
 
 
 def words() -> ProcessConfig:
@@ -87,7 +88,7 @@ SETTINGS = {"words": words, "hard": hard}
 def build(config: ProcessConfig, begins_with: Path) -> Parts:
     method, task = methods.get(config.method), load_task(config.task)
     prove(task)
-    policy, chat = load_scalar(open_folder(begins_with), device=config.device), Chat.load(open_folder(begins_with))
+    policy, chat = load_scalar(open_folder(begins_with), device=config.device), open_chat(open_folder(begins_with))
     policy.head = config.method
     generator, look = Generator(config, chat), config.evaluation
     line = {"seed": config.seed, "room": policy.config.max_position_embeddings, "device": config.device}

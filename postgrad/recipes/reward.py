@@ -20,7 +20,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.models import Models, ScalarModel, load_scalar
-from postgrad.recipes.base import Evaluation, Parts, check_run, new_adapter, open_folder, open_model
+from postgrad.recipes.base import Evaluation, Parts, check_run, new_adapter, open_body, open_chat, open_folder
 from postgrad.recipes.preference import Pairs, judge, one_source, read
 
 
@@ -75,11 +75,11 @@ SETTINGS = {"questions": questions, "biased": biased}
 def open_scalar(config: RewardConfig, begins_with: Path) -> tuple[ScalarModel, Chat]:
     """The model to train: all of it, or an adapter and heads on a frozen body."""
     folder = open_folder(begins_with)
-    if not config.optim.lora:
+    if not config.optim.adapter.lora:
         model = load_scalar(folder, device=config.device, heads=config.head.heads)
         model.head = "reward"
-        return model, Chat.load(folder)
-    body, chat = open_model(config.model, config.device)
+        return model, open_chat(folder)
+    body, chat = open_body(config)
     draw = torch.Generator().manual_seed(seed_of(config.seed, "heads"))
     return ScalarModel(new_adapter(body, config, "reward"), config.head.heads, draw), chat
 
