@@ -311,5 +311,5 @@ def studio(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick,
-            "rlaif": rlaif, "studio": studio}
+            "explain": explain, "audit": audit, "export": export, "fetch": fetch, "label": label, "memory": memory,
+            "pick": pick, "rlaif": rlaif, "studio": studio}

@@ -37,13 +37,17 @@ class Linear4(nn.Linear):
         nn.Module.__init__(self)  # past nn.Linear's, which would make a weight
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_parameter("bias", layer.bias)
-        self.codes, self.constants = bitsandbytes().quantize_4bit(
-            layer.weight.detach().to(device, torch.float32).contiguous(), blocksize=BLOCK, compress_statistics=True,
-            quant_type="nf4")
+        if layer.weight.numel() % BLOCK:
+            raise ValueError(f"a layer of {layer.out_features} x {layer.in_features} weights cannot be split into blocks of "
+                             f"{BLOCK}, so it cannot be held in 4 bits: leave bits=4 out.")
+        # A block a row: on a CPU bitsandbytes 0.50.2 unpacks wrongly where a block goes over the end of a row.
+        rows = layer.weight.detach().to(device, torch.float32).reshape(-1, BLOCK)
+        self.codes, self.constants = bitsandbytes().quantize_4bit(rows, blocksize=BLOCK, compress_statistics=True,
+                                                                  quant_type="nf4")
 
     def unpacked(self, dtype: torch.dtype) -> Tensor:  # [out, in]
         self.constants.dtype = dtype
-        return bitsandbytes().dequantize_4bit(self.codes, self.constants)
+        return bitsandbytes().dequantize_4bit(self.codes, self.constants).view(self.out_features, self.in_features)
 
     @property
     def weight(self) -> Tensor:

@@ -70,7 +70,8 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
             raise ValueError(f"{folder / WEIGHTS}: lora_A and lora_B of {path} are {shapes[0]} and {shapes[1]}, which do not "
                              f"fit its weight {list(weight.shape)}: name the right base model in {CONFIG}.")
         scale = said["lora_alpha"] / (math.sqrt(len(a)) if said.get("use_rslora") else len(a))
-        update = scale * (b.to(weight.device, torch.float32) @ a.to(weight.device, torch.float32))
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        update = scale * (b.to(weight.device, wide) @ a.to(weight.device, wide))
         weight.data.copy_(weight.data + update)
     return head
 
