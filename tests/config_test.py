@@ -66,6 +66,7 @@ def test_a_value_takes_the_type_of_its_field(change, key, value):
     ("cuont=3", r"there is no setting 'cuont'. Did you mean 'count'\?"),
     ("inner.rat=3", r"there is no setting 'inner.rat'. Did you mean 'inner.rate'\?"),
     ("iner.rate=3", r"there is no setting 'iner.rate'. Did you mean 'inner.rate'\?"),
+    ("outer.on=3", r"there is no setting 'outer.on'. Did you mean 'inner.on'\?"),
     ("zzz=3", "there is no setting 'zzz'. There is: count, high, inner, low, name, path, share"),
     ("inner=3", r"'inner' is a group of settings: name one of inner.rate, inner.on"),
     ("count.more=3", "'count' is one value"),
