@@ -57,8 +57,9 @@ def _home(config, name: str, path: str) -> list[str]:
         options = " or ".join(".".join([*home, name]) for home in homes)
         raise ValueError(f"{path!r} may be {options}: write the one that is meant.")
     if not homes or "." in path:
-        elsewhere = [key for key in flat(config) if key.split(".")[-1] == path.split(".")[-1]]  # the right name in another group
-        hint = f" Did you mean {elsewhere[0]!r}?" if elsewhere else suggest(path, [f.name for f in fields(config)], flat(config))
+        last, known = path.split(".")[-1], flat(config)
+        elsewhere = [key for key in known if key.split(".")[-1] == last]  # the right name in another group
+        hint = f" Did you mean {elsewhere[0]!r}?" if elsewhere else suggest(path, [f.name for f in fields(config)], known)
         raise ValueError(f"there is no setting {path!r}.{hint}")
     return homes[0]
 
