@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from postgrad.maths import schedule
-from postgrad.models import Models, is_adapted
+from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.records import Batch, Stats
 
@@ -33,9 +33,9 @@ class OptimSettings:
     beta1: float = 0.9
     beta2: float = 0.99
     tokens_per_pass: int | None = None  # None: 2,048 on a CPU, where more only takes memory, and 8,192 on a GPU
-    lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
     precision: str = "auto"         # fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU
     compile: bool = True            # on a GPU, the layers through torch.compile: the first step is later, the others sooner
+    adapter: Adapters = Adapters()
 
     def __post_init__(self):
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -44,8 +44,6 @@ class OptimSettings:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
         if self.precision not in PRECISIONS:
             raise ValueError(f"optim.precision is {self.precision!r}: expected one of {', '.join(PRECISIONS)}.")
-        if self.lora < 0:
-            raise ValueError(f"optim.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
         if self.at_once < 1 or self.clip <= 0:
             raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
 

@@ -48,6 +48,7 @@ class Setup:
 
     bits 32: everything in float32, as on a CPU. 16: weights in bfloat16 and, of those that are trained, masters in float32, as
     on a GPU; adapters are in float32. 4: as 16, with the matrices of models that stand still in NF4; what is trained can't be.
+    The recipes do so with the one body under the adapters (models/nf4.py), and compute in float32 where single is true: a CPU.
     """
 
     lora: int = 0                # the rank of the adapters; 0 trains all weights
@@ -57,6 +58,7 @@ class Setup:
     samples: int = 16            # replies that are written at once
     recompute: bool = False      # activations are computed again in the backward pass, layer by layer
     reward_model: bool = False   # rollouts are judged by a reward model, not by a verifier
+    single: bool = False         # with 4 bits: all else is in float32
 
     def __post_init__(self):
         if self.bits not in (32, 16, 4):
@@ -68,7 +70,7 @@ class Setup:
     @property
     def width(self) -> int:
         """Bytes of a number that is computed with."""
-        return 4 if self.bits == 32 else 2
+        return 4 if self.bits == 32 or self.single else 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +140,7 @@ def layers(c: Config, setup: Setup) -> float:
     (4F). Recomputed: each layer's input, and one layer in full at a time. Last, the final norm's input and output (2D).
     """
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    gated = 4 if setup.lora and setup.bits != 32 else 3
+    gated = 4 if setup.lora and setup.width == 2 else 3
     layer = 4 * c.hidden_size + 2 * q + 2 * kv + gated * c.intermediate_size
     kept = layer + c.num_hidden_layers * c.hidden_size if setup.recompute else c.num_hidden_layers * layer
     return setup.width * setup.rows * setup.tokens * (kept + 2 * c.hidden_size)
@@ -153,24 +155,27 @@ def logits(c: Config, setup: Setup) -> float:
 def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:
     """What is alive beside the gradients. A critic is walked back first, so its layers and the head's backward pass are not
     there at the same time. That needs COPIES of the logits and, unless frozen, a float32 sum of the head's own gradient; fused,
-    a chunk's part of it outweighs the few copies."""
+    a chunk's part of it outweighs the few copies. Of a body in 4 bits one matrix at a time is whole."""
+    whole = setup.width * c.hidden_size * c.intermediate_size if setup.bits == 4 and setup.lora else 0
     if not head:
-        return trained * layers(c, setup)
+        return trained * layers(c, setup) + whole
     gradient = 0 if setup.lora else (1 if setup.width == 4 else 2) * 4 * c.vocab_size * c.hidden_size
-    return max(trained * layers(c, setup) + logits(c, setup),
-               layers(c, setup) + COPIES[setup.width] * logits(c, setup) + gradient)
+    return whole + max(trained * layers(c, setup) + logits(c, setup),
+                       layers(c, setup) + COPIES[setup.width] * logits(c, setup) + gradient)
 
 
 def cache(c: Config, setup: Setup) -> float:
-    """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being written."""
+    """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being written. Of a
+    body in 4 bits also gate and up, which at each step are made whole and merged in float32, in four arrays at most."""
     per_token = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim
-    return setup.width * per_token * setup.samples * setup.tokens
+    whole = 4 * 4 * c.hidden_size * c.intermediate_size if setup.bits == 4 and setup.lora else 0
+    return setup.width * per_token * setup.samples * setup.tokens + whole
 
 
 def standing(c: Config, setup: Setup) -> float:
     """Bytes of a model's weights that are never trained."""
     small = parameters(c) - matrices(c)
-    return matrices(c) * NF4 + small * 2 if setup.bits == 4 else parameters(c) * setup.width
+    return matrices(c) * NF4 + small * setup.width if setup.bits == 4 else parameters(c) * setup.width
 
 
 def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:

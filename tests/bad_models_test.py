@@ -200,7 +200,7 @@ def test_a_hub_id_is_a_model(folder, tmp_path, capsys, hub):
     assert {(id, options["revision"], options["repo_type"]) for id, options in hub} == {("some/model", "v2", "model")}
     assert {name.split(".")[-1] for name in hub[0][1]["allow_patterns"]} == {"json", "safetensors", "jinja"}
     assert main(["memory", "some/model", "--json"]) == 0 and hub[-1] == (
-        "some/model", {"repo_type": "model", "allow_patterns": ["config.json"]})
+        "some/model", {"repo_type": "model", "allow_patterns": ["config.json", "adapter_config.json"]})
 
 
 def test_what_is_on_this_machine_wins(folder, tmp_path, capsys, hub):

@@ -11,6 +11,7 @@ import pytest
 from postgrad import recipes
 from postgrad.batches import Rollouts
 from postgrad.loop import OptimSettings
+from postgrad.models import Adapters
 from postgrad.recipes.config import flat, override, plain, unplain
 from postgrad.recipes.grpo import FAMILY, Anchor, GRPOConfig
 from postgrad.recipes.sft import SFTConfig
@@ -65,6 +66,7 @@ def test_a_value_takes_the_type_of_its_field(change, key, value):
     ("cuont=3", r"there is no setting 'cuont'. Did you mean 'count'\?"),
     ("inner.rat=3", r"there is no setting 'inner.rat'. Did you mean 'inner.rate'\?"),
     ("iner.rate=3", r"there is no setting 'iner.rate'. Did you mean 'inner.rate'\?"),
+    ("outer.on=3", r"there is no setting 'outer.on'. Did you mean 'inner.on'\?"),
     ("zzz=3", "there is no setting 'zzz'. There is: count, high, inner, low, name, path, share"),
     ("inner=3", r"'inner' is a group of settings: name one of inner.rate, inner.on"),
     ("count.more=3", "'count' is one value"),
@@ -84,6 +86,8 @@ def test_a_setting_may_be_named_without_its_group():
     assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
     config = override(GRPOConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
     assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
+    worn = override(config, ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]).optim.adapter
+    assert worn == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4) and worn.names == ("q_proj", "v_proj")
 
 
 def test_changes_that_are_right_only_together():

@@ -4,9 +4,7 @@ import pytest
 import torch
 from small import CHAT, small_model
 
-from postgrad.loop import OptimSettings
-from postgrad.models import Adapted, Adapter, Decoder, ScalarModel, load_model, load_scalar, save_model
-from postgrad.models.lora import TARGETS
+from postgrad.models import Adapted, Adapter, Adapters, Decoder, ScalarModel, load_model, load_scalar, save_model
 from postgrad.records import Prompt
 from postgrad.sampler import LocalSampler, Sampling
 
@@ -76,7 +74,7 @@ def test_one_layer_by_hand():
 
 def test_only_the_adapter_trains(base):
     model = adapted()
-    assert len(model.adapter.A) == 4 * len(TARGETS) and not any(p.requires_grad for p in model.body.parameters())
+    assert len(model.adapter.A) == 4 * 7 and not any(p.requires_grad for p in model.body.parameters())
     assert {name.split(".")[1] for name in model.state_dict()} == {"A", "B"}
     assert all(torch.equal(p, base.state_dict()[name]) for name, p in model.body.state_dict().items())
     assert all(b.abs().max() > 0 for b in model.adapter.B.values())  # each of them did train
@@ -114,7 +112,10 @@ def test_faults_are_sentences(base):
     draw = torch.Generator()
     with pytest.raises(ValueError, match="LoRA rank is 0: it must be at least 1"):
         Adapter(base, rank=0, generator=draw)
-    with pytest.raises(ValueError, match="no linear layer is named query: name layers that the model has"):
-        Adapter(base, rank=2, generator=draw, targets=("query",))
-    with pytest.raises(ValueError, match="optim.lora is -1"):
-        OptimSettings(lr=1e-3, lora=-1)
+    with pytest.raises(ValueError, match="no linear layer is named query: the model has q_proj, k_proj, v_proj, o_proj, gate_"):
+        Adapter(base, rank=2, generator=draw, targets=("query", "q_proj"))
+    for wrong, said in (({"lora": -1}, "lora is -1"), ({"lora": 2, "alpha": 0.0}, "alpha is 0.0"),
+                        ({"bits": 4}, "but lora is 0"), ({"lora": 2, "bits": 8}, "bits is 8: a frozen model is held in 4"),
+                        ({"targets": "q_proj"}, "but lora is 0"), ({"lora": 1, "targets": ","}, "names no layer")):
+        with pytest.raises(ValueError, match=said):
+            Adapters(**wrong)

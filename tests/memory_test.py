@@ -63,6 +63,8 @@ def test_qlora_of_65b_as_its_paper_says():
     """Dettmers et al. 2023: fine-tuning 65B takes more than 780 GB in 16 bits, and less than 48 GB with 4-bit weights."""
     assert of("70B", "sft").updating > 780 * GB
     assert of("70B", "sft", lora=16, bits=4, recompute=True, tokens=512).updating < 48 * GB
+    both = of("7B", "grpo", lora=16, bits=4), of("7B", "grpo", lora=16)  # of a body in 4 bits, what is made whole for a product
+    assert both[0].activations - both[1].activations == 2 * 4096 * 11008 and both[0].cache - both[1].cache == 16 * 4096 * 11008
     assert of("7B", "sft", lora=16, bits=4).weights == pytest.approx(4.02 * GB, rel=0.01)  # 6.48 x 0.516 + 0.26 x 2 + adapter
 
 

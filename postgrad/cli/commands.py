@@ -12,6 +12,7 @@ from pathlib import Path
 from postgrad.cli import display
 from postgrad.cli.audit import audit
 from postgrad.cli.display import Display, progress, say_json
+from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
 from postgrad.cli.memory import memory
 
@@ -318,5 +319,5 @@ def studio(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
-            "studio": studio, "verifiers": verifiers}
+            "explain": explain, "audit": audit, "export": export, "fetch": fetch, "label": label, "memory": memory,
+            "pick": pick, "rlaif": rlaif, "studio": studio, "verifiers": verifiers}

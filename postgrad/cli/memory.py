@@ -32,11 +32,8 @@ def memory(args) -> int:
 def shape_of(name: str):
     """A size of the table, or the config.json of a model, which is all that is fetched of a hub id."""
     from postgrad.memory import SIZES
-    from postgrad.models.families import Config
-    from postgrad.recipes.base import open_folder
-    if name.upper() in SIZES:
-        return SIZES[name.upper()]
-    return Config.read(open_folder(name, files=["config.json"]) / "config.json")
+    from postgrad.recipes.base import shape_of as read
+    return SIZES[name.upper()] if name.upper() in SIZES else read(name)
 
 
 def line(row: dict) -> dict:

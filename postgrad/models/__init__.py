@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.foreign import Foreign
 from postgrad.models.heads import ScalarModel
-from postgrad.models.load import find_model, load_model, load_scalar, on_hub, save_model
-from postgrad.models.lora import Adapted, Adapter, is_adapted
+from postgrad.models.load import deciding_files, find_model, home_of, load_model, load_scalar, on_hub, save_model
+from postgrad.models.lora import Adapted, Adapter, Adapters, is_adapted
+from postgrad.models.nf4 import quantise
 from postgrad.models.weights import weight_files
 
-__all__ = ["Adapted", "Adapter", "Config", "Decoder", "Models", "ScalarModel", "find_model", "is_adapted",
-           "load_model", "load_scalar", "on_hub", "save_model", "weight_files"]
+__all__ = ["Adapted", "Adapter", "Adapters", "Config", "Decoder", "Models", "ScalarModel", "deciding_files", "find_model",
+           "home_of", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model", "weight_files"]
 
 
 @dataclass

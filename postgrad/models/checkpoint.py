@@ -16,16 +16,20 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from postgrad.models.load import save_model
+from postgrad.models.lora import is_adapted
+from postgrad.models.peft import write_adapter
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
 
 
-def write_state(folder: Path, state: dict, *, policy, chat) -> None:
-    """state.json and state.safetensors beside the model's own files."""
+def write_state(folder: Path, state: dict, *, policy, chat, base: str = "") -> None:
+    """state.json and state.safetensors beside the model's own files; an adapter on the model `base` also by itself."""
     tensors: dict[str, Tensor] = {}
     plain = _take_out(state, "", tensors)
     save_model(policy, folder)
+    if is_adapted(policy):
+        write_adapter(policy, folder / "adapter", base)
     chat.save(folder)
     save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / "state.safetensors")
     (folder / "state.json").write_text(json.dumps(plain))

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp
-from postgrad.models.engine import Engine
+from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for
 from postgrad.models.replay import Replays
@@ -200,9 +200,9 @@ class Decoder(nn.Module):
 
     engine_for = staticmethod(Engine)  # also for those who wear an adapter on this
 
-    def merged(self) -> dict[str, Tensor]:
+    def merged(self) -> Merged:
         """The weights of a plain decoder that says the same: its own."""
-        return self.state_dict()
+        return Merged(self)
 
     def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T, D]
         """The final hidden state of each token; rows that are not packed yet are taken at their full width."""

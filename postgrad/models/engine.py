@@ -1,17 +1,42 @@
 """One new token a step for many rows at once: a decoder's weights and cache, laid out for sampling.
 
 The prompts' keys and values are kept once each, whatever the number of samples; every row has a slot of its own for what it
-writes. The weights are a copy with the projections of queries, keys and values in one matrix, and gate and up in another.
+writes. The weights are a copy with the projections of queries, keys and values in one matrix, and gate and up in another; of a
+body in 4 bits there is no copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from postgrad.models.kernels import kernels_for
+from postgrad.models.nf4 import Linear4
 from postgrad.packing import pack, sent
+
+
+class Merged(Mapping):
+    """The weights of a plain decoder that says what a body and its adapter (or none) say, each made when it is asked for."""
+
+    def __init__(self, body: nn.Module, adapter=None):
+        self.body, self.adapter, self.plain = body, adapter, body.state_dict()
+        self.packed = {f"{path}.weight" for path, layer in body.named_modules() if isinstance(layer, Linear4)}
+
+    def __getitem__(self, name: str) -> Tensor:
+        path = name.removesuffix(".weight")
+        weight = self.body.get_submodule(path).weight if name in self.packed else self.plain[name]
+        update = self.adapter.update(path) if self.adapter and path != name else None
+        return weight if update is None else weight + update.detach()
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.plain
+        yield from sorted(self.packed)
+
+    def __len__(self) -> int:
+        return len(self.plain) + len(self.packed)
 
 
 class Engine:
@@ -29,18 +54,29 @@ class Engine:
         room, asked = (layers, rows + 1, kv, new, size), (layers, prompts + 1, kv, read, size)
         self.k, self.v, self.k_prompt, self.v_prompt = (
             torch.zeros(shape, dtype=self.dtype, device=self.device) for shape in (room, room, asked, asked))
+        angles = model.angles(read + new - 1)  # copied: a captured graph reads these, and the model may make a longer table
+        self.cos, self.sin = (x.to(self.dtype, copy=True) for x in angles)
+        self.layout = layout(self.c)
         self.weights: dict[str, Tensor] = {}
         self.refresh()
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Takes the model's weights as they are now."""
-        for name, fresh in fused(self.model.merged(), self.c).items():
-            mine = self.weights.setdefault(name, fresh.to(self.dtype))
-            if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
-                mine.copy_(fresh)
-        self.cos, self.sin = (x.to(self.dtype) for x in self.model.angles(self.read + self.new - 1))
-        self.whole = self.ops.whole_step(self)
+        """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
+        self.merged = self.model.merged()
+        for name, parts in self.layout.items():
+            if self.merged.packed.isdisjoint(parts):
+                fresh = fused(self.merged, parts)
+                mine = self.weights.setdefault(name, fresh.to(self.dtype))
+                if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
+                    mine.copy_(fresh)
+        self.whole = None if self.merged.packed else self.ops.whole_step(self)
+
+    def weight(self, name: str) -> Tensor | None:
+        """As it was taken; of a body in 4 bits unpacked and merged at every step, which saves the copy and costs time."""
+        if name in self.weights or name not in self.layout:
+            return self.weights.get(name)
+        return fused(self.merged, self.layout[name]).to(self.dtype)
 
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
@@ -66,20 +102,20 @@ class Engine:
         """Token number `at` of each row, written to its slot -> the state [R, D] from which the next one is chosen."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, c, ops, position, length = self.weights, self.c, self.ops, prompt_length + at, at + 1
-        x, delta = w["embed"][token], None
+        w, c, ops, position, length = self.weight, self.c, self.ops, prompt_length + at, at + 1
+        x, delta = w("embed")[token], None
         for i in range(c.num_hidden_layers):
-            y = ops.add_norm(x, delta, w[f"{i}.before"], c.rms_norm_eps)
-            qkv = F.linear(y, w[f"{i}.qkv"], w.get(f"{i}.qkv_bias"))
+            y = ops.add_norm(x, delta, w(f"{i}.before"), c.rms_norm_eps)
+            qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if c.parts.qk_norm:
                 qkv = self.normed(qkv, i)
             q = ops.place(qkv, self.cos, self.sin, position, slot, at, self.k[i], self.v[i])
             window = c.parts.window if i in c.parts.window_layers else None
             y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i], slot, length,
                            window)
-            y = ops.add_norm(x, F.linear(y, w[f"{i}.o"], w.get(f"{i}.o_bias")), w[f"{i}.after"], c.rms_norm_eps)
-            delta = F.linear(ops.gate_halves(F.linear(y, w[f"{i}.gate_up"])), w[f"{i}.down"])
-        return ops.add_norm(x, delta, w["norm"], c.rms_norm_eps)
+            y = ops.add_norm(x, F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), w(f"{i}.after"), c.rms_norm_eps)
+            delta = F.linear(ops.gate_halves(F.linear(y, w(f"{i}.gate_up"))), w(f"{i}.down"))
+        return ops.add_norm(x, delta, w("norm"), c.rms_norm_eps)
 
     def normed(self, qkv: Tensor, layer: int) -> Tensor:
         """Each head's query and key through its norm (Qwen3)."""
@@ -90,22 +126,26 @@ class Engine:
         return torch.cat([q, k, v], dim=1).flatten(1)
 
 
-def fused(tensors: dict[str, Tensor], config) -> dict[str, Tensor]:
-    """A decoder's weights by short names, with the matrices that are applied to the same thing in one."""
-    embed = tensors["model.embed_tokens.weight"]
-    out = {"embed": embed, "head": tensors.get("lm_head.weight", embed), "norm": tensors["model.norm.weight"]}
+def layout(config) -> dict[str, tuple[str, ...]]:
+    """A decoder's weights by short names: those that are applied to the same thing stand together."""
+    embed = "model.embed_tokens.weight"
+    out = {"embed": (embed,), "head": (embed if config.tie_word_embeddings else "lm_head.weight",),
+           "norm": ("model.norm.weight",)}
     for i in range(config.num_hidden_layers):
         at = f"model.layers.{i}."
         attention, mlp = at + "self_attn.", at + "mlp."
-        out |= {f"{i}.before": tensors[at + "input_layernorm.weight"],
-                f"{i}.after": tensors[at + "post_attention_layernorm.weight"],
-                f"{i}.qkv": torch.cat([tensors[attention + f"{x}_proj.weight"] for x in "qkv"]),
-                f"{i}.o": tensors[attention + "o_proj.weight"], f"{i}.down": tensors[mlp + "down_proj.weight"],
-                f"{i}.gate_up": torch.cat([tensors[mlp + f"{x}_proj.weight"] for x in ("gate", "up")])}
+        out |= {f"{i}.before": (at + "input_layernorm.weight",), f"{i}.after": (at + "post_attention_layernorm.weight",),
+                f"{i}.qkv": tuple(attention + f"{x}_proj.weight" for x in "qkv"),
+                f"{i}.o": (attention + "o_proj.weight",), f"{i}.down": (mlp + "down_proj.weight",),
+                f"{i}.gate_up": tuple(mlp + f"{x}_proj.weight" for x in ("gate", "up"))}
         if config.parts.qkv_bias:
-            out[f"{i}.qkv_bias"] = torch.cat([tensors[attention + f"{x}_proj.bias"] for x in "qkv"])
+            out[f"{i}.qkv_bias"] = tuple(attention + f"{x}_proj.bias" for x in "qkv")
         if config.parts.o_bias:
-            out[f"{i}.o_bias"] = tensors[attention + "o_proj.bias"]
+            out[f"{i}.o_bias"] = (attention + "o_proj.bias",)
         if config.parts.qk_norm:
-            out |= {f"{i}.{x}": tensors[attention + f"{x}.weight"] for x in ("q_norm", "k_norm")}
+            out |= {f"{i}.{x}": (attention + f"{x}.weight",) for x in ("q_norm", "k_norm")}
     return out
+
+
+def fused(tensors: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:
+    return tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])

@@ -28,6 +28,7 @@ from postgrad.packing import Packed, last_of, pack
 
 CHUNK = 1024  # states that meet the head at once
 ENDLESS = 1 << 20  # positions of a network whose config knows no end of them
+INSIDE = "network."  # where a Foreign has the network, in its names of weights
 TOLD: set[str] = set()
 
 
@@ -149,7 +150,7 @@ class Foreign(nn.Module):
     def save(self, tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None, largest: int,
              more: Mapping[str, Tensor], facts: dict) -> None:
         """tensors: as `merged` names them. more and facts: what stands beside them in the weights and in config.json."""
-        plain = {name.removeprefix("network."): x.detach() for name, x in tensors.items()}
+        plain = {name.removeprefix(INSIDE): x.detach() for name, x in tensors.items()}
         if dtype:
             once = {x.data_ptr(): x.to(dtype) for x in plain.values()}  # a tied weight stays one
             plain = {name: once[x.data_ptr()] for name, x in plain.items()}
@@ -182,7 +183,8 @@ def quiet():
             logging.enable_progress_bar()
 
 
-def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype, beside: tuple[str, ...] = ()) -> Foreign:
+def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype | None,
+                 beside: tuple[str, ...] = ()) -> Foreign:
     """The network that config.json (raw) describes, with its weights. beside: tensors in the files that are not its own."""
     kind = raw.get("model_type")
     check(folder, raw)
@@ -190,8 +192,8 @@ def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype, besid
     try:
         with quiet():
             network, seen = network_class.from_pretrained(
-                folder, config=config, dtype=dtype, use_safetensors=True, local_files_only=True, output_loading_info=True,
-                attn_implementation="sdpa" if network_class._supports_sdpa else "eager")
+                folder, config=config, dtype=dtype or "auto", use_safetensors=True, local_files_only=True,
+                output_loading_info=True, attn_implementation="sdpa" if network_class._supports_sdpa else "eager")
     except (ValueError, OSError, LookupError, TypeError, AttributeError, RuntimeError, ImportError) as error:
         raise ValueError(f"{folder}: transformers cannot open it as {network_class.__name__} ({_line(error)}).") from error
     missing, unknown = sorted(seen["missing_keys"]), sorted(set(seen["unexpected_keys"]) - set(beside))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import ChainMap
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from postgrad import hub
 from postgrad.models.decoder import Config, Decoder
@@ -14,26 +16,33 @@ from postgrad.models.families import FAMILIES, read_json
 from postgrad.models.foreign import Foreign, load_foreign
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
+from postgrad.models.peft import CONFIG as ADAPTER_CONFIG
+from postgrad.models.peft import WEIGHTS as ADAPTER
+from postgrad.models.peft import base_of, is_adapter, is_reward, merge_adapter
 from postgrad.models.weights import INDEX, LARGEST, Stored, list_weights, read_weights, weight_files, write_weights
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
 
-FILES = ("config.json", "*.safetensors", INDEX, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-         "chat_template.jinja", "generation_config.json")  # of a hub id; never a pickle, never a program
+# What is fetched of a hub id: never a pickle, never a program.
+FILES = ("config.json", ADAPTER_CONFIG, "*.safetensors", INDEX, "tokenizer.json", "tokenizer_config.json",
+         "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
 SCORE = "score.weight"  # the head of a reward model, by Hugging Face's name
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 DERIVED = "rotary_emb.inv_freq"  # older folders store it; it follows from config.json
 
 
 def find_model(name: str | Path, files: Sequence[str] = FILES) -> Path:
-    """The folder of a model: an embedded model's name, a path, or a hub id. files: those that are fetched of a hub id."""
+    """The folder of a model: an embedded model's name, a path, or a hub id; an adapter in peft's layout is a model too.
+
+    files: those that are fetched of a hub id.
+    """
     folder, choices = EMBEDDED.get(str(name), Path(name)), f"{', '.join(EMBEDDED)}, a run, or a folder with config.json and "
     if folder.suffix == ".gguf":
         raise ValueError(f"{name} is a GGUF file: convert it once, `postgrad fetch {name} --out FOLDER`, and name the folder.")
     if on_hub(name):
         return hub.download(str(name), files, instead=f"name {choices}model.safetensors on this machine")
-    if not (folder / "config.json").is_file():
+    if not ((folder / "config.json").is_file() or is_adapter(folder)):
         raise ValueError(f"no model at {name}: expected {choices}model.safetensors, or a hub id (owner/name).")
     return folder
 
@@ -44,31 +53,60 @@ def on_hub(name: str | Path) -> bool:
     return isinstance(name, str) and hub.is_id(name) and not here.exists() and not any(here.parent.glob("*/run.json"))
 
 
-def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Decoder:
-    """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise."""
-    folder = find_model(name)
-    listed = list_weights(folder)
-    if SCORE in listed:
+def home_of(folder: Path, file: str) -> Path:
+    """The folder that has a file of a model: its own or, of an adapter, that of the model under it."""
+    while is_adapter(folder) and not (folder / file).is_file():
+        folder = find_model(base_of(folder))
+    return folder
+
+
+def deciding_files(folder: Path) -> list[Path]:
+    """The files that decide what a model says; of an adapter, also those of the model under it."""
+    if is_adapter(folder):
+        return [*deciding_files(find_model(base_of(folder))), folder / ADAPTER, folder / ADAPTER_CONFIG]
+    return weight_files(folder)
+
+
+def is_scalar(folder: Path) -> bool:
+    """Whether a folder holds a reward, outcome or process model."""
+    return is_reward(folder) if is_adapter(folder) else SCORE in list_weights(folder)
+
+
+def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32) -> Decoder:
+    """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise; None: as they are stored."""
+    body, head, _ = _opened(find_model(name), device, dtype)
+    if head is not None:
         raise ValueError(f"{name} is a reward model, which scores text and writes none: name a language model.")
-    return _filled(folder, listed, device, dtype)
+    return body
 
 
-def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype = torch.float32, heads: int = 1) -> ScalarModel:
+def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
+                heads: int = 1) -> ScalarModel:
     """A reward, outcome or process model with its heads (config.json says which); from a language model, a new reward model
     with as many heads as asked for."""
-    folder = find_model(name)
-    listed = list_weights(folder)
-    head = listed.pop(SCORE, None)
-    model = ScalarModel(_filled(folder, listed, device, dtype), heads if head is None else head.shape[0])
+    body, head, path = _opened(find_model(name), device, dtype)
+    model = ScalarModel(body, heads if head is None else head.shape[0])
     if head is not None:
         if head.shape != model.score_head.weight.shape:
-            raise ValueError(f"{head.path}: {SCORE} is {list(head.shape)}, expected {list(model.score_head.weight.shape)}.")
-        model.score_head.weight.data.copy_(read_weights({SCORE: head})[SCORE])
-        model.head = json.loads((folder / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
+            raise ValueError(f"{path}: {SCORE} is {list(head.shape)}, expected {list(model.score_head.weight.shape)}.")
+        model.score_head.weight.data.copy_(head)
+        if (path.parent / "config.json").is_file():
+            model.head = json.loads((path.parent / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
     return model
 
 
-def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype) -> Decoder:
+def _opened(folder: Path, device: str, dtype: torch.dtype | None) -> tuple[Decoder, Tensor | None, Path | None]:
+    """A model's body, and the head of a reward model with the file it lies in."""
+    if is_adapter(folder):
+        body = load_model(base_of(folder), device=device, dtype=dtype)
+        return body, merge_adapter(body, folder), folder / ADAPTER
+    listed = list_weights(folder)
+    head = listed.pop(SCORE, None)
+    body = _filled(folder, listed, device, dtype)
+    return (body, None, None) if head is None else (body, read_weights({SCORE: head})[SCORE], head.path)
+
+
+def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype | None) -> Decoder:
     """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
     raw = read_json(folder / "config.json")
     if raw.get("model_type") not in FAMILIES:
@@ -113,7 +151,7 @@ def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torc
              "postgrad": {"head": model.head}} if scalar else {}
     if isinstance(network, Foreign):
         return network.save(tensors, folder, dtype, largest, more, facts)
-    tensors = {**tensors, **more}
+    tensors = ChainMap(more, tensors)
     write_weights(tensors, folder, dtype, largest)
     written = body.config.written() | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(written | facts, indent=1))

@@ -1,33 +1,70 @@
 """Low-rank adapters: W x + (alpha / rank) B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
 
 One body can wear several adapters, one at a time or none: policy, critic and reward model are three of them, and the reference
-is the body alone. So four models cost one set of weights and a few thin matrices each.
+is the body alone. So four models cost one set of weights and a few thin matrices each. Our own and not peft's, because of that,
+because the sampler wants the merged weights after every step, and because it is fewer lines than the dependency would need;
+peft.py reads and writes peft's files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from postgrad.models.decoder import Decoder
-from postgrad.models.engine import Engine
+from postgrad.models.engine import Engine, Merged
+from postgrad.models.nf4 import linear_layers
 
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """Low-rank adapters: thin matrices are trained, and the model under them stands still."""
+
+    lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
+    alpha: float | None = None      # what they add is scaled by alpha / rank; none: twice the rank
+    targets: str = "all"            # the layers that wear one, by name: q_proj,v_proj; all: every linear layer of the body
+    bits: int = 16                  # 4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')
+
+    def __post_init__(self):
+        if self.lora < 0:
+            raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
+        if self.alpha is not None and not 0 < self.alpha < float("inf"):
+            raise ValueError(f"optim.adapter.alpha is {self.alpha}: it must be a positive number, or none for twice the rank.")
+        if self.bits not in (16, 4):
+            raise ValueError(f"optim.adapter.bits is {self.bits}: a frozen model is held in 4 bits, or in 16 (as it is).")
+        if not self.names:
+            raise ValueError("optim.adapter.targets names no layer: write all, or names such as q_proj,v_proj.")
+        if not self.lora and (self.bits, self.alpha, self.targets) != (16, None, "all"):
+            raise ValueError(f"optim.adapter has bits {self.bits}, alpha {self.alpha} and targets {self.targets!r}, but lora "
+                             "is 0, so that all weights would be trained: set a rank, e.g. lora=16, or leave them out.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.targets.split(",") if name.strip())
 
 
 class Adapter(nn.Module):
     """A and B for each linear layer of a body whose name is in targets. B starts at zero, so at first nothing is changed."""
 
-    def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None, targets=TARGETS):
+    def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
+                 targets: Iterable[str] = ("all",)):
         super().__init__()
         if rank < 1:
             raise ValueError(f"LoRA rank is {rank}: it must be at least 1.")
-        layers = {path: m for path, m in body.named_modules() if path.split(".")[-1] in targets and isinstance(m, nn.Linear)}
+        layers, targets = linear_layers(body), set(targets)
         if not layers:
-            raise ValueError(f"no linear layer is named {' or '.join(targets)}: name layers that the model has.")
+            raise ValueError("the model has no linear layer that could wear an adapter (GPT-2's, say, are Conv1D): leave lora "
+                             "out.")
+        known = {path.split(".")[-1]: None for path in layers}
+        if missing := sorted(targets - {"all", *known}):
+            raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has {', '.join(known)}.")
         self.rank, self.alpha = rank, 2.0 * rank if alpha is None else alpha
+        if "all" not in targets:
+            layers = {path: layer for path, layer in layers.items() if path.split(".")[-1] in targets}
         self.A, self.B = nn.ParameterDict(), nn.ParameterDict()
         for path, layer in layers.items():
             w = layer.weight
@@ -39,9 +76,13 @@ class Adapter(nn.Module):
     def scale(self) -> float:
         return self.alpha / self.rank
 
-    def update(self, path: str) -> Tensor:
-        """(alpha / rank) B A: what merging adds to the layer's weight."""
-        return self.scale * (self.B[key(path)] @ self.A[key(path)])
+    def update(self, path: str) -> Tensor | None:
+        """(alpha / rank) B A: what merging adds to the layer's weight; None of a layer that wears nothing."""
+        return self.scale * (self.B[key(path)] @ self.A[key(path)]) if key(path) in self.A else None
+
+    @property
+    def paths(self) -> list[str]:
+        return [name.replace("/", ".") for name in self.A]
 
 
 def key(path: str) -> str:
@@ -104,13 +145,9 @@ class Adapted(nn.Module):
         with self.worn() as body:
             return body.logp(*args, **options)
 
-    def merged(self) -> dict[str, Tensor]:
+    def merged(self) -> Merged:
         """The weights of a plain decoder that says the same."""
-        tensors = dict(self.body.state_dict())
-        for name in self.adapter.A if self.adapter else ():
-            path = name.replace("/", ".")
-            tensors[f"{path}.weight"] = tensors[f"{path}.weight"] + self.adapter.update(path).detach()
-        return tensors
+        return Merged(self.body, self.adapter)
 
 
 def _added(body: Decoder, name: str):

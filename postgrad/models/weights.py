@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,20 +68,22 @@ def read_weights(listed: dict[str, Stored], device: str = "cpu", dtype: torch.dt
     return out
 
 
-def write_weights(tensors: dict[str, Tensor], folder: Path, dtype: torch.dtype | None = None, largest: int = LARGEST) -> None:
-    """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are replaced."""
-    parts: list[dict[str, Tensor]] = [{}]
+def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None = None,
+                  largest: int = LARGEST) -> None:
+    """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are replaced. A tensor
+    that is only made when it is asked for is made twice, and no more than a file of them is held."""
+    parts: list[list[str]] = [[]]
     size = total = 0
     for name, tensor in tensors.items():
         bytes_ = tensor.numel() * (dtype or tensor.dtype).itemsize
         if parts[-1] and size + bytes_ > largest:
-            parts.append({})
+            parts.append([])
             size = 0
-        parts[-1][name] = tensor
+        parts[-1].append(name)
         size, total = size + bytes_, total + bytes_
     names = [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))] if len(parts) > 1 else [SINGLE]
     for name, part in zip(names, parts, strict=True):
-        plain = {k: v.detach().to("cpu", dtype or v.dtype).contiguous() for k, v in part.items()}
+        plain = {k: (v := tensors[k]).detach().to("cpu", dtype or v.dtype).contiguous() for k in part}
         save_file(plain, folder / name, metadata={"format": "pt"})
         (folder / name).chmod(0o644)  # safetensors makes it private
     if len(parts) > 1:

@@ -13,22 +13,27 @@ import torch
 from postgrad import __version__, methods
 from postgrad.chat import Chat
 from postgrad.evaluate import evaluate
+from postgrad.hub import is_id
 from postgrad.loop import Now, Optim, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.maths.noise import seed_of
 from postgrad.models import (
     Adapted,
     Adapter,
+    Adapters,
+    Config,
     Decoder,
     Models,
     ScalarModel,
+    deciding_files,
     find_model,
+    home_of,
     is_adapted,
     load_model,
     load_scalar,
-    weight_files,
+    quantise,
 )
 from postgrad.models.checkpoint import read_state, seed_everything, write_state
-from postgrad.recipes.config import plain
+from postgrad.recipes.config import plain, unplain
 from postgrad.records import Batch
 from postgrad.rewards.base import check
 from postgrad.run import Run
@@ -60,6 +65,12 @@ def check_run(config, family: Sequence[str]) -> None:
         raise ValueError(f"steps {config.steps} and save_every {config.save_every} must be at least 1.")
 
 
+def no_adapter(config) -> None:
+    """Of a recipe that trains all weights."""
+    if config.optim.adapter.lora:
+        raise ValueError("this recipe trains all weights: leave lora out.")
+
+
 @dataclass
 class Parts:
     """A run, taken apart: what `train` needs, and how to examine the policy (None: this recipe has nothing to examine)."""
@@ -89,9 +100,23 @@ def check_device(device: str) -> None:
         raise ValueError("device is 'cuda', but no GPU is to be seen here: set device=cpu.")
 
 
-def open_model(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
+def shape_of(name: str | Path) -> Config:
+    """What a model's config.json says: all that is fetched of a hub id."""
+    files = ["config.json", "adapter_config.json"]
+    return Config.read(home_of(open_folder(name, files=files), "config.json") / "config.json")
+
+
+def open_chat(folder: Path) -> Chat:
+    return Chat.load(home_of(folder, "tokenizer.json"))
+
+
+def open_model(name: str | Path, device: str = "cpu", bits: int = 16) -> tuple[Decoder, Chat]:
+    """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this machine's memory."""
     check_device(device)
-    return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
+    if bits == 16:
+        return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
+    model, chat = with_chat(open_folder(name), load_model)
+    return quantise(model, device), chat
 
 
 def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[ScalarModel, Chat]:
@@ -102,7 +127,7 @@ def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[
 
 def with_chat(folder: Path, load: Callable) -> tuple:
     """What a folder holds, and its tokens, which are looked at first: they are read sooner than the weights."""
-    chat, model = Chat.load(folder), load(folder)
+    chat, model = open_chat(folder), load(folder)
     if chat.vocab_size > model.config.vocab_size:
         raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model {model.config.vocab_size}: "
                          "they are not of one model, get both from the same place.")
@@ -111,10 +136,15 @@ def with_chat(folder: Path, load: Callable) -> tuple:
 
 def open_policy(config, begins_with: Path) -> tuple[Decoder | Adapted, Chat]:
     """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
-    if not config.optim.lora:
+    if not config.optim.adapter.lora:
         return open_model(begins_with, config.device)
-    body, chat = open_model(config.model, config.device)  # a checkpoint has the adapter merged; its state has it apart
+    body, chat = open_body(config)
     return new_adapter(body, config, "policy"), chat
+
+
+def open_body(config) -> tuple[Decoder, Chat]:
+    """The model under the adapters: always the one a run started from. A checkpoint has the adapter merged, its state apart."""
+    return open_model(config.model, config.device, config.optim.adapter.bits)
 
 
 def open_reference(config, policy) -> Decoder | Adapted:
@@ -125,29 +155,37 @@ def open_reference(config, policy) -> Decoder | Adapted:
 
 
 def new_adapter(body: Decoder, config, role: str) -> Adapted:
-    draw = torch.Generator().manual_seed(seed_of(config.seed, "lora", role))
-    return Adapted(body, Adapter(body, rank=config.optim.lora, generator=draw))
+    return worn_by(body, config.optim.adapter, torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
+
+
+def worn_by(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
+    return Adapted(body, Adapter(body, rank=a.lora, alpha=a.alpha, targets=a.names, generator=draw))
+
+
+def base_name(config) -> str:
+    """What an adapter's files call the model under it: a hub id as it is, else the folder, so that `peft` finds it as well."""
+    return config.model if is_id(config.model) and not Path(config.model).exists() else str(open_folder(config.model).resolve())
 
 
 def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
-    """A reward model that was trained as an adapter on the very model a run starts from, put on that model's body; or None."""
+    """A reward model that was trained as an adapter on the very model a run starts from, held in as many bits, put on that
+    model's body; or None."""
     if not (Path(name) / "run.json").exists():
         return None
     run, folder = Run.open(name), open_folder(name)
-    rank = run.config.get("optim", {}).get("lora", 0)
-    if not rank or run.info["begins_with"] != fingerprint(open_folder(config.model)):
+    a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
+    if not a.lora or a.bits != config.optim.adapter.bits or run.info["begins_with"] != fingerprint(open_folder(config.model)):
         return None
     state = read_state(folder)["models"]["policy"]
-    adapter = Adapter(body, rank=rank, generator=torch.Generator())
-    model = ScalarModel(Adapted(body, adapter), len(state["score_head.weight"]))
+    model = ScalarModel(worn_by(body, a, torch.Generator()), len(state["score_head.weight"]))
     model.load_state_dict(state)
     return model
 
 
 def fingerprint(folder: Path) -> str:
-    """A hash of all the weights in a model's folder."""
+    """A hash of all the weights in a model's folder, and of the model under it where it is an adapter."""
     digest = hashlib.sha256()
-    for path in weight_files(folder):
+    for path in deciding_files(folder):
         with path.open("rb") as file:
             while block := file.read(1 << 24):
                 digest.update(block)
@@ -262,7 +300,9 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch) -> list[Callabl
         asked = stop()
         if asked or now.step % config.save_every == 0 or now.step == config.steps:
             state = state_of(parts.models, parts.optim, parts.batches)
-            run.save(now.step, lambda folder: write_state(folder, state, policy=parts.models.policy, chat=parts.chat))
+            policy = parts.models.policy
+            under = base_name(config) if is_adapted(policy) else ""
+            run.save(now.step, lambda folder: write_state(folder, state, policy=policy, chat=parts.chat, base=under))
         if asked:
             raise Stopped(asked)
 

@@ -36,7 +36,8 @@ def _set(config, wanted: list[tuple[list[str], str, str]], whole):
     values, groups = {}, {}
     for (head, *rest), text, path in wanted:
         if head not in known:
-            head, rest = _home(whole, head, path), [head, *rest]
+            (head, *between), rest = _home(whole, head, path), [head, *rest]
+            rest = [*between, *rest]
         now = getattr(config, head)
         if is_dataclass(now) != bool(rest):
             inside = ", ".join(f"{head}.{f.name}" for f in fields(now)) if is_dataclass(now) else ""
@@ -49,14 +50,17 @@ def _set(config, wanted: list[tuple[list[str], str, str]], whole):
     return replace(config, **values, **{head: _set(getattr(config, head), inner, whole) for head, inner in groups.items()})
 
 
-def _home(config, name: str, path: str) -> str:
-    """The group that a setting named without it stands in: lr for optim.lr."""
-    inside = {f.name: getattr(config, f.name) for f in fields(config) if is_dataclass(getattr(config, f.name))}
-    homes = [group for group, value in inside.items() if name in {f.name for f in fields(value)}]
+def _home(config, name: str, path: str) -> list[str]:
+    """The group that a setting named without it stands in: lr for optim.lr, lora for optim.adapter.lora."""
+    homes = [key.split(".")[:-1] for key in flat(config) if key.split(".")[-1] == name]
     if len(homes) > 1:
-        raise ValueError(f"{path!r} may be {' or '.join(f'{home}.{name}' for home in homes)}: write the one that is meant.")
+        options = " or ".join(".".join([*home, name]) for home in homes)
+        raise ValueError(f"{path!r} may be {options}: write the one that is meant.")
     if not homes or "." in path:
-        raise ValueError(f"there is no setting {path!r}.{suggest(path, [f.name for f in fields(config)], flat(config))}")
+        last, known = path.split(".")[-1], flat(config)
+        elsewhere = [key for key in known if key.split(".")[-1] == last]  # the right name in another group
+        hint = f" Did you mean {elsewhere[0]!r}?" if elsewhere else suggest(path, [f.name for f in fields(config)], known)
+        raise ValueError(f"there is no setting {path!r}.{hint}")
     return homes[0]
 
 

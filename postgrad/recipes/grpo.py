@@ -25,6 +25,7 @@ from postgrad.recipes.base import (
     grader_of,
     judges_of,
     new_adapter,
+    open_chat,
     open_folder,
     open_model,
     open_policy,
@@ -158,7 +159,7 @@ def rewards(config: GRPOConfig, policy, chat: Chat) -> list[ScalarModel]:
     """The reward models, each checked: a head that says something, and the policy's own tokens."""
     models = []
     for name in [] if grader_of(config) else judges_of(config):
-        model, theirs = scalar(config, name, policy).requires_grad_(False), Chat.load(open_folder(name))
+        model, theirs = scalar(config, name, policy).requires_grad_(False), open_chat(open_folder(name))
         if not model.score_head.weight.any():
             raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
         if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:

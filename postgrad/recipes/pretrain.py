@@ -22,7 +22,7 @@ from postgrad.chat import Chat
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
-from postgrad.recipes.base import Parts
+from postgrad.recipes.base import Parts, no_adapter
 from postgrad.records import Batch
 from postgrad.tasks import corpus
 
@@ -56,6 +56,9 @@ class PretrainConfig:
     device: str = "cpu"
     workers: int = 2
     save_every: int = 1000
+
+    def __post_init__(self):
+        no_adapter(self)
 
 
 def tiny() -> PretrainConfig:

@@ -24,7 +24,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models, ScalarModel
-from postgrad.recipes.base import Evaluation, Parts, check_run, open_model, open_reward, prove
+from postgrad.recipes.base import Evaluation, Parts, check_run, no_adapter, open_model, open_reward, prove
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import Task, load_task
@@ -69,6 +69,7 @@ class ProcessConfig:
 
     def __post_init__(self):
         check_run(self, FAMILY)
+        no_adapter(self)
 
 
 def words() -> ProcessConfig:

@@ -20,7 +20,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.models import Models, ScalarModel
-from postgrad.recipes.base import Evaluation, Parts, check_run, new_adapter, open_model, open_reward
+from postgrad.recipes.base import Evaluation, Parts, check_run, new_adapter, open_body, open_reward
 from postgrad.recipes.preference import Pairs, judge, one_source, read
 
 
@@ -74,11 +74,11 @@ SETTINGS = {"questions": questions, "biased": biased}
 
 def open_scalar(config: RewardConfig, begins_with: Path) -> tuple[ScalarModel, Chat]:
     """The model to train: all of it, or an adapter and heads on a frozen body."""
-    if not config.optim.lora:
+    if not config.optim.adapter.lora:
         model, chat = open_reward(begins_with, config.device, config.head.heads)
         model.head = "reward"
         return model, chat
-    body, chat = open_model(config.model, config.device)
+    body, chat = open_body(config)
     draw = torch.Generator().manual_seed(seed_of(config.seed, "heads"))
     return ScalarModel(new_adapter(body, config, "reward"), config.head.heads, draw), chat
 

@@ -12,7 +12,7 @@ import shlex
 import tokenize
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 
@@ -70,15 +70,21 @@ def written(value) -> str:
 
 def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
     """The form: its groups of settings, the recipe's own first. given: what was typed, by dotted key."""
-    config = start_of(spec)
-    groups = [{"name": "", "about": "", "config": config, "prefix": ""}]
-    groups += [{"name": f.name, "about": first_line(type(value)), "config": value, "prefix": f"{f.name}."}
-               for f in fields(config) if is_dataclass(value := getattr(config, f.name))]
+    groups = list(grouped(start_of(spec)))
     for group in groups:
         group["fields"] = [entry(group["config"], f, group["prefix"], given) for f in fields(group["config"])
                            if not is_dataclass(getattr(group["config"], f.name)) and f.name != "method"]
         group["about"] = "" if group["about"].startswith(f"{type(group['config']).__name__}(") else group["about"]
     return groups
+
+
+def grouped(config, name: str = "") -> Iterator[dict]:
+    """A config and the groups of settings in it, each followed by those inside it: "", optim, optim.adapter ..."""
+    prefix = f"{name}." if name else ""
+    yield {"name": name, "about": first_line(type(config)) if name else "", "config": config, "prefix": prefix}
+    for f in fields(config):
+        if is_dataclass(value := getattr(config, f.name)):
+            yield from grouped(value, prefix + f.name)
 
 
 def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
@@ -96,20 +102,21 @@ def memory(config) -> dict[str, float] | None:
     from postgrad import methods
     from postgrad.memory import PARTS, Setup, cache, estimate
     from postgrad.models import on_hub
-    from postgrad.models.families import Config
-    from postgrad.recipes.base import open_folder
+    from postgrad.recipes.base import shape_of
     from postgrad.recipes.grpo import row
     if not hasattr(config, "model") or not hasattr(config, "method") or on_hub(config.model):
         return None  # a form fetches nothing
     try:
-        shape = Config.read(open_folder(config.model) / "config.json")
+        shape = shape_of(config.model)
     except (ValueError, OSError):
         return None  # what is wrong is said by the config, or when the run starts
     method, optim = row(config) if hasattr(config, "anchor") else methods.get(config.method), config.optim
     on_gpu = config.device.startswith("cuda")
     half = on_gpu and optim.precision != "fp32"
     room = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
-    setup = Setup(lora=optim.lora, bits=16 if half else 32, tokens=room, reward_model=bool(getattr(config, "reward", None)))
+    bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
+    setup = Setup(lora=optim.adapter.lora, bits=bits, single=not half, tokens=room,
+                  reward_model=bool(getattr(config, "reward", None)))
     made = estimate(shape, method, setup)
     if made.cache:
         r = config.rollouts

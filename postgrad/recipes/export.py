@@ -1,0 +1,50 @@
+"""A model out of a run: a clean folder in Hugging Face's layout, without the state that training needs; or its adapter alone.
+
+    postgrad export runs/grpo-words-1 --out mine                 what `transformers`, vLLM and llama.cpp's converter read
+    postgrad export runs/grpo-words-1 --out mine --dtype bf16    half the size
+    postgrad export runs/grpo-words-1 --out mine --adapter       what peft and vLLM's LoRA read
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from postgrad.models import load_model, load_scalar, save_model
+from postgrad.models.load import is_scalar
+from postgrad.models.peft import copy_adapter, is_adapter
+from postgrad.recipes.base import open_chat, open_folder
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = None) -> dict:
+    """The folder appears whole or not at all. dtype None: as the weights are stored. -> what was written."""
+    if out.exists():
+        raise ValueError(f"{out} exists already: name another folder with --out, or remove it.")
+    folder, kind = open_folder(name), DTYPES[dtype] if dtype else None
+    scalar = is_scalar(folder)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as aside:
+        made = Path(aside) / "made"
+        made.mkdir()
+        if adapter:
+            copy_adapter(adapter_of(name, folder), made, kind)
+        else:
+            load = load_scalar if scalar else load_model
+            save_model(load(folder, dtype=kind), made)
+            open_chat(folder).save(made)
+        made.rename(out)
+    files = sorted(path.name for path in out.iterdir())
+    return {"model": str(name), "from": str(folder), "folder": str(out), "adapter": adapter, "scores": scalar,
+            "files": files, "bytes": sum((out / file).stat().st_size for file in files)}
+
+
+def adapter_of(name: str, folder: Path) -> Path:
+    """The folder of an adapter: a model that is one, or that of a checkpoint."""
+    for place in (folder, folder / "adapter"):
+        if is_adapter(place):
+            return place
+    raise ValueError(f"{name} has no adapter: it was trained whole; leave --adapter out, or train it with lora=RANK.")

@@ -1,0 +1,140 @@
+"""Adapters in peft's layout, with peft itself as the oracle in both directions; and models out of runs."""
+
+import json
+
+import pytest
+import torch
+from lora_test import TOKENS, adapted
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from postgrad.cli import main
+from postgrad.models import ScalarModel, find_model, load_model, load_scalar, save_model
+from postgrad.models.peft import CONFIG, WEIGHTS, write_adapter
+from postgrad.recipes import base, sft
+from postgrad.recipes.config import override
+
+peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")
+LoraConfig, PeftModel, get_peft_model = peft.LoraConfig, peft.PeftModel, peft.get_peft_model
+TINY = find_model("tiny")
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+
+def theirs(kind=AutoModelForCausalLM):
+    return kind.from_pretrained(TINY, dtype=torch.float32).eval()
+
+
+def test_peft_opens_our_adapter(tmp_path):
+    model = adapted(alpha=3.0, targets=("q_proj", "v_proj", "down_proj"))
+    write_adapter(model, tmp_path / "adapter", str(TINY))
+    save_model(model, tmp_path)
+    merged = load_model(tmp_path).logits(TOKENS)
+    with torch.no_grad():
+        said = PeftModel.from_pretrained(theirs(), tmp_path / "adapter")(TOKENS).logits
+    torch.testing.assert_close(said, merged, **CLOSE)
+    torch.testing.assert_close(load_model(tmp_path / "adapter").logits(TOKENS), merged, **CLOSE)
+    assert (merged - load_model(TINY).logits(TOKENS)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"target_modules": ["q_proj", "down_proj"], "lora_alpha": 16}, {"use_rslora": True}, {"layers_to_transform": [1, 3]},
+    {"rank_pattern": {"v_proj": 2}}])
+def test_we_open_what_peft_has_made(options, tmp_path):
+    config = LoraConfig(**{"r": 5, "lora_alpha": 7, "task_type": "CAUSAL_LM", "init_lora_weights": False,
+                           "target_modules": ["q_proj", "v_proj"], **options})
+    torch.manual_seed(0)  # peft draws the matrices from the global generator
+    model = get_peft_model(theirs(), config)
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        said = model.double()(TOKENS).logits  # in float32 the two decoders by themselves differ by about 1e-5
+    torch.testing.assert_close(load_model(tmp_path, dtype=torch.float64).logits(TOKENS), said, **CLOSE)
+    assert (said - load_model(TINY).logits(TOKENS)).abs().max() > 0.1
+
+
+def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
+    scalar = ScalarModel(adapted())
+    scalar.score_head.weight.data.normal_(0, 0.05, generator=torch.Generator().manual_seed(2))
+    write_adapter(scalar, tmp_path, str(TINY))
+    model = PeftModel.from_pretrained(AutoModelForSequenceClassification.from_pretrained(
+        TINY, num_labels=1, dtype=torch.float32, pad_token_id=0).eval(), tmp_path)
+    rows = TOKENS.clamp_min(1)  # no padding among them
+    with torch.no_grad():
+        said = model(rows).logits[:, 0]
+    lengths = torch.full((len(rows),), rows.shape[1])
+    torch.testing.assert_close(load_scalar(tmp_path).score(rows, lengths), said, **CLOSE)
+    torch.testing.assert_close(scalar.score(rows, lengths), said, **CLOSE)
+    with pytest.raises(ValueError, match="is a reward model, which scores text"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"use_dora": True}, "asks for DoRA; read are plain LoRA adapters"), ({"bias": "all"}, r"trained biases \(all\)"),
+    ({"alpha_pattern": {"q_proj": 3}}, "an alpha for each layer"), ({"peft_type": "IA3"}, "a IA3 adapter"),
+    ({"modules_to_save": ["lm_head"]}, r"whole layers beside the adapter \(lm_head\)"),
+    ({"init_lora_weights": "pissa"}, "a start by pissa"),
+    ({"base_model_name_or_path": None}, "base_model_name_or_path is None"), ({"lora_alpha": None}, "cannot be read as peft's"),
+    ({"base_model_name_or_path": "nowhere"}, "no model at nowhere")])
+def test_what_is_not_read_is_said(changes, words, tmp_path):
+    write_adapter(adapted(steps=0), tmp_path, "tiny")
+    said = json.loads((tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps(said | changes))
+    with pytest.raises(ValueError, match=words):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda t: t | {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(1)}, "embedding_A is no LoRA matrix"),
+    (lambda t: {k.replace("layers.0", "layers.9"): v for k, v in t.items()}, "layers.9.mlp.down_proj.lora_A.weight is no LoRA"),
+    (lambda t: {k: v[:, :-1].contiguous() if "k_proj.lora_A" in k else v for k, v in t.items()}, "do not fit its weight"),
+    (lambda t: {k: v for k, v in t.items() if "k_proj.lora_B" not in k}, r"k_proj are \[4, 192\] and None")])
+def test_a_file_that_does_not_fit_is_said(change, words, tmp_path):
+    write_adapter(adapted(steps=0), tmp_path, "tiny")
+    save_file(change(load_file(tmp_path / WEIGHTS)), tmp_path / WEIGHTS)
+    with pytest.raises(ValueError, match=words):
+        load_model(tmp_path)
+    (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(ValueError, match="has adapter_config.json but no adapter_model.safetensors"):
+        load_model(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    config = override(sft.SFTConfig(task="words", rows_per_step=4, examples=32, steps=2),
+                      ["lora=2", "targets=q_proj,o_proj", "alpha=8"])
+    return base.start("sft", config, sft.build, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_a_run_is_exported(run, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "model"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == ["config.json", "model.safetensors", "tokenizer.json",
+                                                            "tokenizer_config.json"]
+    merged = load_model(run.folder / "checkpoints" / "000002").logits(TOKENS)
+    assert torch.equal(load_model(tmp_path / "model").logits(TOKENS), merged)
+    with torch.no_grad():
+        said = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)(TOKENS).logits
+    torch.testing.assert_close(said, merged, rtol=0, atol=1e-4)
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "half"), "--dtype", "bf16"]) == 0
+    assert all(x.dtype == torch.bfloat16 for x in load_file(tmp_path / "half" / "model.safetensors").values())
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "half")]) == 2
+    assert "half exists already" in capsys.readouterr().err
+
+
+def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "thin"), "--adapter"]) == 0
+    assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == [CONFIG, WEIGHTS]
+    model, chat = base.open_model(tmp_path / "thin")
+    merged = load_model(run.folder / "checkpoints" / "000002")
+    torch.testing.assert_close(model.logits(TOKENS), merged.logits(TOKENS), **CLOSE)
+    assert chat.render([{"role": "user", "content": "Hi"}]) == base.open_model("tiny-chat")[1].render(
+        [{"role": "user", "content": "Hi"}])
+    said = json.loads((tmp_path / "thin" / CONFIG).read_text())
+    assert (said["r"], said["lora_alpha"], said["target_modules"]) == (2, 8, ["o_proj", "q_proj"])
+    assert len({base.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())}) == 3
+    assert main(["export", "tiny", "--out", str(tmp_path / "none"), "--adapter"]) == 2
+    assert "tiny has no adapter: it was trained whole" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),
+                     ["lora=2", "steps=1", "rows_per_step=4"])
+    on_top = base.start("sft", again, sft.build, tmp_path / "again")  # an adapter is a model to train on like any other
+    assert base.shape_of(on_top.latest() / "adapter") == merged.config
+    apart, whole = (load_model(x).logits(TOKENS) for x in (on_top.latest() / "adapter", on_top.latest()))
+    torch.testing.assert_close(apart, whole, **CLOSE)
