@@ -62,14 +62,55 @@ class Parts:
     every: int = 0
 
 
+def is_run(name: str | Path) -> bool:
+    return (Path(name) / "checkpoints").is_dir()
+
+
 def open_folder(name: str | Path) -> Path:
-    """The folder with a model's files: an embedded model's name, a model folder, or a run (its newest sound checkpoint)."""
-    if (Path(name) / "checkpoints").is_dir():
+    """The folder with a model's files: an embedded model's name, a model folder, a run (its newest sound checkpoint), or
+    RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with."""
+    place, _, step = str(name).rpartition("@")
+    if is_run(name):
         newest = Run.open(name).latest()
         if newest is None:
             raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
         return newest
+    if place and is_run(place):
+        return at_step(place, step)
+    if inside := runs_in(name):
+        raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
     return find_model(name)
+
+
+def at_step(name: str, step: str) -> Path:
+    run = Run.open(name)
+    there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]
+    if not step.isdecimal() or int(step) not in there:
+        raise ValueError(f"run {name} keeps no step {step!r}: it has {', '.join(map(str, there)) or 'none yet'} "
+                         f"(e.g. {name}@{there[-1] if there else 1}).")
+    return run.verify(int(step)) if int(step) else open_folder(begins_with(name))
+
+
+def begins_with(name: str | Path) -> str | None:
+    """The model that a run began with, as it was named then; None where it began with none (pretraining).
+
+    It has to have the same weights still. A folder of runs may have been moved as a whole, so it is also looked for beside.
+    """
+    run = Run.open(name)
+    expected, model = run.info.get("begins_with"), run.config.get("model")
+    if not expected:
+        return None
+    beside = str(Path(name).parent / Path(model).name)
+    for place in [place for place in (beside, model) if is_run(place)] or [model]:
+        if fingerprint(open_folder(place)) == expected:
+            return place
+    raise ValueError(f"run {name} began with {model}, which has other weights now: name the models to open one by one.")
+
+
+def runs_in(folder: str | Path) -> list[str]:
+    """The runs in a folder that is none itself (a demo's, a pipeline's), oldest first."""
+    found = [path.parent for path in Path(folder).glob("*/run.json")]
+    return [str(path) for path in sorted(found, key=lambda path: Run.open(path).info["created"])]
 
 
 def open_model(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
