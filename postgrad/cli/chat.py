@@ -137,13 +137,16 @@ def command(session: Session, line: str, quiet: bool) -> bool:
     if word == "/new":
         for voice in session.voices:
             voice.turns.clear()
+        print("(all is forgotten)")
     elif word == "/system":
         session.system = rest or None
+        print(f"(system message: {session.system or 'none'})")
     elif word == "/temp":
         try:
             session.settings = replace(session.settings, temperature=float(rest))
         except ValueError as error:
             raise ValueError(f"{line}: expected a temperature of 0 or more, e.g. /temp 0.7.") from error
+        print(f"(temperature {session.settings.temperature:g})")
     elif word == "/help":
         print(HELP)
     else:

@@ -18,7 +18,7 @@ from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
 TASK = "words"
-NEXT = ("postgrad chat runs/demo/rl",
+NEXT = ("postgrad chat runs/demo",
         "postgrad train dapo:words model=runs/demo/sft",
         "postgrad train grpo:arithmetic")
 CURVES = (("reward", "Reward", ""), ("length", "Reply length", "tokens"), ("kl", "KL to the SFT model", "nats per token"),
