@@ -35,7 +35,7 @@ def answer(session: Session, question: str, problem=None, *, quiet: bool = False
         (in_silence if quiet else in_columns if beside else in_lines)(session, rows)
     except KeyboardInterrupt:
         whole = False
-        if not quiet and not beside:
+        if not quiet:
             print(" (stopped)")
     session.keep(rows)
     if quiet:
@@ -66,12 +66,11 @@ def in_columns(session: Session, rows: list[list[Reply]]) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(get_renderable=partial(picture, session, rows), console=Console(), refresh_per_second=12) as live:
+    with Live(get_renderable=partial(picture, session, rows), console=Console(), refresh_per_second=12):
         for row in rows:
             writing = [session.write(reply) for reply in row]
             while writing:
                 writing = [pieces for pieces in writing if next(pieces, None) is not None]
-        live.refresh()
 
 
 def picture(session: Session, rows: list[list[Reply]]):
@@ -178,7 +177,7 @@ def named(args) -> list:
             if not is_run(name):
                 raise ValueError(f"--steps names checkpoints of a run, and {name} is none.")
             found += [Stage("", f"{name}@{step.strip()}") for step in args.steps.split(",")]
-        elif args.stages or (runs_in(name) and not is_run(name)):
+        elif args.stages or runs_in(name):
             more, passed = stages(name)
             found += more
             for why in passed:

@@ -77,19 +77,19 @@ class Session:
 
     def remembered(self, voice: Voice, asked: Sequence) -> tuple:
         """The question after the turns before it: the oldest are given up where the model has no place for all."""
-        room = voice.sampler.model.config.max_position_embeddings - self.settings.max_new_tokens
-        first, rest = [m for m in asked if m["role"] == "system"], [m for m in asked if m["role"] != "system"]
-        whole = lambda: (*first, *voice.turns, *rest)  # noqa: E731
-        before = len(voice.turns)
-        while voice.turns and len(voice.sampler.chat.render(whole())) > room:
+        positions, before = voice.sampler.model.config.max_position_embeddings, len(voice.turns)
+        system, rest = [m for m in asked if m["role"] == "system"], [m for m in asked if m["role"] != "system"]
+        messages = (*system, *voice.turns, *rest)
+        while voice.turns and len(voice.sampler.chat.render(messages)) + self.settings.max_new_tokens > positions:
             del voice.turns[:2]
-        if len(voice.turns) < before:
-            print(f"({voice.name} forgets the oldest {(before - len(voice.turns)) // 2} of {before // 2} turns: it has "
-                  f"{room + self.settings.max_new_tokens} positions)", file=sys.stderr)
-        return whole()
+            messages = (*system, *voice.turns, *rest)
+        if lost := (before - len(voice.turns)) // 2:
+            print(f"({voice.name} forgets the oldest {lost} of {before // 2} turns: it has {positions} positions)",
+                  file=sys.stderr)
+        return messages
 
     def write(self, reply: Reply) -> Iterator[str]:
-        """The reply, piece by piece; at its end it is judged, and remembered."""
+        """The reply, piece by piece; at its end it is judged."""
         whole = False
 
         def pieces():
