@@ -42,17 +42,20 @@ def vllm_says(folder: str, questions: list[str], new: int) -> list[dict]:
 def transformers_says(folder: str, questions: list[str], new: int) -> list[dict]:
     import torch
     import transformers
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    said = []
-    for question in questions:
-        talk = [{"role": "user", "content": question}]
-        prompt = tokenizer.apply_chat_template(talk, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        with torch.no_grad():
-            out = model.generate(**prompt, max_new_tokens=new, do_sample=False)
-        width = prompt["input_ids"].shape[1]
-        tokens = out[0, width:].tolist()
-        said.append({"prompt": out[0, :width].tolist(), "tokens": tokens, "version": transformers.__version__,
+    talks = [[{"role": "user", "content": q}] for q in questions]
+    asked = tokenizer.apply_chat_template(talks, add_generation_prompt=True, padding=True, return_tensors="pt",
+                                          return_dict=True)
+    with torch.no_grad():
+        out = model.generate(**asked, max_new_tokens=new, do_sample=False)
+    ends = model.generation_config.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    width, said = asked["input_ids"].shape[1], []
+    for row, pad in zip(out.tolist(), (asked["attention_mask"] == 0).sum(1).tolist(), strict=True):
+        tokens = row[width:]
+        tokens = tokens[: next((i + 1 for i, t in enumerate(tokens) if t in ends), new)]
+        said.append({"prompt": row[pad:width], "tokens": tokens, "version": transformers.__version__,
                      "text": tokenizer.decode(tokens, skip_special_tokens=True)})
     return said
 
@@ -98,7 +101,8 @@ def elsewhere(python: str, folder: str, questions: list[str], new: int) -> list[
         asked.write_text(json.dumps([folder, questions, new]))
         done = subprocess.run([python, __file__, "--child", str(asked), str(said)], capture_output=True, text=True)
         if done.returncode:
-            raise ValueError(f"vLLM did not open {folder}: {(done.stderr.strip().splitlines() or ['no word'])[-1]}")
+            lines = [line for line in done.stderr.splitlines() if "Error" in line]
+            raise ValueError(f"vLLM did not open {folder}: {lines[-1][:300] if lines else done.stderr[-300:]}")
         return json.loads(said.read_text())
 
 

@@ -19,20 +19,23 @@ from postgrad.models.load import save_model
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
+TENSORS = "state.tensors"  # in safetensors' format; by that ending vLLM would take it for weights of the model
 
 
 def write_state(folder: Path, state: dict, *, policy, chat) -> None:
-    """state.json and state.safetensors beside the model's own files."""
+    """state.json and state.tensors beside the model's own files."""
     tensors: dict[str, Tensor] = {}
     plain = _take_out(state, "", tensors)
     save_model(policy, folder)
     chat.save(folder)
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / "state.safetensors")
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / TENSORS)
     (folder / "state.json").write_text(json.dumps(plain))
 
 
 def read_state(folder: Path) -> dict:
-    return _put_back(json.loads((folder / "state.json").read_text()), read_tensors(folder / "state.safetensors"))
+    path = folder / TENSORS
+    stored = read_tensors(path if path.exists() else folder / "state.safetensors")  # the name in runs of version 0.1
+    return _put_back(json.loads((folder / "state.json").read_text()), stored)
 
 
 def _take_out(x, path: str, tensors: dict[str, Tensor]):
