@@ -89,7 +89,7 @@ def facts(folder: Path) -> dict[str, object]:
         held["facts"] = {k: v for k, v in held["facts"].items() if not k.startswith("time/")}
     return {"metrics": rows("metrics.jsonl"), "samples": rows("samples.jsonl"), "evals": rows("evals.jsonl"), "state": state,
             "last": last.name, "weights": (last / "model.safetensors").read_bytes(),
-            "optimizer": (last / "state.safetensors").read_bytes()}
+            "optimizer": (last / "state.tensors").read_bytes()}
 
 
 def differences(alone: dict, folder: Path) -> list[str]:

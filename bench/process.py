@@ -22,7 +22,7 @@ import torch
 from postgrad.evaluate import passed, score_samples
 from postgrad.maths.passk import best_of_n, mean_interval
 from postgrad.models import load_scalar
-from postgrad.recipes import base, grpo, process
+from postgrad.recipes import base, grpo, opening, process
 from postgrad.recipes.config import override
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import ModelJudge
@@ -76,8 +76,8 @@ def judges(folder: Path, chat) -> dict:
     def ends(rollout):
         return [step.end for step in TASK.steps(rollout.prompt, rollout.text)]
 
-    model = load_scalar(base.open_folder(checker("process", folder)))
-    out = {"outcome model": ModelJudge([load_scalar(base.open_folder(checker("outcome", folder)))])}
+    model = load_scalar(opening.open_folder(checker("process", folder)))
+    out = {"outcome model": ModelJudge([load_scalar(opening.open_folder(checker("outcome", folder)))])}
     return out | {f"process model, {how}": ProcessJudge(model, chat, ends, how=how) for how in SO_FAR}
 
 
@@ -95,7 +95,7 @@ def vote(group, right: list[float], n: int, rng: random.Random) -> float:
 
 def reranking(folder: Path) -> list[dict]:
     """The accuracy of the answer picked from n, over all subsets of n of the N samples of each test problem."""
-    model, chat = base.open_model(generator(folder))
+    model, chat = opening.open_model(generator(folder))
     groups = score_samples(TASK, LocalSampler(model, chat), TASK.prompts("test", PROBLEMS, 0), N, SETTINGS, 0)
     right = [[float(passed(TASK, s)) for s in group] for group in groups]
     rng = random.Random(0)
@@ -114,7 +114,7 @@ def reranking(folder: Path) -> list[dict]:
 
 def each_problem(name: Path) -> list[float]:
     """pass@1 of every test problem."""
-    model, chat = base.open_model(name)
+    model, chat = opening.open_model(name)
     groups = score_samples(TASK, LocalSampler(model, chat), TASK.prompts("test", PROBLEMS, 1), 4, SETTINGS, 0)
     return [fmean(passed(TASK, s) for s in group) for group in groups]
 

@@ -22,7 +22,8 @@ from postgrad.evaluate import mean_of, score_samples
 from postgrad.loop import OptimSettings
 from postgrad.maths.passk import mean_interval
 from postgrad.recipes import base, preference, rlaif, sft
-from postgrad.recipes.base import Evaluation, open_model
+from postgrad.recipes.base import Evaluation
+from postgrad.recipes.opening import open_model
 from postgrad.recipes.rlaif import RLAIFConfig
 from postgrad.rewards.constitution import read_constitution
 from postgrad.rewards.judges import RuleJudge

@@ -115,16 +115,16 @@ class Chat:
                    ends=ends)
 
     def save(self, folder: Path | str) -> None:
-        """The files that `load` reads, also generation_config.json where it was one of them: others who sample look there
-        for the tokens that end a turn."""
+        """The files that `load` reads; in generation_config.json others who sample look for the tokens that end a turn."""
         folder = Path(folder)
         self.tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps({
             "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad,
             "clean_up_tokenization_spaces": False, "chat_template": self.template}, indent=1))
-        if self.ends:
-            path = folder / "generation_config.json"
-            path.write_text(json.dumps(_read(path) | {"eos_token_id": list(self.stop)}, indent=1))
+        ids = {"bos_token_id": self.bos, "pad_token_id": self.pad}
+        ids = {key: i for key, name in ids.items() if name and (i := self.tokenizer.token_to_id(name)) is not None}
+        path = folder / "generation_config.json"
+        path.write_text(json.dumps(_read(path) | {"eos_token_id": list(self.stop), **ids}, indent=1))
 
     @cached_property
     def stop(self) -> tuple[int, ...]:

@@ -136,7 +136,7 @@ def test_every_metric_of_a_run_is_explained(here, capsys):
     row = json.loads(capsys.readouterr().out)
     assert 0 <= row["pass@1"] <= row["pass@2"] <= 1
     assert main(["chat", "runs/a", "--prompt", "What is 2+3?", "--json"]) == 0
-    assert isinstance(json.loads(capsys.readouterr().out)["reply"], str)
+    assert isinstance(json.loads(capsys.readouterr().out)["replies"][0]["reply"], str)
 
 
 def test_a_run_started_again_from_its_saved_config_is_the_same(here, capsys):

@@ -5,20 +5,17 @@ import os
 from pathlib import Path
 
 import pytest
+from small import gsm8k_folder
 
 from postgrad.rewards.base import check
 from postgrad.tasks import load_task
 
 DATA = Path(os.environ.get("POSTGRAD_DATA", Path(__file__).parent.parent.parent / "shared" / "data")) / "gsm8k"
-ROWS = [{"question": f"Ann has {i} eggs and buys {i + 2}. How many?", "answer": f"{i}+{i + 2}=<<{i}+{i + 2}={2 * i + 2}>>"
-         f"{2 * i + 2} eggs.\n#### {2 * i + 2:,}"} for i in range(600, 700)]
 
 
 @pytest.fixture
 def folder(tmp_path):
-    for name, rows in (("train", ROWS[:80]), ("test", ROWS[80:])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path
+    return gsm8k_folder(tmp_path)
 
 
 def test_the_published_split_is_kept(folder):

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from postgrad.cli import main
 from postgrad.models import ScalarModel, find_model, load_model, load_scalar, save_model
 from postgrad.models.peft import CONFIG, WEIGHTS, write_adapter
-from postgrad.recipes import base, sft
+from postgrad.recipes import base, opening, sft
 from postgrad.recipes.config import override
 
 peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")
@@ -122,14 +122,14 @@ def test_a_run_is_exported(run, tmp_path, capsys):
 def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "thin"), "--adapter"]) == 0
     assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == [CONFIG, WEIGHTS]
-    model, chat = base.open_model(tmp_path / "thin")
+    model, chat = opening.open_model(tmp_path / "thin")
     merged = load_model(run.folder / "checkpoints" / "000002")
     torch.testing.assert_close(model.logits(TOKENS), merged.logits(TOKENS), **CLOSE)
-    assert chat.render([{"role": "user", "content": "Hi"}]) == base.open_model("tiny-chat")[1].render(
+    assert chat.render([{"role": "user", "content": "Hi"}]) == opening.open_model("tiny-chat")[1].render(
         [{"role": "user", "content": "Hi"}])
     said = json.loads((tmp_path / "thin" / CONFIG).read_text())
     assert (said["r"], said["lora_alpha"], said["target_modules"]) == (2, 8, ["o_proj", "q_proj"])
-    assert len({base.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())}) == 3
+    assert len({opening.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())}) == 3
     assert main(["export", "tiny", "--out", str(tmp_path / "none"), "--adapter"]) == 2
     assert "tiny has no adapter: it was trained whole" in capsys.readouterr().err and not (tmp_path / "none").exists()
     again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),

@@ -18,7 +18,7 @@ from postgrad.methods import METHODS
 from postgrad.models import ScalarModel, load_scalar, save_model
 from postgrad.models.checkpoint import _put_back, _take_out
 from postgrad.objectives import build
-from postgrad.recipes import base, grpo, process
+from postgrad.recipes import base, grpo, opening, process
 from postgrad.recipes.config import override, unplain
 from postgrad.records import Prompt, Rollout, Scored, Step, Verdict
 from postgrad.rewards.process import SO_FAR, ProcessJudge
@@ -329,7 +329,7 @@ def trained(tmp_path_factory):
 def test_it_learns_and_says_so(trained, method):
     before, after = Run.open(trained / method).rows("evals")[0]
     assert before["balanced_accuracy"] == 0.5 and after["balanced_accuracy_interval"][0] > 0.55
-    assert load_scalar(base.open_folder(trained / method)).head == method
+    assert load_scalar(opening.open_folder(trained / method)).head == method
 
 
 @pytest.mark.parametrize("method", ["ppo", "grpo"])
@@ -346,11 +346,11 @@ def test_a_policy_trains_against_it(trained, method, tmp_path):
 
 def test_what_cannot_be_is_said(trained, tmp_path):
     with pytest.raises(ValueError, match="scores the steps of a reply, and task arithmetic has none"):
-        grpo.build(grpo.GRPOConfig(task="arithmetic", reward=str(trained / "process")), base.open_folder("tiny-chat"))
+        grpo.build(grpo.GRPOConfig(task="arithmetic", reward=str(trained / "process")), opening.open_folder("tiny-chat"))
     with pytest.raises(ValueError, match="task arithmetic cannot check the steps"):
-        process.build(override(process.ProcessConfig(task="arithmetic"), SMALL), base.open_folder("tiny-chat"))
+        process.build(override(process.ProcessConfig(task="arithmetic"), SMALL), opening.open_folder("tiny-chat"))
     with pytest.raises(ValueError, match="is a reward model, which scores text"):
-        process.build(override(process.words(), [*SMALL, f"generator={trained / 'outcome'}"]), base.open_folder("tiny-chat"))
+        process.build(override(process.words(), [*SMALL, f"generator={trained / 'outcome'}"]), opening.open_folder("tiny-chat"))
     with pytest.raises(ValueError, match="'dpo' is not trained by this recipe"):
         override(process.words(), ["method=dpo"])
     with pytest.raises(ValueError, match="replies.samples 0"):

@@ -14,7 +14,7 @@ from postgrad import methods
 from postgrad.memory import Setup, estimate, matrices, parameters
 from postgrad.models import Adapted, Adapter, Decoder, load_model, load_scalar, quantise
 from postgrad.models.nf4 import Linear4, held_bytes
-from postgrad.recipes import base, grpo, sft
+from postgrad.recipes import grpo, opening, sft
 from postgrad.recipes.preference import PreferenceConfig
 from postgrad.recipes.reward import RewardConfig
 from postgrad.records import Prompt
@@ -135,13 +135,13 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
     whole, cut = trained(recipe, config, tmp_path / "whole"), trained(recipe, config, tmp_path / "cut", cut=2)
     rows = [[{k: v for k, v in row.items() if not k.startswith("time/")} for row in r.rows("metrics")[0]] for r in (cut, whole)]
     assert rows[0] == rows[1] and len(rows[0]) == 2 and not any(row["skipped"] for row in rows[0])
-    for name in ("model.safetensors", "state.safetensors", "adapter/adapter_model.safetensors"):
+    for name in ("model.safetensors", "state.tensors", "adapter/adapter_model.safetensors"):
         a, b = ((r.latest() / name).read_bytes() for r in (cut, whole))
         assert a == b
     load = load_scalar if recipe == "reward" else load_model
     model = load(whole.latest())
     body = model.body if recipe == "reward" else model
-    packed, _ = base.open_body(config)
+    packed, _ = opening.open_body(config)
     still, moved = "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.q_proj.weight"
     weights = body.state_dict()
     assert torch.equal(weights[still], packed.merged()[still]) and not torch.equal(weights[moved], packed.merged()[moved])
@@ -150,10 +150,10 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
 def test_four_models_share_one_body_in_four_bits(tmp_path):
     judge = trained("reward", small(RewardConfig(task="questions"), "lora=2", "bits=4", "heads=1"), tmp_path / "judge")
     config = small(grpo.GRPOConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=2", "bits=4")
-    models = grpo.build(config, base.open_folder("tiny-chat")).models
+    models = grpo.build(config, opening.open_folder("tiny-chat")).models
     assert len({id(m.body) for m in (models.policy, models.reference, models.critic.body, models.reward.body)}) == 1
     tokens, lengths = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 7])
     alone = load_scalar(judge.latest())
     torch.testing.assert_close(models.reward.score(tokens, lengths), alone.score(tokens, lengths), rtol=1e-4, atol=1e-5)
-    whole = grpo.build(small(config, "bits=16"), base.open_folder("tiny-chat")).models  # another body: the judge keeps its own
+    whole = grpo.build(small(config, "bits=16"), opening.open_folder("tiny-chat")).models  # the judge keeps its own body
     assert whole.reward.body is not whole.policy.body and not isinstance(whole.reward.body, Adapted)

@@ -16,7 +16,7 @@ from postgrad.cli import main
 from postgrad.data.rows import read_conversations
 from postgrad.methods import METHODS
 from postgrad.models import Adapted, Models, ScalarModel, load_model, load_scalar, save_model
-from postgrad.recipes import base, grpo
+from postgrad.recipes import base, grpo, opening
 from postgrad.recipes.config import flat, override
 from postgrad.recipes.overoptimise import turning
 from postgrad.recipes.preference import PreferenceConfig, balanced, singles
@@ -278,7 +278,7 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path
 def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     judge = trained("reward", small(RewardConfig(task="questions"), "lora=4", "heads=1"), tmp_path / "judge")
     config = small(grpo.GRPOConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=4")
-    models = grpo.build(config, base.open_folder("tiny-chat")).models
+    models = grpo.build(config, opening.open_folder("tiny-chat")).models
     bodies = {id(m.body) for m in (models.policy, models.reference, models.critic.body, models.reward.body)}
     assert len(bodies) == 1 and isinstance(models.policy, Adapted) and models.reference.adapter is None
     count = sum(p.numel() for m in models.trained().values() for p in m.parameters())
@@ -289,7 +289,7 @@ def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     torch.testing.assert_close(models.critic.value(tokens), alone.value(tokens), rtol=1e-4, atol=1e-5)
     assert not any(p.requires_grad for p in models.reward.parameters())
     assert all(p.requires_grad for p in models.critic.parameters())
-    apart = grpo.build(replace(config, reward=reward_run), base.open_folder("tiny-chat")).models  # trained whole: its own body
+    apart = grpo.build(replace(config, reward=reward_run), opening.open_folder("tiny-chat")).models  # trained whole
     assert not isinstance(apart.reward.body, Adapted) and isinstance(apart.critic.body, Adapted)
 
 
@@ -298,9 +298,9 @@ def test_a_run_does_not_go_on_against_another_reward_model(reward_run, tmp_path)
     copytree(reward_run, tmp_path / "reward")
     config = small(grpo.GRPOConfig(task="questions", method="rloo", reward=str(tmp_path / "reward")))
     trained("grpo", config, tmp_path / "run")
-    save_model(load_scalar("tiny-chat", heads=2), base.open_folder(tmp_path / "reward"))
+    save_model(load_scalar("tiny-chat", heads=2), opening.open_folder(tmp_path / "reward"))
     for path in (tmp_path / "reward/checkpoints").iterdir():
-        if path != base.open_folder(reward_run) and path.name == "000003":
+        if path != opening.open_folder(reward_run) and path.name == "000003":
             path.rename(tmp_path / "gone")  # the newest sound checkpoint is now an older one
     with pytest.raises(ValueError, match="the reward model .* has changed since this run began"):
         base.resume(Run.open(tmp_path / "run"), config, grpo.build)
@@ -310,11 +310,11 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
     for reward, words in (("tiny-chat", "tiny-chat is no reward model"), ("nowhere", "no model at nowhere"),
                           (f"{reward_run},tiny", "tiny is no reward model")):
         with pytest.raises(ValueError, match=words):
-            grpo.build(small(grpo.GRPOConfig(task="questions", reward=reward)), base.open_folder("tiny-chat"))
-    save_model(load_scalar(base.open_folder(reward_run)), tmp_path)
+            grpo.build(small(grpo.GRPOConfig(task="questions", reward=reward)), opening.open_folder("tiny-chat"))
+    save_model(load_scalar(opening.open_folder(reward_run)), tmp_path)
     Chat(CHAT.tokenizer, CHAT.template + " ", bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad).save(tmp_path)
     with pytest.raises(ValueError, match="has another tokenizer or chat template than the policy, so it would misread"):
-        grpo.build(small(grpo.GRPOConfig(task="questions", reward=str(tmp_path))), base.open_folder("tiny-chat"))
+        grpo.build(small(grpo.GRPOConfig(task="questions", reward=str(tmp_path))), opening.open_folder("tiny-chat"))
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match=r"text b has \d+ tokens, over the model's 512"):

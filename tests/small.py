@@ -1,5 +1,6 @@
 """What several tests share: the tiny model's tokenizer, random decoders on its vocabulary, and a score for any text."""
 
+import json
 import zlib
 
 import torch
@@ -40,3 +41,17 @@ def judge(verify):
 def by_text(prompt, text):
     """A score in quarters that depends on the text alone."""
     return Verdict(score=zlib.crc32(text.encode()) % 5 / 4)
+
+
+def gsm8k_folder(folder):
+    """A hundred problems of GSM8K's shape, the last twenty as the test, and a right and a wrong answer to each."""
+    rows, said = [], []
+    for i in range(600, 700):
+        question, total = f"Ann has {i} eggs and buys {i + 2}. How many?", 2 * i + 2
+        rows.append({"question": question, "answer": f"{i}+{i + 2}=<<{i}+{i + 2}={total}>>{total} eggs.\n#### {total:,}"})
+        said.append({"question": question, "ground_truth": str(total),
+                     **{f"model {right}": {"is_correct": right, "solution": f"{i}+{i + 2}={total + (not right)}\nA: "
+                                           f"{total + (not right)}"} for right in (True, False)}})
+    for name, part in (("train", rows[:80]), ("test", rows[80:]), ("example_model_solutions", said[80:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return folder

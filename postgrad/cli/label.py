@@ -54,7 +54,7 @@ def take_out(args) -> None:
 
 def make(args) -> None:
     from postgrad.data.exchange import draw_items
-    from postgrad.recipes.base import open_model
+    from postgrad.recipes.opening import open_model
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.prompts < 1:

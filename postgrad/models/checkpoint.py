@@ -21,22 +21,25 @@ from postgrad.models.peft import write_adapter
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
+TENSORS = "state.tensors"  # in safetensors' format; by that ending vLLM would take it for weights of the model
 
 
 def write_state(folder: Path, state: dict, *, policy, chat, base: str = "") -> None:
-    """state.json and state.safetensors beside the model's own files; an adapter on the model `base` also by itself."""
+    """state.json and state.tensors beside the model's own files; an adapter on the model `base` also by itself."""
     tensors: dict[str, Tensor] = {}
     plain = _take_out(state, "", tensors)
     save_model(policy, folder)
     if is_adapted(policy):
         write_adapter(policy, folder / "adapter", base)
     chat.save(folder)
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / "state.safetensors")
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / TENSORS)
     (folder / "state.json").write_text(json.dumps(plain))
 
 
 def read_state(folder: Path) -> dict:
-    return _put_back(json.loads((folder / "state.json").read_text()), read_tensors(folder / "state.safetensors"))
+    path = folder / TENSORS
+    stored = read_tensors(path if path.exists() else folder / "state.safetensors")  # the name in runs of version 0.1
+    return _put_back(json.loads((folder / "state.json").read_text()), stored)
 
 
 def _take_out(x, path: str, tensors: dict[str, Tensor]):

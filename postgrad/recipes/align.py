@@ -16,8 +16,9 @@ from postgrad.evaluate import evaluate
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.recipes import grpo, preference, reward
-from postgrad.recipes.base import Evaluation, open_model
+from postgrad.recipes.base import Evaluation
 from postgrad.recipes.config import suggest
+from postgrad.recipes.opening import open_model
 from postgrad.recipes.pipeline import Stage, begin, carry_out, conclude, minutes
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task

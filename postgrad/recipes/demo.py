@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 
 from postgrad.evaluate import evaluate, score_samples
-from postgrad.recipes import base, grpo, sft
+from postgrad.recipes import base, grpo, opening, sft
 from postgrad.recipes.base import Evaluation
 from postgrad.report import write_report
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
 TASK = "words"
-NEXT = ("postgrad chat runs/demo/rl",
+NEXT = ("postgrad chat runs/demo",
         "postgrad train dapo:words model=runs/demo/sft",
         "postgrad train grpo:arithmetic")
 CURVES = (("reward", "Reward", ""), ("length", "Reply length", "tokens"), ("kl", "KL to the SFT model", "nats per token"),
@@ -67,7 +67,7 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
     rows, answers = [], []
 
     def measure(name: str, model, seconds: float) -> None:
-        policy, chat = base.open_model(model)
+        policy, chat = opening.open_model(model)
         sampler = LocalSampler(policy, chat)
         figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings, seed=config.seed,
                            track=watch.track(f"measuring {name}"))

@@ -17,22 +17,8 @@ from postgrad.data.rows import read_conversations
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.ensemble import RULES
 from postgrad.models import Models, ScalarModel, is_adapted, load_scalar
-from postgrad.recipes.base import (
-    Evaluation,
-    Parts,
-    check_run,
-    examiner,
-    grader_of,
-    judges_of,
-    new_adapter,
-    open_chat,
-    open_folder,
-    open_model,
-    open_policy,
-    open_reference,
-    prove,
-    shared_scalar,
-)
+from postgrad.recipes.base import Evaluation, Parts, check_run, examiner, grader_of, judges_of, prove
+from postgrad.recipes.opening import new_adapter, open_chat, open_folder, open_model, open_policy, open_reference, shared_scalar
 from postgrad.records import Rollout
 from postgrad.rewards.base import Verifying
 from postgrad.rewards.grader import RUBRIC, Grader
@@ -117,22 +103,15 @@ def questions() -> GRPOConfig:
                       optim=OptimSettings(lr=1e-4, schedule="linear"))
 
 
-def sums() -> GRPOConfig:
-    """Chains of small sums for a real model, on a GPU."""
-    return GRPOConfig(task="gym:chain_sum(max_terms=4,max_digits=2)", model="models/smollm2", anchor=Anchor(kl=0), steps=150,
-                      rollouts=Rollouts(prompts=20_000, prompts_per_step=64, max_new_tokens=96), save_every=150,
-                      optim=OptimSettings(lr=1e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
-
-
 def gsm8k() -> GRPOConfig:
     """GSM8K for a real model after SFT, on a GPU."""
-    return GRPOConfig(task="gsm8k", model="models/smollm2", anchor=Anchor(kl=0), steps=200, save_every=200,
-                      rollouts=Rollouts(prompts=10_000, prompts_per_step=64, group_size=16, max_new_tokens=256),
-                      optim=OptimSettings(lr=1e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
+    return GRPOConfig(task="gsm8k", model="models/smollm2", anchor=Anchor(kl=0), steps=150, save_every=150,
+                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, max_new_tokens=256),
+                      optim=OptimSettings(lr=1.5e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic, "countdown": countdown,
-            "sums": sums, "gsm8k": gsm8k}
+            "gsm8k": gsm8k}
 
 
 def row(config: GRPOConfig):

@@ -24,7 +24,8 @@ from postgrad.maths.passk import best_of_n
 from postgrad.maths.select import best_of_n_kl
 from postgrad.models import load_scalar
 from postgrad.recipes import grpo, reward
-from postgrad.recipes.base import Evaluation, open_folder, open_model
+from postgrad.recipes.base import Evaluation
+from postgrad.recipes.opening import open_folder, open_model
 from postgrad.recipes.pipeline import Stage, begin, carry_out, conclude, minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.rewards.model import ModelJudge

@@ -17,8 +17,8 @@ import torch
 from postgrad.evaluate import BLOCK, mean_of
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
-from postgrad.recipes.base import open_model
 from postgrad.recipes.grpo import GRPOConfig, judged_by, rewards
+from postgrad.recipes.opening import open_model
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 

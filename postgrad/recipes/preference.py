@@ -21,7 +21,8 @@ from postgrad.data.preferences import read_pairs, read_singles, report, sentence
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models
-from postgrad.recipes.base import Evaluation, Parts, check_run, examiner, open_policy, open_reference
+from postgrad.recipes.base import Evaluation, Parts, check_run, examiner
+from postgrad.recipes.opening import open_policy, open_reference
 from postgrad.records import Conversation, Pair, Stats
 from postgrad.tasks import Task, load_task
 

@@ -24,7 +24,8 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models, ScalarModel
-from postgrad.recipes.base import Evaluation, Parts, check_run, no_adapter, open_model, open_reward, prove
+from postgrad.recipes.base import Evaluation, Parts, check_run, no_adapter, prove
+from postgrad.recipes.opening import open_model, open_reward
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import Task, load_task

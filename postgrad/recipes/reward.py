@@ -20,7 +20,8 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.models import Models, ScalarModel
-from postgrad.recipes.base import Evaluation, Parts, check_run, new_adapter, open_body, open_reward
+from postgrad.recipes.base import Evaluation, Parts, check_run
+from postgrad.recipes.opening import new_adapter, open_body, open_reward
 from postgrad.recipes.preference import Pairs, judge, one_source, read
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from postgrad.evaluate import BLOCK
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.base import open_model
 from postgrad.recipes.config import plain
+from postgrad.recipes.opening import open_model
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import Judge, PromptedJudge, RuleJudge

@@ -10,7 +10,8 @@ from postgrad.batches import ConversationBatches
 from postgrad.data.rows import read_conversations
 from postgrad.loop import Optim, OptimSettings
 from postgrad.models import Models
-from postgrad.recipes.base import Evaluation, Parts, examiner, open_policy, prove
+from postgrad.recipes.base import Evaluation, Parts, examiner, prove
+from postgrad.recipes.opening import open_policy
 from postgrad.records import Conversation
 from postgrad.tasks import load_task
 

@@ -8,7 +8,7 @@ captured graph, and the host looks for finished rows now and then instead of at 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,8 +66,8 @@ class LocalSampler:
         for prompt in prompts:
             self._render(prompt, settings)
 
-    def stream(self, prompt: Prompt, settings: Sampling, seed: int) -> Iterator[str]:
-        """The reply to one prompt, piece by piece, as it is sampled."""
+    def stream(self, prompt: Prompt, settings: Sampling, seed: int) -> Generator[str, None, bool]:
+        """The reply to one prompt, piece by piece, as it is sampled; returns whether it ended by itself, not at the length."""
         tokens: list[int] = []
         shown = text = ""
         rendered = self._render(prompt, settings)
@@ -79,6 +79,7 @@ class LocalSampler:
                 shown = text
         if text != shown:  # the reply ended inside a character
             yield text[len(shown):]
+        return tokens[-1] in self.chat.stop or any(stop in text for stop in settings.stop)
 
     def _render(self, prompt: Prompt, settings: Sampling) -> list[int]:
         tokens, room = self.chat.render(prompt.messages), self.model.config.max_position_embeddings

@@ -102,8 +102,8 @@ def memory(config) -> dict[str, float] | None:
     from postgrad import methods
     from postgrad.memory import PARTS, Setup, cache, estimate
     from postgrad.models import on_hub
-    from postgrad.recipes.base import shape_of
     from postgrad.recipes.grpo import row
+    from postgrad.recipes.opening import shape_of
     if not hasattr(config, "model") or not hasattr(config, "method") or on_hub(config.model):
         return None  # a form fetches nothing
     try:

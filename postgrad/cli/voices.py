@@ -1,0 +1,109 @@
+"""The models in a chat: what each of them is asked, what it remembers, and its replies as they are written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Voice:
+    """One model in the chat, and the turns that it remembers: a question and its own reply, again and again."""
+
+    name: str
+    made_by: str
+    sampler: object
+    turns: list = field(default_factory=list)
+
+    @property
+    def heading(self) -> str:
+        return f"{self.made_by}: {self.name}" if self.made_by else self.name
+
+
+@dataclass
+class Reply:
+    """One reply while it is written. problem: what the verifier judges it by, where the question is one of the task's."""
+
+    voice: Voice
+    prompt: object
+    problem: object = None
+    text: str = ""
+    ended: str = "stopped"  # "end", "length", or by Ctrl-C
+    verdict: object = None
+
+    def said(self) -> dict:
+        """As JSON."""
+        verdict = {"score": self.verdict.score, "reason": self.verdict.reason} if self.verdict else {}
+        made = {"made_by": self.voice.made_by} if self.voice.made_by else {}
+        return {"model": self.voice.name, **made, "reply": self.text, "ended": self.ended, **verdict}
+
+
+class Session:
+    """The models, how they choose their words, and what was asked so far."""
+
+    def __init__(self, voices: list[Voice], settings, *, task=None, system: str | None = None, samples: int = 1,
+                 turns: bool = False, seed: int = 0):
+        self.voices, self.settings, self.task, self.system = voices, settings, task, system
+        self.samples, self.turns, self.seed, self.number = samples, turns, seed, 0
+
+    def problem(self, number: int):
+        """A test problem of the task, counted from 1."""
+        if self.task is None:
+            raise ValueError("a problem of which task? Name it with --task.")
+        found = self.task.prompts("test", number, 0) if number > 0 else []
+        if number > len(found) or number < 1:
+            raise ValueError(f"task {self.task.name} has no test problem {number}: they count from 1"
+                             + (f" to {len(found)}." if found else "."))
+        return found[number - 1]
+
+    def known(self, question: str):
+        """The task's own problem with these words, if it is among the first thousand of a split."""
+        if self.task is None:
+            return None
+        from postgrad.tasks import SPLITS
+        return next((p for split in SPLITS for p in self.task.prompts(split, 1000, 0) if p.question == question), None)
+
+    def replies(self, question: str, problem=None) -> list[list[Reply]]:
+        """[sample][voice], all still to be written."""
+        from postgrad.records import Prompt
+        problem, self.number = problem or self.known(question), self.number + 1
+        asked = problem.messages if problem else ({"role": "user", "content": question},)
+        if self.system:
+            asked = ({"role": "system", "content": self.system}, *(m for m in asked if m["role"] != "system"))
+        rows = [(voice, self.remembered(voice, asked)) for voice in self.voices]
+        return [[Reply(voice, Prompt(id=f"chat/{self.number}/{i}", messages=messages), problem) for voice, messages in rows]
+                for i in range(self.samples)]
+
+    def remembered(self, voice: Voice, asked: Sequence) -> tuple:
+        """The question after the turns before it: the oldest are given up where the model has no place for all."""
+        positions, before = voice.sampler.model.config.max_position_embeddings, len(voice.turns)
+        system, rest = [m for m in asked if m["role"] == "system"], [m for m in asked if m["role"] != "system"]
+        messages = (*system, *voice.turns, *rest)
+        while voice.turns and len(voice.sampler.chat.render(messages)) + self.settings.max_new_tokens > positions:
+            del voice.turns[:2]
+            messages = (*system, *voice.turns, *rest)
+        if lost := (before - len(voice.turns)) // 2:
+            print(f"({voice.name} forgets the oldest {lost} of {before // 2} turns: it has {positions} positions)",
+                  file=sys.stderr)
+        return messages
+
+    def write(self, reply: Reply) -> Iterator[str]:
+        """The reply, piece by piece; at its end it is judged."""
+        whole = False
+
+        def pieces():
+            nonlocal whole
+            whole = yield from reply.voice.sampler.stream(reply.prompt, self.settings, self.seed)
+
+        for piece in pieces():
+            reply.text += piece
+            yield piece
+        reply.ended = "end" if whole else "length"
+        if reply.problem:
+            reply.verdict = self.task.verify(reply.problem, reply.text)
+
+    def keep(self, rows: list[list[Reply]]) -> None:
+        for reply in rows[0] if self.turns else []:
+            if reply.text:
+                reply.voice.turns += [reply.prompt.messages[-1], {"role": "assistant", "content": reply.text}]

@@ -1,0 +1,179 @@
+"""Where the models of a run come from: names become folders, and folders models with their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from postgrad.chat import Chat
+from postgrad.hub import is_id
+from postgrad.maths.noise import seed_of
+from postgrad.models import (
+    Adapted,
+    Adapter,
+    Adapters,
+    Config,
+    Decoder,
+    ScalarModel,
+    deciding_files,
+    find_model,
+    home_of,
+    is_adapted,
+    load_model,
+    load_scalar,
+    quantise,
+)
+from postgrad.models.checkpoint import read_state
+from postgrad.recipes.config import unplain
+from postgrad.run import Run
+
+
+def is_run(name: str | Path) -> bool:
+    return (Path(name) / "checkpoints").is_dir()
+
+
+def open_folder(name: str | Path, **fetched) -> Path:
+    """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest sound checkpoint),
+    or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with. fetched: as `find_model` takes it."""
+    place, _, step = str(name).rpartition("@")
+    if is_run(name):
+        newest = Run.open(name).latest()
+        if newest is None:
+            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
+        return newest
+    if place and is_run(place):
+        return at_step(place, step)
+    if inside := runs_in(name):
+        raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
+    return find_model(name, **fetched)
+
+
+def at_step(name: str, step: str) -> Path:
+    run = Run.open(name)
+    there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]
+    if not step.isdecimal() or int(step) not in there:
+        raise ValueError(f"run {name} keeps no step {step!r}: it has {', '.join(map(str, there)) or 'none yet'} "
+                         f"(e.g. {name}@{there[-1] if there else 1}).")
+    return run.verify(int(step)) if int(step) else open_folder(begins_with(name))
+
+
+def begins_with(name: str | Path) -> str | None:
+    """The model that a run began with, as it was named then; None where it began with none (pretraining).
+
+    It has to have the same weights still. A folder of runs may have been moved as a whole, so it is also looked for beside.
+    """
+    run = Run.open(name)
+    expected, model = run.info.get("begins_with"), run.config.get("model")
+    if not expected:
+        return None
+    beside = str(Path(name).parent / Path(model).name)
+    for place in [place for place in (beside, model) if is_run(place)] or [model]:
+        if fingerprint(open_folder(place)) == expected:
+            return place
+    raise ValueError(f"run {name} began with {model}, which has other weights now: name the models to open one by one.")
+
+
+def runs_in(folder: str | Path) -> list[str]:
+    """The runs in a folder that is none itself (a demo's, a pipeline's), oldest first."""
+    found = [path.parent for path in Path(folder).glob("*/run.json")]
+    return [str(path) for path in sorted(found, key=lambda path: Run.open(path).info["created"])]
+
+
+def check_device(device: str) -> None:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but no GPU is to be seen here: set device=cpu.")
+
+
+def shape_of(name: str | Path) -> Config:
+    """What a model's config.json says: all that is fetched of a hub id."""
+    files = ["config.json", "adapter_config.json"]
+    return Config.read(home_of(open_folder(name, files=files), "config.json") / "config.json")
+
+
+def open_chat(folder: Path) -> Chat:
+    return Chat.load(home_of(folder, "tokenizer.json"))
+
+
+def open_model(name: str | Path, device: str = "cpu", bits: int = 16) -> tuple[Decoder, Chat]:
+    """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this machine's memory."""
+    check_device(device)
+    if bits == 16:
+        return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
+    model, chat = with_chat(open_folder(name), load_model)
+    return quantise(model, device), chat
+
+
+def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[ScalarModel, Chat]:
+    """A reward model; of a language model, a new one with as many heads."""
+    check_device(device)
+    return with_chat(open_folder(name), lambda folder: load_scalar(folder, device=device, heads=heads))
+
+
+def with_chat(folder: Path, load: Callable) -> tuple:
+    """What a folder holds, and its tokens, which are looked at first: they are read sooner than the weights."""
+    chat, model = open_chat(folder), load(folder)
+    if chat.vocab_size > model.config.vocab_size:
+        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model {model.config.vocab_size}: "
+                         "they are not of one model, get both from the same place.")
+    return model, chat
+
+
+def open_policy(config, begins_with: Path) -> tuple[Decoder | Adapted, Chat]:
+    """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
+    if not config.optim.adapter.lora:
+        return open_model(begins_with, config.device)
+    body, chat = open_body(config)
+    return new_adapter(body, config, "policy"), chat
+
+
+def open_body(config) -> tuple[Decoder, Chat]:
+    """The model under the adapters: always the one a run started from. A checkpoint has the adapter merged, its state apart."""
+    return open_model(config.model, config.device, config.optim.adapter.bits)
+
+
+def open_reference(config, policy) -> Decoder | Adapted:
+    """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
+    if is_adapted(policy):
+        return Adapted(policy.body, None)
+    return load_model(open_folder(config.model), device=config.device).requires_grad_(False)
+
+
+def new_adapter(body: Decoder, config, role: str) -> Adapted:
+    return worn_by(body, config.optim.adapter, torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
+
+
+def worn_by(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
+    return Adapted(body, Adapter(body, rank=a.lora, alpha=a.alpha, targets=a.names, generator=draw))
+
+
+def base_name(config) -> str:
+    """What an adapter's files call the model under it: a hub id as it is, else the folder, so that `peft` finds it as well."""
+    return config.model if is_id(config.model) and not Path(config.model).exists() else str(open_folder(config.model).resolve())
+
+
+def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
+    """A reward model that was trained as an adapter on the very model a run starts from, held in as many bits, put on that
+    model's body; or None."""
+    if not (Path(name) / "run.json").exists():
+        return None
+    run, folder = Run.open(name), open_folder(name)
+    a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
+    if not a.lora or a.bits != config.optim.adapter.bits or run.info["begins_with"] != fingerprint(open_folder(config.model)):
+        return None
+    state = read_state(folder)["models"]["policy"]
+    model = ScalarModel(worn_by(body, a, torch.Generator()), len(state["score_head.weight"]))
+    model.load_state_dict(state)
+    return model
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash of all the weights in a model's folder, and of the model under it where it is an adapter."""
+    digest = hashlib.sha256()
+    for path in deciding_files(folder):
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()

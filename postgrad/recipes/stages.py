@@ -1,0 +1,53 @@
+"""The way that led to a model, as models one can open: base -> SFT -> RL."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from postgrad.recipes.opening import begins_with, is_run, open_folder, runs_in
+from postgrad.run import Run
+
+SCORERS = ("reward", "process")  # recipes whose models score text and write none
+
+
+class Stage(NamedTuple):
+    """A model by the name that opens it, and what made it: the method of its run, or "base"."""
+
+    made_by: str
+    name: str
+
+
+def way_to(name: str) -> list[Stage]:
+    """From the model that the first run began with to this one: way_to("runs/demo/rl") -> base, sft, grpo."""
+    place, _, step = name.rpartition("@")
+    place, step = (name, "") if is_run(name) else (place, step)
+    if not place or not is_run(place):
+        return [Stage("base", name)]
+    before = begins_with(place)
+    way = way_to(before) if before else []
+    info = Run.open(place).info
+    return way if step == "0" else [*way, Stage(info.get("method") or info["recipe"], name)]
+
+
+def silent(name: str) -> str:
+    """Why a run cannot be talked to; "" where it can."""
+    run = Run.open(name)
+    if run.info["recipe"] in SCORERS:
+        return "scores text and writes none"
+    return "" if run.checkpoints() else "has no checkpoint yet"
+
+
+def stages(name: str) -> tuple[list[Stage], list[str]]:
+    """The way to a model; for a folder of runs (a demo's, a pipeline's) the ways to all of them, each model once.
+
+    The second list says which runs of a folder were passed over, and why.
+    """
+    inside, found = runs_in(name), {}
+    passed = {place: why for place in inside if (why := silent(place))}
+    for place in [p for p in inside if p not in passed] if inside else [name]:
+        for stage in way_to(place):
+            found.setdefault(open_folder(stage.name).resolve(), stage)
+    said = [f"{place} {why}" for place, why in passed.items()]
+    if not found:
+        raise ValueError(f"{name} holds no run to talk to: {', '.join(said)}.")
+    return list(found.values()), said
