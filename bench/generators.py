@@ -1,16 +1,20 @@
 """Every generator of reasoning-gym as a task: does it load, are its splits disjoint, is its own gold paid in the jail.
 
-    python bench/generators.py [NAME ...]     needs postgrad[gym]; some minutes on one core for all
+    python bench/generators.py [NAME ...] [--out FILE.json]     needs postgrad[gym]; some minutes on one core for all
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from results import bar  # noqa: E402
 
 from postgrad.rewards.sandbox import tier  # noqa: E402
 from postgrad.tasks import SPLITS, load_task  # noqa: E402
@@ -56,18 +60,28 @@ def look(name: str) -> Report:
 
 
 def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("names", nargs="*", metavar="NAME")
+    asked.add_argument("--out", type=Path)
+    args = asked.parse_args()
     print(f"sandbox: {tier()}")
     reports = []
-    for name in sys.argv[1:] or names():
+    for name in args.names or names():
         said = look(name)
         reports.append(said)
         seen = f"{said.prompts} prompts, {said.shared} shared, golds paid: {said.paid} in the jail, {said.right} by the task"
         print(f"{name:28} {said.refused or seen} {said.evaluates} {said.seconds:.1f} s", flush=True)
     loaded = [r for r in reports if not r.refused]
     evaluating = [r.name for r in loaded if r.evaluates]
-    print(f"{len(reports)} generators: {len(loaded)} load, {sum(not r.shared for r in loaded)} have disjoint splits, "
-          f"{sum(r.paid == r.prompts == r.right for r in loaded)} pay all their gold; {sum(r.jailed for r in loaded)} have a "
-          f"scorer of their own, {len(evaluating)} of them evaluate answers: {', '.join(evaluating)}")
+    apart, paid = sum(not r.shared for r in loaded), sum(r.paid == r.prompts == r.right for r in loaded)
+    said = (f"{len(reports)} generators: {len(loaded)} load, {apart} have disjoint splits, {paid} pay all their gold; "
+            f"{len(reports) - len(loaded)} are refused in a sentence")
+    print(f"{said}; {sum(r.jailed for r in loaded)} have a scorer of their own, {len(evaluating)} of them evaluate answers: "
+          f"{', '.join(evaluating)}")
+    if args.out:
+        row = bar("reasoning-gym, every generator as a task, scored in the jail", "disjoint, gold paid, or refused", said,
+                  apart == paid == len(loaded), "python bench/generators.py")
+        args.out.write_text(json.dumps([row], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """SmolLM2-135M-Instruct on real tasks: arithmetic by GRPO, GSM8K by SFT and then GRPO, DPO on right and wrong answers.
 
-    python bench/real.py rows FILE                       problems of reasoning-gym's chain_sum as .jsonl (needs postgrad[gym])
-    python bench/real.py sums SEED FOLDER ROWS           (a) before, GRPO, after
+    python bench/real.py rows FILE.jsonl                 problems of reasoning-gym's chain_sum (needs postgrad[gym])
+    python bench/real.py sums SEED FOLDER FILE.jsonl     (a) before, GRPO, after
     python bench/real.py gsm8k SEED FOLDER DATA          (b) before, SFT, GRPO, on the published test problems
     python bench/real.py dpo SEED FOLDER DATA            (c) from the SFT model of (b), on problems outside the pairs
-    python bench/real.py write FOLDER [FILE ...]         docs/results/real-models.json and .md; FILE: bars of other scripts
 
-Each part wants a GPU and models/smollm2 (`postgrad fetch smollm2`), takes minutes, and leaves its figures in FOLDER.
+(a) to (c) want a GPU and models/smollm2 (`postgrad fetch smollm2`), take minutes, and leave their figures in FOLDER, for
+bench/real_results.py; settings may follow them (lr=1e-5), as after `postgrad train`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 MODEL, DEVICE = "models/smollm2", "cuda"
 SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}
+GRPO = ("kl=0", "steps=110", "save_every=110", "rollouts.prompts=20000", "prompts_per_step=128", "group_size=16",
+        "rollouts.max_new_tokens=64", "lr=1e-5", "schedule=constant", "warmup=5", "evaluation.every=25",
+        "evaluation.problems=256")
 TOKENS = {"sums": 64, "gsm8k": 256}  # of a reply
 CURVE = ("step", "reward", "loss", "length", "entropy", "mismatch", "time/sample", "time/train", "time/step")
 PROBLEMS = {"sums": 250, "gsm8k": 1319}
@@ -72,10 +75,10 @@ def save(folder: Path, name: str, found: dict) -> None:
 
 def sums(seed: int, folder: Path, path: str, *changes: str) -> None:
     from postgrad.tasks import load_task
-    name = f"number:{path}"
-    task = load_task(name)
+    task = load_task(path)  # the last number of a reply counts, in whatever form
     found = {"seed": seed, "before": measured(MODEL, task, "sums", seed)}
-    found["grpo"] = run("grpo:sums", folder / f"sums-{seed}", f"task={name}", f"seed={seed}", f"device={DEVICE}", *changes)
+    found["grpo"] = run("grpo", folder / f"sums-{seed}", f"task={path}", f"model={MODEL}", f"seed={seed}", f"device={DEVICE}",
+                        *GRPO, *changes)
     found["after"] = measured(folder / f"sums-{seed}", task, "sums", seed)
     save(folder, f"sums-{seed}", found)
 

@@ -1,6 +1,6 @@
 """What the sandbox pays, what it refuses, and what a verdict costs.
 
-    python bench/sandbox.py     prints the table; about a minute and a half on one core
+    python bench/sandbox.py [FILE]      prints the table, and writes the bars to a file; about a minute and a half on one core
 MBPP and HumanEval are read from the folder $POSTGRAD_DATA (by default ../shared/data beside the repository).
 """
 
@@ -24,6 +24,7 @@ from hostile.arena import HONEST, CHEAT_SUITE, arena, cheat_jobs, family, left_r
 from hostile.escapes import ESCAPES  # noqa: E402
 from postgrad.rewards.code import humaneval, mbpp, whole_program  # noqa: E402
 from postgrad.rewards.sandbox import Job, Judge, tier  # noqa: E402
+from results import bar  # noqa: E402
 
 DATA = Path(os.environ.get("POSTGRAD_DATA", ROOT.parent / "shared" / "data"))
 REFERENCE_SECONDS, HOSTILE_SECONDS = 20.0, 1.0  # MBPP 123 computes for about five seconds
@@ -121,16 +122,42 @@ def cost(count: int = 500) -> float:
     return 1e3 * (spent(count + 1) - spent(1)) / count
 
 
+def bars(rows: list[dict], each: float) -> list[dict]:
+    """What issue and README say of the sandbox, from the table."""
+    command = "python bench/sandbox.py"
+    named = {row["what"]: row for row in rows}
+    told = [(name, named[f"{name}: reference solutions"], named[f"{name}: their answers changed"]) for name in references()]
+    hostile, cheats = named["hostile programs"], named["judge cheats"]
+    attacks, late = [hostile, cheats], HOSTILE_SECONDS + 0.5
+    return [
+        *(bar(f"sandbox: reference solutions of {name} are paid", ">= 99 %", f"{good['pass']} of {good['jobs']}",
+              good["pass"] >= 0.99 * good["jobs"], command) for name, good, _ in told),
+        bar("sandbox: the same with their answers changed are not", "0 paid",
+            f"{sum(bad['pass'] for *_, bad in told)} of {sum(bad['jobs'] for *_, bad in told):,}",
+            not any(bad["pass"] for *_, bad in told), command),
+        bar("sandbox: hostile programs and judge cheats", ">= 60 and >= 20; 0 escapes, 0 paid",
+            f"{hostile['jobs']} and {cheats['jobs']}; harm: {hostile['harm'] or 'none'}, left running: "
+            f"{hostile['left_running']}, paid: {sum(row['pass'] for row in attacks)}",
+            hostile["jobs"] >= 60 and cheats["jobs"] >= 20 and not (hostile["harm"] or hostile["left_running"])
+            and not any(row["pass"] for row in attacks), command),
+        bar("sandbox: their slowest verdict", f"<= {late} s (limit {HOSTILE_SECONDS} s)",
+            f"{max(row['slowest_s'] for row in attacks):.2f} s", max(row["slowest_s"] for row in attacks) <= late, command),
+        bar("sandbox: cost of an honest verdict", ">= 25 verdicts/s per core",
+            f"{each:.1f} ms of processor time, {1e3 / each:.0f} verdicts/s per core", 1e3 / each >= 25, command)]
+
+
 def main() -> None:
     print(f"tier: {tier()}; data: {'found' if DATA_IS_HERE else f'none in {DATA}'}")
-    each = cost()
+    each, rows = cost(), table()
     print(f"an honest verdict: {each:.1f} ms of processor time, {1e3 / each:.0f} verdicts/s per core")
     keys = ("jobs", "pass", "fail", "timeout", "infrastructure", "ms_median", "slowest_s", "per_s")
     print(f"{'':<42}" + "".join(f"{key.replace('infrastructure', 'infra'):>11}" for key in keys) + "  wanted")
-    for line in table():
+    for line in rows:
         cells = "".join(f"{line[key]:>11.2f}" if isinstance(line[key], float) else f"{line[key]:>11}" for key in keys)
         more = f"; harm: {line['harm'] or 'none'}, left running: {line['left_running']}" if "harm" in line else ""
         print(f"{line['what']:<42}{cells}  {line['wanted']}{more}")
+    if sys.argv[1:]:
+        Path(sys.argv[1]).write_text(json.dumps(bars(rows, each), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -339,3 +339,18 @@ def test_the_scripted_sampler(chat):
     assert [r.finished for r in groups[0]] == [True, False, True] and groups[1][0].tokens == chat.stop
     assert groups[0][0].tokens == (*chat.encode("5"), *chat.stop) and groups[0][0].prompt is ask
     assert all(len(r.logp) == len(r.tokens) and r.prompt_tokens == tuple(chat.render(r.prompt.messages)) for r in groups[0])
+
+
+def test_an_engine_keeps_its_own_table_of_angles():
+    """A captured graph reads it by its address; the model's is made anew, and the old one freed, for a longer row."""
+    sizes = {"vocab_size": 1024, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "head_dim": 8}
+    model = Decoder(Config(num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=4096, **sizes))
+    engine = model.engine(rows=2, prompts=2, read=8, new=8)
+    places = [x.data_ptr() for x in (engine.cos, engine.sin)]
+    kept = engine.cos.clone()
+    first = model.angles(16)
+    assert not {x.data_ptr() for x in first} & set(places)
+    assert len(model.angles(2000)[0]) > len(first[0])
+    first[0].fill_(7.0)  # as whoever gets the freed memory next would
+    engine.refresh()
+    assert [x.data_ptr() for x in (engine.cos, engine.sin)] == places and torch.equal(engine.cos, kept)
