@@ -106,8 +106,8 @@ def run(tmp_path_factory):
 
 def test_a_run_is_exported(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "model"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == ["config.json", "model.safetensors", "tokenizer.json",
-                                                            "tokenizer_config.json"]
+    assert json.loads(capsys.readouterr().out)["files"] == ["config.json", "generation_config.json", "model.safetensors",
+                                                            "tokenizer.json", "tokenizer_config.json"]
     merged = load_model(run.folder / "checkpoints" / "000002").logits(TOKENS)
     assert torch.equal(load_model(tmp_path / "model").logits(TOKENS), merged)
     with torch.no_grad():
@@ -135,6 +135,6 @@ def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),
                      ["lora=2", "steps=1", "rows_per_step=4"])
     on_top = base.start("sft", again, sft.build, tmp_path / "again")  # an adapter is a model to train on like any other
-    assert base.shape_of(on_top.latest() / "adapter") == merged.config
+    assert opening.shape_of(on_top.latest() / "adapter") == merged.config
     apart, whole = (load_model(x).logits(TOKENS) for x in (on_top.latest() / "adapter", on_top.latest()))
     torch.testing.assert_close(apart, whole, **CLOSE)

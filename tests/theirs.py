@@ -26,7 +26,7 @@ ALONE = SimpleNamespace(  # one process, no device: what TRL asks of accelerate
 class Bigram:
     """A random model with logits[t] = table[t, token_t]. TRL calls it as one of `transformers`, postgrad by logp and scores."""
 
-    training, is_gradient_checkpointing = True, False
+    training, is_gradient_checkpointing, _modules = True, False, {}  # what TRL and accelerate look for in a module
 
     def __init__(self, seed, near=None, by=0.3):
         noise = torch.randn(PROMPT + BUDGET, V, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
