@@ -69,7 +69,7 @@ def trained(folder: Path) -> tuple[list[dict], dict[str, list[dict]]]:
     held = [f["dpo"]["evals"] for f in c]
     command = "python bench/real.py {} SEED FOLDER {}"
     bars = [
-        bar("(a) GRPO on sums of two or three digits: pass@1 on held-out problems", "+30 points",
+        bar("(a) GRPO on sums of two or three one-digit numbers: pass@1 on held-out problems", "+30 points",
             "; ".join(f"{shown(f, ('before', 'after'))}" for f in a) + f": +{min(gains):.0f} at least, {len(a)} seeds",
             min(gains) >= 30, command.format("sums", "FILE.jsonl")),
         bar("(b) GSM8K test, before / SFT / GRPO: pass@1, strict", "well above 2.4 % (published for this size: 0.4 -> 2.4 %)",
