@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from results import HERE, bar, write
+from results import HERE, bar, machine, write
 
 OTHERS = {  # files of bars in FOLDER, and what writes each
     "perplexity.json": "python bench/perplexity.py models/smollm2 FILE.gguf --out FOLDER/perplexity.json",
@@ -53,6 +53,12 @@ def curves(found: list[dict], part: str, measure: str = "pass@1") -> list[dict]:
 
 def read(folder: Path, name: str) -> list[dict]:
     return sorted((json.loads(path.read_text()) for path in folder.glob(f"{name}-*.json")), key=lambda found: found["seed"])
+
+
+def settings(config: dict, ahead: str = "") -> str:
+    """A run's saved config on one line, without what is empty."""
+    return " ".join(settings(v, f"{ahead}{k}.") if isinstance(v, dict) else f"{ahead}{k}={v}" for k, v in config.items()
+                    if v is not None)
 
 
 def points(before: dict, after: dict) -> float:
@@ -97,8 +103,9 @@ def trained(folder: Path) -> tuple[list[dict], dict[str, list[dict]]]:
             row for f in c for row in (stage(f["seed"], "SFT", f["before"]),
                                        stage(f["seed"], "DPO", f["after"], minutes(f["dpo"])))],
         "(c) pairs of held-out problems told apart while it trains": curves(c, "dpo", "accuracy"),
-        "Commands": [{"part": name, "command": found[0][part]["command"]} for name, found, part in (
-            ("(a)", a, "grpo"), ("(b) SFT", b, "sft"), ("(b) GRPO", b, "grpo"), ("(c)", c, "dpo")) if found],
+        "Commands and settings (of the first seed)": [
+            {"part": name, "command": f"`{found[0][part]['command']}`", "settings": settings(found[0][part]["config"])}
+            for name, found, part in (("(a)", a, "grpo"), ("(b) SFT", b, "sft"), ("(b) GRPO", b, "grpo"), ("(c)", c, "dpo"))],
     }
     return bars, tables
 
@@ -117,7 +124,7 @@ def main(folder: Path) -> None:
     others = [row for file in OTHERS for row in json.loads((folder / file).read_text())]
     seeds = sorted({found["seed"] for name in ("sums", "gsm8k", "dpo") for found in read(folder, name)})
     print(write("real-models", "Real models and real tasks", [*map(tested, TESTED, TESTED.values()), *bars, *others],
-                seeds=seeds, tables=tables))
+                seeds=seeds, tables=tables, on=machine() | {"gpu of (a) to (c)": "NVIDIA H200, torch 2.11"}))
 
 
 if __name__ == "__main__":

@@ -57,11 +57,12 @@ def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables:
 def render(path: Path) -> Path:
     r = json.loads(path.read_text())
     m = r["machine"]
+    more = "".join(f"; {name}: {what}" for name, what in m.items() if name not in ("cpu", "cores", "python", "torch"))
     lines = [
         f"# {r['title']}",
         "",
         f"Measured on {r['date']} at commit {r['commit']}, seeds {', '.join(map(str, r['seeds']))}, on "
-        f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}. Made from `{path.name}` by "
+        f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from `{path.name}` by "
         "`python bench/results.py`.",
         "",
     ]
