@@ -80,7 +80,8 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
     c.add_argument("--task", required=True, metavar="NAME|FILE", help="whose training prompts are asked")
     c.add_argument("--out", required=True, metavar="FILE.jsonl", help="where the kept replies are written")
-    c.add_argument("--reward", metavar="RUN,RUN", help="judge by reward models instead of the task's verifier")
+    c.add_argument("--reward", metavar="RUN,RUN|judge:MODEL",
+                   help="judge by reward models, or by a chat model that grades, instead of the task's verifier")
     c.add_argument("--keep", default="best", choices=("best", "passing"),
                    help="the best reply to each prompt (default), or all that pass")
     c.add_argument("--threshold", type=float, help="the score that passes (default: the task's best)")
