@@ -385,6 +385,7 @@ OK = {"question": "a", "answer": 1}
     (rows(OK, "", "[1]"), r"t\.jsonl, line 3: a list where"),
     (rows(OK).encode() + b"\n\xff\xfe", r"line 2: not UTF-8 at byte 0"),
     (rows(OK, '{"question": "b", "answer": NaN}'), "line 2: NaN"),
+    (rows(OK, '{"question": "b\\ud83d", "answer": 2}'), r"line 2: half a character, '\\ud83d'"),
     (rows('{"question": "b", "answer": 1, "answer": 2}'), "line 1: the field 'answer' stands twice"),
     (rows(OK, {"question": "b"}), "line 2: the row needs an answer"),
     (rows(OK, {"question": "b", "answer": "blue"}), r"line 2: the gold answer 'blue' is not a number.*text:FILE.jsonl"),
