@@ -173,6 +173,8 @@ def test_languages_by_hand():
     assert share("fr", "le chat est dans la maison") == 1 and share("de", "die Katze ist nicht auf der Matte") == 1
     assert share("es", "the cat is on the mat") == 0 and share("en", "lorem ipsum") == 0.5 and share("en", "12 + 3") == 0
     assert share("en", "the cat and el gato los las") == pytest.approx(2 / 5)
+    assert share("fr", "un homme entre en ville") == share("es", "un hombre entre en casa") == 0.5  # words of both tell nothing
+    assert share("de", "was will man sagen") == 1 and share("es", "se dice") == 0.5
     assert share("zh", "\u4f60\u597dab") == 0.5 and share("ru", "\u0434\u0430") == 1 and share("en", "the \u4f60") == 0.75
 
 
