@@ -53,10 +53,10 @@ def on_hub(name: str | Path) -> bool:
     return isinstance(name, str) and hub.is_id(name) and not here.exists() and not any(here.parent.glob("*/run.json"))
 
 
-def home_of(folder: Path, file: str) -> Path:
-    """The folder that has a file of a model: its own or, of an adapter, that of the model under it."""
+def home_of(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
+    """The folder that has a file of a model: its own or, of an adapter, that of the model under it. files: see `find_model`."""
     while is_adapter(folder) and not (folder / file).is_file():
-        folder = find_model(base_of(folder))
+        folder = find_model(base_of(folder), files)
     return folder
 
 

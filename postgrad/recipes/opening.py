@@ -101,7 +101,7 @@ def check_device(device: str) -> None:
 def shape_of(name: str | Path) -> Config:
     """What a model's config.json says: all that is fetched of a hub id."""
     files = ["config.json", "adapter_config.json"]
-    return Config.read(home_of(open_folder(name, files=files), "config.json") / "config.json")
+    return Config.read(home_of(open_folder(name, files=files), "config.json", files) / "config.json")
 
 
 def open_chat(folder: Path) -> Chat:
