@@ -203,6 +203,13 @@ def test_a_hub_id_is_a_model(folder, tmp_path, capsys, hub):
         "some/model", {"repo_type": "model", "allow_patterns": ["config.json", "adapter_config.json"]})
 
 
+def test_weights_that_are_gone_when_a_run_goes_on(folder, tmp_path, capsys):
+    assert main(["train", "sft:words", "model=bad", "steps=1", "examples=4", "rows_per_step=2", "--run", "out", "--json"]) == 0
+    (folder / "model.safetensors").unlink()
+    capsys.readouterr()
+    check(["resume", "out", "--json"], capsys, tmp_path, "there is no bad/model.safetensors: put it back")
+
+
 def test_of_an_adapter_on_the_hub_only_the_shape_is_fetched(tmp_path, capsys, monkeypatch):
     asked, files = [], {"some/adapter": {"peft_type": "LORA", "base_model_name_or_path": "some/base", "lora_alpha": 4}}
 

@@ -188,6 +188,8 @@ def fingerprint(folder: Path) -> str:
 def hash_of(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in paths:
+        if not path.is_file():
+            raise ValueError(f"there is no {path}: put it back, or name another model.")
         with path.open("rb") as file:
             while block := file.read(1 << 24):
                 digest.update(block)
