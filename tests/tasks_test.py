@@ -86,6 +86,15 @@ def test_demonstrations_stay_in_their_split_and_are_varied(name):
         assert shown == task.demonstrations(split, 400, 2)
 
 
+@pytest.mark.parametrize("name", ["words", "words-es", "arithmetic", "countdown"])
+def test_a_right_answer_out_of_form_is_seen_and_not_paid(name):
+    task = load_task(name)
+    prompt = task.prompts("train", 1, 0)[0]
+    readings = [[task.verify(prompt, text).parts[part] for part in ("correct", "lenient", "format")]
+                for text in (task.gold(prompt), "hm " + task.gold(prompt), think("", "no"), "")]
+    assert readings == [[1, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
+
 @pytest.mark.parametrize("name", REASONED)
 def test_every_step_of_gold_and_demonstrations_is_right_and_so_is_the_answer(name):
     task = load_task(name)

@@ -91,7 +91,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
             raise ValueError(f"{path}: {SCORE} is {list(head.shape)}, expected {list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
         if (path.parent / "config.json").is_file():
-            model.head = json.loads((path.parent / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
+            model.head = read_json(path.parent / "config.json").get("postgrad", {}).get("head", model.head)
     return model
 
 
