@@ -13,9 +13,7 @@ from small import CHAT
 
 from postgrad.cli import main
 from postgrad.evaluate import evaluate
-from postgrad.recipes import base, grpo
 from postgrad.recipes.base import prove
-from postgrad.recipes.config import override
 from postgrad.recipes.grpo import GRPOConfig, grader_of, judged_by, open_grader
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards import jailed, maths, schema, text
@@ -248,6 +246,12 @@ def rollout(prompt, said):
     return Rollout(prompt=prompt, prompt_tokens=(1,), tokens=(2,), logp=(0.0,), text=said, finished=True, seed=0)
 
 
+def test_picking_says_that_nothing_could_be_judged(tmp_path, capsys):
+    words = ["--task", "words", "--prompts", "1", "--samples", "2", "--max-new-tokens", "4", "--reward", "judge:tiny-chat"]
+    assert main(["pick", "tiny-chat", *words, "--out", str(tmp_path / "x.jsonl"), "--json"]) == 2
+    assert "none of 2 replies could be judged: infrastructure: the grader" in capsys.readouterr().err
+
+
 def test_a_grader_pays_what_the_model_says():
     prompt = Prompt.ask("What is 2+3?", "5")
     asked = {question(prompt, reply, "Be kind.")[0]["content"]: [answer]
@@ -280,25 +284,6 @@ def test_a_run_against_a_judge_model(tmp_path):
         open_grader(GRPOConfig(task="words", reward=f"judge:tiny-chat:{tmp_path}/no.txt"))
     with pytest.raises(ValueError, match="name the chat model"):
         grader_of(GRPOConfig(task="words", reward="judge:"))
-
-
-def test_a_rubric_that_changes_under_a_run_is_noticed(tmp_path):
-    (tmp_path / "rubric.txt").write_text("Short is good.")
-    config = override(GRPOConfig(task="words", reward=f"judge:tiny-chat:{tmp_path}/rubric.txt", steps=1), [
-        "rollouts.prompts=2", "prompts_per_step=1", "group_size=2", "rollouts.max_new_tokens=4", "evaluation.every=0"])
-    run = base.start("grpo", config, grpo.build, tmp_path / "run")
-    (tmp_path / "rubric.txt").write_text("Long is good.")
-    with pytest.raises(ValueError, match="rubric.txt, which judges, has changed"):
-        base.resume(run, config, grpo.build)
-    (tmp_path / "rubric.txt").unlink()
-    with pytest.raises(ValueError, match="there is no rubric"):
-        base.resume(run, config, grpo.build)
-
-
-def test_picking_says_that_nothing_could_be_judged(tmp_path, capsys):
-    words = ["--task", "words", "--prompts", "1", "--samples", "2", "--max-new-tokens", "4", "--reward", "judge:tiny-chat"]
-    assert main(["pick", "tiny-chat", *words, "--out", str(tmp_path / "x.jsonl"), "--json"]) == 2
-    assert "none of 2 replies could be judged: infrastructure: the grader" in capsys.readouterr().err
 
 
 def test_the_command_lists_them(capsys):

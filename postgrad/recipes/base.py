@@ -17,7 +17,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import read_state, seed_everything, write_state
 from postgrad.recipes.config import plain
-from postgrad.recipes.opening import base_name, fingerprint, hash_of, open_folder
+from postgrad.recipes.opening import base_name, fingerprint, open_folder
 from postgrad.records import Batch
 from postgrad.rewards.base import check
 from postgrad.run import Run
@@ -76,8 +76,6 @@ def grader_of(config) -> tuple[str, str] | None:
         return None
     if not model:
         raise ValueError(f"reward={config.reward}: name the chat model that grades, e.g. reward=judge:tiny-chat.")
-    if rubric and not Path(rubric).is_file():
-        raise ValueError(f"reward={config.reward}: there is no rubric {rubric!r}: give a text that says what a good reply is.")
     return model, rubric
 
 
@@ -86,12 +84,6 @@ def judges_of(config) -> list[str]:
     if grader := grader_of(config):
         return [grader[0]]
     return [name.strip() for name in (getattr(config, "reward", None) or "").split(",") if name.strip()]
-
-
-def judges_hashed(config) -> list[tuple[str, str]]:
-    """(name, hash) of each model that a config trains against, and of the rubric that one grades by."""
-    rubrics = [grader[1] for grader in [grader_of(config)] if grader and grader[1]]
-    return [(name, fingerprint(open_folder(name))) for name in judges_of(config)] + [(x, hash_of([Path(x)])) for x in rubrics]
 
 
 def prove(task, split: str = "train", count: int = 8) -> None:
@@ -117,7 +109,7 @@ def start(recipe: str, config, build: Callable, folder: Path | str, *, command: 
     parts = build(config, begins_with)
     facts = {"command": command, "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
              "seed": config.seed, "begins_with": fingerprint(begins_with) if begins_with else None,
-             "judged_by": [hashed for _, hashed in judges_hashed(config)]}
+             "judged_by": [fingerprint(open_folder(name)) for name in judges_of(config)]}
     names = {k: getattr(config, k) for k in ("method", "model", "task") if hasattr(config, k)}
     run = Run.create(folder, recipe=recipe, config=plain(config), steps=config.steps, **names, **facts)
     return carry_on(run, parts, config, watch)
@@ -130,10 +122,10 @@ def resume(run: Run, config, build: Callable, *, watch=None) -> Run:
     if expected and fingerprint(folder) != expected:  # before anything in the run is touched
         raise ValueError(f"the model this run began with has changed ({folder}), so it cannot go on to the same result: "
                          "put the old weights back, or start a new run.")
-    for (name, now), before in zip(judges_hashed(config), run.info.get("judged_by", ()), strict=True):
-        if now != before:
-            raise ValueError(f"{name}, which judges, has changed since this run began, so it cannot go on to the same result: "
-                             "put the old one back, or start a new run.")
+    for name, before in zip(judges_of(config), run.info.get("judged_by", ()), strict=True):
+        if fingerprint(open_folder(name)) != before:
+            raise ValueError(f"the model {name}, which judges, has changed since this run began, so it cannot go on to the "
+                             "same result: put the old one back, or start a new run.")
     seed_everything(config.seed)
     checkpoint = run.resume()
     parts = build(config, checkpoint or folder)

@@ -188,6 +188,8 @@ def kl_of(reference, config: GRPOConfig, rollouts: Sequence[Rollout]) -> list[fl
 def open_grader(config: GRPOConfig) -> Grader:
     """The chat model that grades the rollouts, by the rubric of a file or the one it has."""
     name, rubric = grader_of(config)
+    if rubric and not Path(rubric).is_file():
+        raise ValueError(f"reward={config.reward}: there is no rubric {rubric!r}: give a text that says what a good reply is.")
     model, chat = open_model(name, config.device)
     sampler, settings = LocalSampler(model.requires_grad_(False), chat), Sampling(max_new_tokens=16, temperature=0.0)
     return Grader(sampler, settings, rubric=Path(rubric).read_text("utf-8").strip() if rubric else RUBRIC,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -182,12 +182,8 @@ def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
 
 def fingerprint(folder: Path) -> str:
     """A hash of all the weights in a model's folder, and of the model under it where it is an adapter."""
-    return hash_of(deciding_files(folder))
-
-
-def hash_of(paths: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in paths:
+    for path in deciding_files(folder):
         if not path.is_file():
             raise ValueError(f"there is no {path}: put it back, or name another model.")
         with path.open("rb") as file:
