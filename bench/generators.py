@@ -55,7 +55,7 @@ def look(name: str) -> Report:
     return Report(
         name=name, evaluates=of.evaluates, jailed=of.own_scorer, prompts=len(prompts),
         shared=len(prompts) - len({prompt.question for prompt in prompts}),
-        paid=sum(score(of, p.meta["entry"], str(p.answer).strip())[0] >= 1.0 for p in prompts),
+        paid=sum(score(of, p.meta["entry"], str(p.answer).strip()).score >= 1.0 for p in prompts),
         right=sum(task.verify(p, task.gold(p)).score >= 1.0 for p in prompts), seconds=time.perf_counter() - began)
 
 

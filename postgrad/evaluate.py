@@ -17,12 +17,11 @@ Measure = Callable[[Sequence[Rollout]], Sequence[float]]
 
 
 def passed(task, scored: Scored) -> bool:
-    """A sample passes when its answer is right and in form.
+    """A sample passes when its answer is right by the reading that is paid: the part `correct`.
 
-    Where a verifier names no such parts, it passes when it got the best score.
+    Where a verifier names no such part, it passes when it got the best score.
     """
-    parts = scored.verdict.parts
-    return parts.get("correct", scored.verdict.score / task.best) * parts.get("format", 1.0) >= 1.0
+    return scored.verdict.parts.get("correct", scored.verdict.score / task.best) >= 1.0
 
 
 def mean_of(values: Iterable[float]) -> float:

@@ -253,6 +253,14 @@ _ALL = (
         healthy="Low and steady. A rise, with length, is a model going round in circles: stop and lower the rate.",
         formula="1 - distinct n-grams / n-grams", source=_ROLLOUTS),
 )
+_PARTS = {  # parts of verdicts that mean the same in every task that has them
+    "correct": "The share of samples whose answer is right by the reading that is paid.",
+    "lenient": "The share of samples whose answer is right by the lenient reading, which is watched and not paid.",
+    "format": "The share of samples in the format that the task asks for, right or wrong.",
+    "partial": "What reasoning-gym's own scorers give to the answers, from 0 to 1: watched, for only a full 1 is paid.",
+    "instruction": "The share of the constraints that are kept: watched, for a reply is paid when it keeps all of them.",
+    "instruction_lenient": "The share of the constraints that are kept by the lenient reading, which is watched and not paid.",
+}
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 
 
@@ -267,8 +275,9 @@ def explain(name: str) -> Metric:
             healthy=METRICS["pass@8"].healthy, formula=METRICS["pass@8"].formula.replace("k = 8", f"k = {k}"), source=_EVAL)
     if found := re.fullmatch(r"reward/(.+)", name):
         return Metric(
-            name=name, meaning=f"The mean of one part of the reward, {found[1]}, over the step's samples.",
-            healthy="The parts together make the reward: look here for the part that moves it.",
+            name=name, meaning=_PARTS.get(found[1], f"The mean of one part of the verdicts, {found[1]}."),
+            healthy="The parts that are paid make the reward together: look here for the part that moves it. One that is only "
+                    "watched often rises first.",
             formula=f"mean over samples of the verdict's part {found[1]!r}", source=_ROLLOUTS)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), METRICS, 3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(METRICS)}"

@@ -95,7 +95,9 @@ class Rollout:
 class Verdict:
     """A verifier's judgement: a score, why, and the parts it was summed from.
 
-    Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "format": 1.0})
+    Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "lenient": 1.0, "format": 1.0})
+    Parts that have a meaning everywhere: correct (right, by the reading that is paid: what pass@1 counts), lenient (right by a
+    kinder reading), format (in the form that was asked for).
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None: all of it stands
     on the last token.
     error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.

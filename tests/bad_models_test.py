@@ -203,6 +203,27 @@ def test_a_hub_id_is_a_model(folder, tmp_path, capsys, hub):
         "some/model", {"repo_type": "model", "allow_patterns": ["config.json", "adapter_config.json"]})
 
 
+def test_weights_that_are_gone_when_a_run_goes_on(folder, tmp_path, capsys):
+    assert main(["train", "sft:words", "model=bad", "steps=1", "examples=4", "rows_per_step=2", "--run", "out", "--json"]) == 0
+    (folder / "model.safetensors").unlink()
+    capsys.readouterr()
+    check(["resume", "out", "--json"], capsys, tmp_path, "there is no bad/model.safetensors: put it back")
+
+
+def test_of_an_adapter_on_the_hub_only_the_shape_is_fetched(tmp_path, capsys, monkeypatch):
+    asked, files = [], {"some/adapter": {"peft_type": "LORA", "base_model_name_or_path": "some/base", "lora_alpha": 4}}
+
+    def fetch(id, allow_patterns, **options):
+        asked.append((id, allow_patterns))
+        if id in files:
+            (tmp_path / "adapter_config.json").write_text(json.dumps(files[id]))
+        return str(tmp_path if id in files else TINY)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    assert main(["memory", "some/adapter", "--json"]) == 0
+    assert asked == [(id, ["config.json", "adapter_config.json"]) for id in ("some/adapter", "some/base")]
+
+
 def test_what_is_on_this_machine_wins(folder, tmp_path, capsys, hub):
     (tmp_path / "some").mkdir()
     folder.rename(tmp_path / "some" / "model")

@@ -9,10 +9,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 from small import CHAT, small_model
 
 from postgrad.cli import chat, main
 from postgrad.cli.voices import Session, Voice
+from postgrad.models import load_model
 from postgrad.recipes import resolve, start
 from postgrad.recipes.opening import begins_with, open_folder, open_model
 from postgrad.recipes.stages import stages
@@ -92,6 +94,18 @@ def test_a_folder_of_runs_may_move_but_not_change(here, tmp_path):
         begins_with("rl")
 
 
+def test_a_run_from_a_step_of_another(here, tmp_path, monkeypatch):
+    """Its adapter's files name the folder of that step, which is no hub id; and the two may move together."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(here / "demo" / "sft", "pair/sft")
+    run = train("sft:words", "pair/more", "model=pair/sft@2", "steps=1", "examples=16", "rows_per_step=4", "lora=2")
+    adapter, whole = (load_model(folder).logits(torch.arange(8)[None]) for folder in (run.latest() / "adapter", run.latest()))
+    torch.testing.assert_close(adapter, whole, rtol=0, atol=1e-5)
+    os.rename("pair", "moved")
+    assert begins_with("moved/more") == "moved/sft@2"
+    assert stages("moved/more@0")[0] == [("base", "tiny"), ("sft", "moved/sft@2")]
+
+
 def test_each_model_says_what_it_says_alone(here, capsys):
     question = "What is 2+3?"
     said = ask(capsys, "demo", "--prompt", question, "--max-new-tokens", "20")
@@ -138,6 +152,7 @@ WRONG = {
     "chat tiny tiny tiny tiny tiny tiny tiny tiny tiny --prompt hello": "name up to 8",
     "chat tiny --top-p 0 --prompt hello": "top_p 0.0",
     "chat tiny --device cuda --prompt hello": "no GPU",
+    "eval tiny --task words --device gpu": "there is no device 'gpu': it is cpu, or cuda",
     "eval demo --task words": "folder of runs and no model",
 }
 

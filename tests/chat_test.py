@@ -1,10 +1,9 @@
 """Messages to tokens: the mask spelt out, the tokens of `transformers`, any text survives, hostile templates do not run."""
 
-import json
 import random
-import shutil
 
 import pytest
+from small import change_tokens, tokens_of_tiny
 from transformers import PreTrainedTokenizerFast
 
 from postgrad.chat import Chat
@@ -206,15 +205,7 @@ def test_a_saved_chat_is_the_same(chat, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, tmp_path)
-    return tmp_path
-
-
-def change(folder, **changes):
-    path = folder / "tokenizer_config.json"
-    raw = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({k: v for k, v in raw.items() if v != "leave out"}))
+    return tokens_of_tiny(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json"])
@@ -230,15 +221,15 @@ def test_a_file_is_missing_or_damaged(folder, name):
 
 
 def test_where_the_template_and_the_names_stand(folder, chat):
-    change(folder, eos_token={"content": "<|end|>", "lstrip": False}, chat_template="leave out")
+    change_tokens(folder, eos_token={"content": "<|end|>", "lstrip": False}, chat_template="leave out")
     with pytest.raises(ValueError, match="has no chat_template: add one"):
         Chat.load(folder)
     (folder / "chat_template.jinja").write_text(chat.template)
     assert Chat.load(folder).conversation(TALK) == chat.conversation(TALK)
     for gone in ("leave out", None):
-        change(folder, eos_token=gone)
+        change_tokens(folder, eos_token=gone)
         with pytest.raises(ValueError, match="names no eos_token"):
             Chat.load(folder)
-    change(folder, eos_token="<|nosuch|>")
+    change_tokens(folder, eos_token="<|nosuch|>")
     with pytest.raises(ValueError, match="the tokenizer has no token '<|nosuch|>'"):
         _ = Chat.load(folder).stop

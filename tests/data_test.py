@@ -46,12 +46,14 @@ def test_what_can_be_read(content, wanted, tmp_path):
     (b'{"a": 1} {"a": 2}\n', "line 1 is not JSON in UTF-8: Extra data"),
     (b'{"a": 1}\n\xef\xbb\xbf{"a": 2}\n', "line 2 is not JSON in UTF-8"),
     (b'{"a": "\\ud83d"}\n', "line 1 is not JSON in UTF-8"),
+    (b'{"a": 1, "a": 2}\n', "line 1 is not JSON in UTF-8: the field 'a' stands twice"),
+    (b'{"a": NaN}\n', "line 1 is not JSON in UTF-8: NaN is no JSON number"),
     (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1 is not JSON in UTF-8"),
     (b'{"a": ' + b"[" * 200_000 + b"\n", "line 1 is not JSON in UTF-8"),
     (b"[1, 2]\n", r"line 1 is a list; each line must be an object in braces"),
     (b'"text"\n', "line 1 is a str;"), (b"null\n", "line 1 is a NoneType;"), (b"\x00\x01\x02\n", "line 1 is not JSON"),
 ], ids=["bad UTF-8", "latin-1", "UTF-16", "truncated", "no JSON", "quotes", "two objects", "BOM inside", "half a pair",
-        "long number", "deep", "list", "string", "null", "binary"])
+        "a field twice", "NaN", "long number", "deep", "list", "string", "null", "binary"])
 def test_what_cannot_be_read_is_named_with_its_line(content, words, tmp_path):
     with pytest.raises(ValueError, match=f"rows.jsonl {words}"):
         rows(tmp_path, content)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postgrad.explain import METRICS, explain
+from postgrad.tasks import load_task
 
 ASKED = """loss reward reward_std pass@1 pass@8 greedy format length kl kl_k1 entropy clip_fraction ratio_max mismatch approx_kl
 grad_norm lr flat_groups resampled truncated skipped tokens time/step time/sample time/train value_loss explained_variance
@@ -38,7 +39,9 @@ def test_nothing_near_gives_the_list():
 
 def test_families():
     assert "one of 64 samples" in explain("pass@64").meaning and "k = 64" in explain("pass@64").formula
-    assert "format" in explain("reward/format").meaning
+    assert "format" in explain("reward/format").meaning and "paid make the reward" in explain("reward/length(1,9)").healthy
+    for name in load_task("constraints").verify(load_task("constraints").prompts("train", 1, 0)[0], "").parts:
+        assert ("not paid" in explain(f"reward/{name}").meaning) == ("lenient" in name)
     assert explain("pass@1") is METRICS["pass@1"]
     assert str(explain("kl")).startswith("kl: How far")
 

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.sandbox import tier
 from postgrad.tasks import SPLITS, gym, load_task
 from postgrad.tasks.base import think
@@ -138,9 +139,13 @@ def test_a_generator_without_gold_is_refused(package, name):
         load_task(f"gym:{name}")
 
 
+def scorer(source):
+    return Jailed("gym", source, instead="choose another task")
+
+
 @jailed
 def test_a_scorer_that_rejects_its_own_gold_is_refused(package, monkeypatch):
-    monkeypatch.setattr(gym, "SCORER", "def score(name, settings, entry, answer): return 0.5")
+    monkeypatch.setattr(gym, "SCORER", scorer("def score(name, settings, entry, answer): return 0.5"))
     with pytest.raises(ValueError, match=r"gym:chain_sum rejects its own gold \(the scorer pays 0.5"):
         load_task("gym:chain_sum")
 
@@ -149,8 +154,10 @@ def test_a_scorer_that_rejects_its_own_gold_is_refused(package, monkeypatch):
 def test_a_fault_of_the_scorer_is_no_reward_and_a_slow_one_is_wrong(package, monkeypatch):
     task = load_task("gym:countdown")
     prompt = task.prompts("train", 1, 0)[0]
-    monkeypatch.setattr(gym, "SCORER", "import nothing_of_the_kind")
+    monkeypatch.setattr(gym, "SCORER", scorer("import nothing_of_the_kind"))
     assert task.verify(prompt, think("", "1+2")).error.startswith("infrastructure: ")
-    monkeypatch.setattr(gym, "SCORER", "def score(*a): return float('nan')")
+    with pytest.raises(ValueError, match="the scorer of gym:chain_sum does not run in the sandbox"):
+        load_task("gym:chain_sum")
+    monkeypatch.setattr(gym, "SCORER", scorer("def score(*a): return float('nan')"))
     said = task.verify(prompt, think("", "1+2"))
     assert said.score == 0 and said.error is None

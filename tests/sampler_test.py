@@ -339,6 +339,8 @@ def test_the_scripted_sampler(chat):
     assert [r.finished for r in groups[0]] == [True, False, True] and groups[1][0].tokens == chat.stop
     assert groups[0][0].tokens == (*chat.encode("5"), *chat.stop) and groups[0][0].prompt is ask
     assert all(len(r.logp) == len(r.tokens) and r.prompt_tokens == tuple(chat.render(r.prompt.messages)) for r in groups[0])
+    many = Chat(chat.tokenizer, chat.template, bos=chat.bos, eos=chat.eos, pad=chat.pad, ends=[chat.id(chat.bos)])
+    assert ScriptedSampler(many, {"And?": ["5"]}).sample([other], 1, Sampling(), 0)[0][0].tokens == groups[0][0].tokens
 
 
 def test_an_engine_keeps_its_own_table_of_angles():

@@ -1,6 +1,7 @@
 """What several tests share: the tiny model's tokenizer, random decoders on its vocabulary, and a score for any text."""
 
 import json
+import shutil
 import zlib
 
 import torch
@@ -13,6 +14,20 @@ CHAT = Chat.load(find_model("tiny"))
 PROMPTS = [Prompt.ask(f"What is {n}+{n}?", answer=2 * n, id=f"p{n}") for n in range(6)]
 TALKS = [Conversation(id=f"c{n}", messages=({"role": "user", "content": "x" * n}, {"role": "assistant", "content": "yes" * n}))
          for n in range(1, 8)]
+
+
+def tokens_of_tiny(folder):
+    """The files that turn text into tokens, in a folder of one's own to spoil."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(find_model("tiny") / name, folder)
+    return folder
+
+
+def change_tokens(folder, **changes):
+    """Other values in tokenizer_config.json."""
+    path = folder / "tokenizer_config.json"
+    raw = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in raw.items() if v != "leave out"}))
 
 
 def small_model(seed=0):

@@ -86,6 +86,15 @@ def test_demonstrations_stay_in_their_split_and_are_varied(name):
         assert shown == task.demonstrations(split, 400, 2)
 
 
+@pytest.mark.parametrize("name", ["words", "words-es", "arithmetic", "countdown"])
+def test_a_right_answer_out_of_form_is_seen_and_not_paid(name):
+    task = load_task(name)
+    prompt = task.prompts("train", 1, 0)[0]
+    readings = [[task.verify(prompt, text).parts[part] for part in ("correct", "lenient", "format")]
+                for text in (task.gold(prompt), "hm " + task.gold(prompt), think("", "no"), "")]
+    assert readings == [[1, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
+
 @pytest.mark.parametrize("name", REASONED)
 def test_every_step_of_gold_and_demonstrations_is_right_and_so_is_the_answer(name):
     task = load_task(name)
@@ -385,6 +394,7 @@ OK = {"question": "a", "answer": 1}
     (rows(OK, "", "[1]"), r"t\.jsonl, line 3: a list where"),
     (rows(OK).encode() + b"\n\xff\xfe", r"line 2: not UTF-8 at byte 0"),
     (rows(OK, '{"question": "b", "answer": NaN}'), "line 2: NaN"),
+    (rows(OK, '{"question": "b\\ud83d", "answer": 2}'), r"line 2: half a character, '\\ud83d'"),
     (rows('{"question": "b", "answer": 1, "answer": 2}'), "line 1: the field 'answer' stands twice"),
     (rows(OK, {"question": "b"}), "line 2: the row needs an answer"),
     (rows(OK, {"question": "b", "answer": "blue"}), r"line 2: the gold answer 'blue' is not a number.*text:FILE.jsonl"),

@@ -1,9 +1,9 @@
 """Chat templates in the style of the families: text, tokens and stops of `transformers`, and what a folder may hold."""
 
 import json
-import shutil
 
 import pytest
+from small import change_tokens, tokens_of_tiny
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast
 
 from postgrad.chat import Chat
@@ -67,20 +67,12 @@ TEMPLATES = {
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(TINY / name, tmp_path)
-    return tmp_path
-
-
-def change(folder, **changes):
-    path = folder / "tokenizer_config.json"
-    raw = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({k: v for k, v in raw.items() if v != "leave out"}))
+    return tokens_of_tiny(tmp_path)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_text_is_that_of_transformers(name, folder):
-    change(folder, chat_template=TEMPLATES[name])
+    change_tokens(folder, chat_template=TEMPLATES[name])
     ours, theirs = Chat.load(folder), PreTrainedTokenizerFast.from_pretrained(folder)
     for talk in (SHORT, LONG):
         for reply in (True, False):
@@ -90,18 +82,18 @@ def test_the_text_is_that_of_transformers(name, folder):
 
 
 def test_where_a_template_stands(folder):
-    change(folder, chat_template=[{"name": "tool_use", "template": "no"}, {"name": "default", "template": TURNS}])
+    change_tokens(folder, chat_template=[{"name": "tool_use", "template": "no"}, {"name": "default", "template": TURNS}])
     assert Chat.load(folder).template == TURNS
     (folder / "chat_template.jinja").write_text(THINKING)  # the file wins, as in transformers
     assert Chat.load(folder).template == THINKING == AutoTokenizer.from_pretrained(folder).chat_template
     (folder / "chat_template.jinja").unlink()
-    change(folder, chat_template=[{"name": "rag", "template": "no"}])
+    change_tokens(folder, chat_template=[{"name": "rag", "template": "no"}])
     with pytest.raises(ValueError, match="no chat_template: add one in a file chat_template.jinja .* instruct or chat version"):
         Chat.load(folder)
 
 
 def test_names_of_tokens_in_the_older_file(folder, tmp_path):
-    change(folder, eos_token="leave out", bos_token="leave out")
+    change_tokens(folder, eos_token="leave out", bos_token="leave out")
     (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": {"content": "<|end|>"}, "bos_token": "<|bos|>"}))
     assert (Chat.load(folder).eos, Chat.load(folder).bos) == ("<|end|>", "<|bos|>")
 
@@ -110,7 +102,7 @@ def test_every_token_that_ends_a_turn(folder, tmp_path):
     """In the style of Llama 3 and Gemma: the template ends turns with another token than the tokenizer's eos."""
     plain = Chat.load(folder)
     end, bos = plain.id("<|end|>"), plain.id("<|bos|>")
-    change(folder, eos_token="<|bos|>", bos_token=None)
+    change_tokens(folder, eos_token="<|bos|>", bos_token=None)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, bos], "temperature": 0.6}))
     chat = Chat.load(folder)
     assert chat.stop == (bos, end)

@@ -171,6 +171,8 @@ def test_languages_by_hand():
     assert share("fr", "le chat est dans la maison") == 1 and share("de", "die Katze ist nicht auf der Matte") == 1
     assert share("es", "the cat is on the mat") == 0 and share("en", "lorem ipsum") == 0.5 and share("en", "12 + 3") == 0
     assert share("en", "the cat and el gato los las") == pytest.approx(2 / 5)
+    assert share("fr", "un homme entre en ville") == share("es", "un hombre entre en casa") == 0.5  # words of both tell nothing
+    assert share("de", "was will man sagen") == 1 and share("es", "se dice") == 0.5
     assert share("zh", "\u4f60\u597dab") == 0.5 and share("ru", "\u0434\u0430") == 1 and share("en", "the \u4f60") == 0.75
 
 
@@ -242,6 +244,12 @@ def test_a_grade_is_read_strictly_and_leniently(said, strict, lenient):
 
 def rollout(prompt, said):
     return Rollout(prompt=prompt, prompt_tokens=(1,), tokens=(2,), logp=(0.0,), text=said, finished=True, seed=0)
+
+
+def test_picking_says_that_nothing_could_be_judged(tmp_path, capsys):
+    words = ["--task", "words", "--prompts", "1", "--samples", "2", "--max-new-tokens", "4", "--reward", "judge:tiny-chat"]
+    assert main(["pick", "tiny-chat", *words, "--out", str(tmp_path / "x.jsonl"), "--json"]) == 2
+    assert "none of 2 replies could be judged: infrastructure: the grader" in capsys.readouterr().err
 
 
 def test_a_grader_pays_what_the_model_says():

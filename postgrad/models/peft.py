@@ -57,7 +57,7 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
 
     scale: alpha / rank, or alpha / sqrt(rank) where use_rslora says so (Kalajdzievski 2023, arXiv:2312.03732).
     """
-    said, tensors = _config(folder), read_tensors(folder / WEIGHTS)
+    said, tensors = _config(folder), _tensors(folder)
     head = tensors.pop(HEAD, None)
     layers = {path.removeprefix(INSIDE): m for path, m in body.named_modules() if isinstance(m, nn.Linear)}
     ends = (".lora_A.weight", ".lora_B.weight")
@@ -86,7 +86,7 @@ def is_reward(folder: Path) -> bool:
 
 def copy_adapter(folder: Path, out: Path, dtype: torch.dtype | None = None) -> None:
     """An adapter's two files once more, in another type of number if asked."""
-    said, tensors = _config(folder), read_tensors(folder / WEIGHTS)
+    said, tensors = _config(folder), _tensors(folder)
     _save({k: v.to(dtype or v.dtype) for k, v in tensors.items()}, said, out)
 
 
@@ -97,12 +97,16 @@ def _save(tensors: dict[str, Tensor], said: dict, folder: Path) -> None:
     (folder / CONFIG).write_text(json.dumps(said, indent=1))
 
 
-def _config(folder: Path) -> dict:
-    """adapter_config.json, if all that it asks for can be done here."""
-    path = folder / CONFIG
+def _tensors(folder: Path) -> dict[str, Tensor]:
     if not (folder / WEIGHTS).is_file():
         raise ValueError(f"{folder} has {CONFIG} but no {WEIGHTS}: get that file too (a .bin is a pickle, which is never "
                          "opened here: save it again with peft).")
+    return read_tensors(folder / WEIGHTS)
+
+
+def _config(folder: Path) -> dict:
+    """adapter_config.json, if all that it asks for can be done here."""
+    path = folder / CONFIG
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         kind, base = said["peft_type"], said["base_model_name_or_path"]

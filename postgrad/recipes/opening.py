@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from postgrad.chat import Chat
-from postgrad.hub import is_id
 from postgrad.maths.noise import seed_of
 from postgrad.models import (
     Adapted,
@@ -24,6 +23,7 @@ from postgrad.models import (
     is_adapted,
     load_model,
     load_scalar,
+    on_hub,
     quantise,
 )
 from postgrad.models.checkpoint import read_state
@@ -35,24 +35,29 @@ def is_run(name: str | Path) -> bool:
     return (Path(name) / "checkpoints").is_dir()
 
 
+def run_named(name: str | Path) -> tuple[str, str | None] | None:
+    """(the run, the step) that RUN or RUN@STEP names, the step None for the newest; None where the name is no run's."""
+    place, _, step = str(name).rpartition("@")
+    return (str(name), None) if is_run(name) else (place, step) if place and is_run(place) else None
+
+
 def open_folder(name: str | Path, **fetched) -> Path:
     """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest sound checkpoint),
     or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with. fetched: as `find_model` takes it."""
-    place, _, step = str(name).rpartition("@")
-    if is_run(name):
-        newest = Run.open(name).latest()
-        if newest is None:
-            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
-        return newest
-    if place and is_run(place):
-        return at_step(place, step)
+    if found := run_named(name):
+        return at_step(*found)
     if inside := runs_in(name):
         raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
     return find_model(name, **fetched)
 
 
-def at_step(name: str, step: str) -> Path:
+def at_step(name: str, step: str | None) -> Path:
     run = Run.open(name)
+    if step is None:
+        newest = run.latest()
+        if newest is None:
+            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
+        return newest
     there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]
     if not step.isdecimal() or int(step) not in there:
         raise ValueError(f"run {name} keeps no step {step!r}: it has {', '.join(map(str, there)) or 'none yet'} "
@@ -70,7 +75,7 @@ def begins_with(name: str | Path) -> str | None:
     if not expected:
         return None
     beside = str(Path(name).parent / Path(model).name)
-    for place in [place for place in (beside, model) if is_run(place)] or [model]:
+    for place in [place for place in (beside, model) if run_named(place)] or [model]:
         if fingerprint(open_folder(place)) == expected:
             return place
     raise ValueError(f"run {name} began with {model}, which has other weights now: name the models to open one by one.")
@@ -83,14 +88,20 @@ def runs_in(folder: str | Path) -> list[str]:
 
 
 def check_device(device: str) -> None:
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but no GPU is to be seen here: set device=cpu.")
+    try:
+        kind = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"there is no device {device!r}: it is cpu, or cuda (cuda:1 for the second GPU).") from None
+    seen = torch.cuda.device_count()
+    if kind.type == "cuda" and (kind.index or 0) >= seen:
+        raise ValueError(f"device is {device!r}, but {f'only {seen}' if seen else 'no'} GPU is to be seen here: choose "
+                         f"{'cuda:0' if seen else 'cpu'}.")
 
 
 def shape_of(name: str | Path) -> Config:
     """What a model's config.json says: all that is fetched of a hub id."""
     files = ["config.json", "adapter_config.json"]
-    return Config.read(home_of(open_folder(name, files=files), "config.json") / "config.json")
+    return Config.read(home_of(open_folder(name, files=files), "config.json", files) / "config.json")
 
 
 def open_chat(folder: Path) -> Chat:
@@ -151,7 +162,7 @@ def worn_by(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
 
 def base_name(config) -> str:
     """What an adapter's files call the model under it: a hub id as it is, else the folder, so that `peft` finds it as well."""
-    return config.model if is_id(config.model) and not Path(config.model).exists() else str(open_folder(config.model).resolve())
+    return config.model if on_hub(config.model) else str(open_folder(config.model).resolve())
 
 
 def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
@@ -173,6 +184,8 @@ def fingerprint(folder: Path) -> str:
     """A hash of all the weights in a model's folder, and of the model under it where it is an adapter."""
     digest = hashlib.sha256()
     for path in deciding_files(folder):
+        if not path.is_file():
+            raise ValueError(f"there is no {path}: put it back, or name another model.")
         with path.open("rb") as file:
             while block := file.read(1 << 24):
                 digest.update(block)

@@ -29,7 +29,7 @@ KEEP = ("best", "passing")
 class PickConfig:
     model: str
     task: str
-    reward: str | None = None       # reward models with commas between; None: the task's own verifier
+    reward: str | None = None       # as in the recipe grpo; None: the task's own verifier
     keep: str = "best"              # the best reply to each prompt, or every reply that is `passing`
     threshold: float | None = None  # the score that passes; None: the task's best, without a reward model
     prompts: int = 200
@@ -68,6 +68,8 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     bar = task.best if config.threshold is None else config.threshold
     select = best_of if config.keep == "best" else partial(passing, threshold=bar)
     kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
+    if all(v.error for v in verdicts):
+        raise ValueError(f"none of {len(rollouts)} replies could be judged: {verdicts[0].error}")
     if not kept:
         raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or keep the best.")
     rows = [{"messages": [*map(dict, rollouts[i].prompt.messages), {"role": "assistant", "content": rollouts[i].text}],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from postgrad.recipes.opening import begins_with, is_run, open_folder, runs_in
+from postgrad.recipes.opening import begins_with, open_folder, run_named, runs_in
 from postgrad.run import Run
 
 SCORERS = ("reward", "process")  # recipes whose models score text and write none
@@ -19,10 +19,10 @@ class Stage(NamedTuple):
 
 def way_to(name: str) -> list[Stage]:
     """From the model that the first run began with to this one: way_to("runs/demo/rl") -> base, sft, grpo."""
-    place, _, step = name.rpartition("@")
-    place, step = (name, "") if is_run(name) else (place, step)
-    if not place or not is_run(place):
+    found = run_named(name)
+    if not found:
         return [Stage("base", name)]
+    place, step = found
     before = begins_with(place)
     way = way_to(before) if before else []
     info = Run.open(place).info

@@ -1,11 +1,12 @@
 """Verifiers: a family a file. A verifier is total (bad model text scores low, with a reason); broken gold raises.
 
 base        verdict arithmetic, and `check`: a verifier proves itself on gold before any training
-format      <think>...</think><answer>...</answer>
+format      <think>...</think><answer>...</answer>, \\boxed{...}, "#### 5": the answer in a reply
 number      exact numbers
-maths       formulas: cheap comparison, and math-verify behind it in the sandbox
+maths       formulas: cheap comparison (estimate: by their values), and math-verify behind it in the sandbox
 text        a pattern that is found, a length, a language         schema   JSON, with or without a schema
-named       all of these by name, and weighted sums: "number+0.2*think"
+constraints rules on the form of a reply, in the manner of IFEval
+named       verifiers by name, and weighted sums: "number+0.2*think"
 grader      a chat model that is asked how good a reply is        model    reward models
 expression  + - * / ( ) over integers, parsed and evaluated here; nothing is ever handed to eval
 code        programs that pass tests: MBPP, HumanEval, your own asserts

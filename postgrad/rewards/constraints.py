@@ -2,7 +2,7 @@
 
 A kind says how it is asked for, how a reply is checked, and how a draft is made to keep it, for gold replies. Words are runs of
 letters and digits; sentences end in . ! or ? before a space or the end; paragraphs have a blank line between them; a language
-is told by its commonest words. Left out on purpose: whether the request was answered, which IFEval leaves out too.
+is told by its function words. Left out on purpose: whether the request was answered, which IFEval leaves out too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from postgrad.rewards.text import WORDS
 
 LONGEST = 20_000  # characters: a longer reply keeps no constraint
 SHORTEST = 4      # words: less is no reply, and keeps no constraint either
@@ -21,12 +23,7 @@ _SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*(?=\s|$)")
 _BULLET = re.compile(r"^[ \t]*[*\-][ \t]+\S", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,80}\]")
 _TITLE = re.compile(r"<<[^<>\n]{1,200}>>")
-_COMMON = {
-    "English": frozenset("the of and to in is that it for was with as are this be you not have will one".split()),
-    "Spanish": frozenset("el la de que y en los las un una por con para es su del lo se al como".split()),
-    "French": frozenset("le la les de des et un une est que dans pour qui sur avec ce il au du pas".split()),
-    "German": frozenset("der die das und ist ein eine nicht mit den von zu auf für im dem sich es wird auch".split()),
-}
+CODES = {"English": "en", "Spanish": "es", "French": "fr", "German": "de"}
 STOCK = {
     "English": ("This is one way to see it.", "It is a fine place to start for most people.", "There is more to say of it.",
                 "You will find that it is not hard.", "Most of the work is in the first step.", "That is all there is to it.",
@@ -86,9 +83,9 @@ def words(text: str) -> list[str]:
 
 
 def language_of(text: str) -> str | None:
-    """The language whose commonest words are the most frequent in a text, at least one word in eight; None where unclear."""
+    """The language whose function words are the most frequent in a text, at least one word in eight; None where unclear."""
     said = words(text)
-    counts = sorted(((sum(word in common for word in said), name) for name, common in _COMMON.items()), reverse=True)
+    counts = sorted(((sum(word in WORDS[code] for word in said), name) for name, code in CODES.items()), reverse=True)
     (most, name), (second, _) = counts[:2]
     return name if most > second and 8 * most >= len(said) else None
 

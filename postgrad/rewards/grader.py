@@ -83,4 +83,4 @@ class Grader:
         score = lenient if self.lenient and strict is None else strict
         if score is None:
             return Verdict(score=0.0, error=f"infrastructure: the grader gave no score but {shorten(said)!r}")
-        return Verdict(score=score, reason=f"the grader said {shorten(said)!r}", parts={"lenient": lenient})
+        return Verdict(score=score, reason=f"the grader said {shorten(said)!r}")

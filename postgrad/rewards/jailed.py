@@ -6,14 +6,14 @@ in the jail, within a wall limit, and never in our own process.
 
 from __future__ import annotations
 
-import functools
 import importlib.util
+import threading
 from collections.abc import Sequence
 
 from postgrad.rewards.sandbox import Call, Judge, Outcome
 from postgrad.rewards.sandbox.selftest import missing
 
-SECONDS = 1.0  # wall time of one verdict
+SECONDS = 1.0  # wall time of one verdict, unless told
 
 
 class Jailed:
@@ -21,12 +21,14 @@ class Jailed:
 
     Jailed("regex", source, instead="text")("found", "a+", "caab") -> an Outcome whose value the function answered
     package, extra: an installed package that the source imports, and the extra of postgrad that brings it.
-    instead: what the user may do without it; the end of the sentence that refuses. warm: see Judge.
+    instead: what the user may do without it; the end of the sentence that refuses. warm, seconds, memory: see Judge.
     """
 
-    def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "", warm: str = ""):
+    def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "", warm: str = "",
+                 **limits: float):
         self.name, self.source, self.warm = name, source, f"{source}\n{warm}"
         self.instead, self.package, self.extra, self.calls = instead, package, extra, 0
+        self.limits, self._lock, self._judge = {"seconds": SECONDS, **limits}, threading.Lock(), None
 
     def require(self) -> None:
         """Raises ValueError, in one sentence, where the verifier cannot be used."""
@@ -37,11 +39,14 @@ class Jailed:
             raise ValueError(f"the verifier {self.name} reads replies in a sandbox, and this machine has none that holds "
                              f"({why}): use Linux 5.13 or newer with Landlock and seccomp on, or {self.instead}.")
 
-    @functools.cached_property
+    @property
     def judge(self) -> Judge:
-        """One for all tasks, started when first used; its workers end with this process."""
-        self.require()
-        return Judge(seconds=SECONDS, packages=(self.package,) if self.package else (), warm=self.warm)
+        """One for all tasks and threads, started when first used; its workers end with this process."""
+        with self._lock:
+            if self._judge is None:
+                self.require()
+                self._judge = Judge(packages=(self.package,) if self.package else (), warm=self.warm, **self.limits)
+            return self._judge
 
     def __call__(self, function: str, *args: object) -> Outcome:
         return self.each([(function, *args)])[0]

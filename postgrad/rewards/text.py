@@ -74,13 +74,14 @@ _LISTS = {  # words that no text of some length does without
           "has two could been than its now who did get come may he you they at had i",
     "es": "el los las del y que en un una por con para es su al lo como más pero sus le ya este sí porque esta entre cuando "
           "muy sin sobre también hasta hay donde quien desde todo nos durante todos uno ni contra otros ese eso ante ellos "
-          "e esto mí antes algunos qué unos yo otro otras él cada hace tiene entonces tenemos son ahora día tanto siempre está",
+          "e esto mí antes algunos qué unos yo otro otras él cada hace tiene entonces tenemos son ahora día tanto siempre está "
+          "se tu",
     "fr": "le les des du et est que qui dans une pour pas sur au avec ce il sont par plus ne se cette ou elle mais nous vous "
           "ils ont été leur être aux comme tout fait donc alors ces ses deux même aussi était où très sans sa son peut après "
-          "faut je tu on y avoir cela ainsi chaque",
+          "faut je tu on y avoir cela ainsi chaque un en entre ni es",
     "de": "der die das und ist von zu den mit sich des auf für nicht dem ein eine als auch es an werden aus er hat dass sie "
           "nach wird bei einer um am sind noch wie einem über einen so zum haben nur oder aber vor zur bis mehr durch man "
-          "dann sein wurde wenn ich wir ihr kann also jeder hier gibt nun alle diese im",
+          "dann sein wurde wenn ich wir ihr kann also jeder hier gibt nun alle diese im was will",
 }
 _SETS = {name: frozenset(words.split()) for name, words in _LISTS.items()}
 WORDS = {name: own - frozenset().union(*(other for n, other in _SETS.items() if n != name)) for name, own in _SETS.items()}

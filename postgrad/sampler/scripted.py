@@ -18,7 +18,7 @@ class ScriptedSampler:
 
     def _rollout(self, prompt: Prompt, i: int, settings, seed: int) -> Rollout:
         lines = self.script[prompt.question]
-        tokens = [*self.chat.encode(lines[i % len(lines)]), *self.chat.stop][: settings.max_new_tokens]
+        tokens = [*self.chat.encode(lines[i % len(lines)]), self.chat.stop[0]][: settings.max_new_tokens]
         return Rollout(prompt=prompt, prompt_tokens=tuple(self.chat.render(prompt.messages)), tokens=tuple(tokens),
                        logp=(0.0,) * len(tokens), text=self.chat.decode(tokens), finished=tokens[-1] in self.chat.stop,
                        seed=seed)

@@ -60,7 +60,7 @@ def planned(root: Path, given: Mapping[str, str]) -> dict:
 def new(request: Request) -> Response:
     """The form. The address holds all that was typed."""
     from postgrad.studio import forms
-    from postgrad.tasks import TASKS
+    from postgrad.tasks import SOURCED, TASKS
     root, given = request.app.state.runs, dict(request.query_params)
     plan = planned(root, given)
     known = {row["name"] for row in forms.menu()}
@@ -70,7 +70,8 @@ def new(request: Request) -> Response:
     except ValueError:
         sections = forms.sections(spec := FIRST, settings_in(given))
     models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
-    return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=list(TASKS),
+    tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
+    return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=tasks,
                 models=models[:200], closed=closed(request, RUNS_CODE))
 
 

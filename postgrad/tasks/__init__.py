@@ -1,4 +1,10 @@
-"""A task is prompts, a verifier and gold examples, one small file each. `load_task` finds one by name or by path."""
+"""A task is prompts, a verifier and gold examples, one small file each. `load_task` finds one by name or by path.
+
+base   what a task is, its splits, and the form that verdicts share        listed   tasks from a finite list of prompts
+made here              word_problems, arithmetic, countdown, questions, constraints
+told where to look     gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
+a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models were trained on
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
 from postgrad.rewards.format import find_answer, split_reply
@@ -80,15 +80,24 @@ def think(steps: str, answer: object) -> str:
     return f"<think>{steps}</think><answer>{answer}</answer>"
 
 
-def number_in_form(prompt: Prompt, text: str) -> Verdict:
-    """1 for the right number in the strict form. Both are kept as parts: a right answer out of form is seen, and not paid."""
-    judge = exact_number(prompt.answer)
+def if_formed(said: Verdict, fault: str) -> Verdict:
+    """A verdict on an answer, paid where the reply is in form. fault: what is wrong with the form; "" where nothing is.
+
+    Its parts are those of every task: `correct`, the strict reading, which is paid; `lenient`, whatever the form; `format`.
+    """
+    formed = float(not fault)
+    return replace(said, score=said.score * formed, reason=fault or said.reason,
+                   parts={**said.parts, "correct": said.score * formed, "lenient": said.score, "format": formed})
+
+
+def in_form(text: str, judge: Callable[[str], Verdict]) -> Verdict:
+    """A reply as `think` writes it, its answer judged; leniently, what stands in its last <answer>...</answer>."""
     reply = split_reply(text)
-    answer = find_answer(text) if isinstance(reply, str) else reply[1]
-    said = judge(answer or "")
-    formed = 0.0 if isinstance(reply, str) else 1.0
-    return Verdict(
-        score=said.score * formed,
-        reason=said.reason if formed else reply,
-        parts={"correct": said.score, "format": formed},
-    )
+    if isinstance(reply, str):
+        return if_formed(judge(find_answer(text) or ""), reply)
+    return if_formed(judge(reply[1]), "")
+
+
+def number_in_form(prompt: Prompt, text: str) -> Verdict:
+    """1 for the right number in the strict form."""
+    return in_form(text, exact_number(prompt.answer))

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import cache
 
 from postgrad.data.sets import rows_of
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.code import extract_code, humaneval, mbpp, whole_program
-from postgrad.rewards.sandbox import Job, require
-from postgrad.tasks.base import SPLITS, Task, conversation
-from postgrad.tasks.judging import shared_judge
+from postgrad.rewards.sandbox import Job, Judge
+from postgrad.tasks.base import SPLITS, Task, conversation, if_formed
 from postgrad.tasks.listed import Parts, disjoint, prompts_of, sampled
 
 IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
@@ -33,6 +32,12 @@ _FIELDS = {
 }
 
 
+@cache
+def sandbox() -> Judge:
+    """One for all tasks of code, made when the first of them is loaded; its workers end with this process."""
+    return Judge()
+
+
 def fenced(code: str) -> str:
     return "```python\n" + code.replace("\r\n", "\n").strip("\n") + "\n```"
 
@@ -40,12 +45,10 @@ def fenced(code: str) -> str:
 def verify(prompt: Prompt, text: str) -> Verdict:
     """The sandbox runs the code of a reply once: the strict reading is the lenient one, where it is in form."""
     row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
-    formed = float(_BLOCK.findall(text)[-1:] == [code])
+    formed = _BLOCK.findall(text)[-1:] == [code]
     source = whole_program(row, text) if "entry_point" in row else code
-    said = shared_judge().verdicts([Job(source=source, suite=suite)])[0]
-    strict = said.score * formed
-    return replace(said, score=strict, reason=said.reason if formed else f"not in a ```python block; {said.reason}",
-                   parts={"correct": strict, "lenient": said.score, "format": formed})
+    said = sandbox().verdicts([Job(source=source, suite=suite)])[0]
+    return if_formed(said, "" if formed else f"not in a ```python block; {said.reason}")
 
 
 def gold(prompt: Prompt) -> str:
@@ -83,7 +86,7 @@ def parts_of(name: str, prompts: list[Prompt]) -> Parts:
 
 def load(name: str, source: str) -> Task:
     rows = [row for split in rows_of(name, source).values() for row in split]
-    require()
+    sandbox()
     places = [where for where, _ in rows]
     prompts = prompts_of([prompt_of(name, row, where) for where, row in rows], places.__getitem__)
     judged = [p for p in prompts if not p.meta["suite"].unsupported]

@@ -12,8 +12,7 @@ from functools import partial
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import BadExpression, Tree, integers, parse, render, steps, value
-from postgrad.rewards.format import find_answer, split_reply
-from postgrad.tasks.base import Task, conversation, distinct, generator, split_of, think
+from postgrad.tasks.base import Task, conversation, distinct, generator, in_form, split_of, think
 
 COUNTS = {"countdown": 3, "countdown-4": 4}
 SMALLEST, LARGEST = 1, 12  # the numbers to use
@@ -122,14 +121,8 @@ def judge(numbers: tuple[int, ...], target: int, text: str) -> Verdict:
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    """1 for a right expression in the strict form; parts as for the other reasoned tasks."""
-    reply = split_reply(text)
-    formed = 0.0 if isinstance(reply, str) else 1.0
-    answer = reply[1] if formed else find_answer(text)
-    said = judge(prompt.meta["numbers"], prompt.meta["target"], answer or "")
-    return Verdict(
-        score=said.score * formed, reason=said.reason if formed else reply, parts={"correct": said.score, "format": formed}
-    )
+    """1 for a right expression in the strict form."""
+    return in_form(text, partial(judge, prompt.meta["numbers"], prompt.meta["target"]))
 
 
 def load(name: str) -> Task:

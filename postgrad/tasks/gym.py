@@ -28,24 +28,23 @@ from functools import partial
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import shorten
-from postgrad.rewards.format import find_answer, split_reply
-from postgrad.rewards.sandbox import Call, require
-from postgrad.tasks.base import Task, check_split, generator, think
-from postgrad.tasks.judging import shared_judge
+from postgrad.rewards.jailed import Jailed
+from postgrad.tasks.base import Task, check_split, generator, in_form, think
 
-MEMORY = 4 << 30  # bytes of address space of the jailed scorer, which has numpy and sympy inside
 LONGEST = 20_000  # characters of an answer that is scored
 PROVED = 3        # gold answers that the scorer must pay in full before a generator is used
 VAIN = 1000       # problems in a row without a new one for the split: then a generator is taken to have no more
 SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}  # where the seeds of each split begin; none is over 2**31
 SIZE, CHUNK = 1 << 20, 500  # problems that a split can draw from, and how many are prepared at once: some generators make all
 FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
-SCORER = """
+SOURCE = """
 from reasoning_gym import create_dataset
 
 def score(name, settings, entry, answer):
     return float(create_dataset(name, seed=0, size=1, **settings).score_answer(answer, entry))
 """
+SCORER = Jailed("gym", SOURCE, package="reasoning_gym", extra="gym", instead="choose another task", seconds=5.0,
+                memory=4 << 30)  # bytes of address space: numpy and sympy are inside
 _WORD = re.compile(r"[^\W\d]\w+")
 _FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log ln sqrt pi".split())
 
@@ -167,36 +166,34 @@ def plain(value: object) -> object:
     return value if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) else str(value)
 
 
-def score(of: Generator, entry: dict, answer: str) -> tuple[float, str, str | None]:
-    """What the package's own scorer says of an answer, in the jail: (score, reason, error)."""
-    call = Call(source=SCORER, name="score", args=(of.name, of.settings, plain(entry), answer))
-    said = shared_judge("reasoning_gym", memory=MEMORY).answers([call])[0]
+def paid(share: float, reason: str, error: str | None = None) -> Verdict:
+    return Verdict(score=float(share >= 1.0), reason=reason, error=error, parts={"partial": share})
+
+
+def score(of: Generator, entry: dict, answer: str) -> Verdict:
+    """What the package's own scorer says of an answer, in the jail."""
+    said = SCORER("score", of.name, of.settings, plain(entry), answer)
     if said.kind == "infrastructure":
-        return 0.0, "", f"infrastructure: {said.reason}"
+        return paid(0.0, "", f"infrastructure: {said.reason}")
     if said.kind != "pass" or not isinstance(said.value, float) or not math.isfinite(said.value):
-        return 0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})", None
-    return min(max(said.value, 0.0), 1.0), f"the scorer pays {said.value:g} for {shorten(answer)!r}", None
+        return paid(0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})")
+    return paid(min(max(said.value, 0.0), 1.0), f"the scorer pays {said.value:g} for {shorten(answer)!r}")
 
 
-def judged(of: Generator, prompt: Prompt, answer: str | None) -> tuple[float, str, str | None]:
+def judged(of: Generator, prompt: Prompt, answer: str) -> Verdict:
     """The cheap looks first: no answer, the gold itself, code, and a generator that knows no other right answer."""
     if not answer or len(answer) > LONGEST:
-        return 0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer", None
+        return paid(0.0, f"an answer of more than {LONGEST} characters" if answer else "no answer")
     if answer == str(prompt.answer).strip():
-        return 1.0, f"{shorten(answer)!r} is the answer", None
+        return paid(1.0, f"{shorten(answer)!r} is the answer")
     if not harmless(answer, of.evaluates):
-        return 0.0, f"{shorten(answer)!r} is more than a {of.evaluates}", None
-    return score(of, prompt.meta["entry"], answer) if of.own_scorer else (0.0, f"{shorten(answer)!r} is not the answer", None)
+        return paid(0.0, f"{shorten(answer)!r} is more than a {of.evaluates}")
+    return score(of, prompt.meta["entry"], answer) if of.own_scorer else paid(0.0, f"{shorten(answer)!r} is not the answer")
 
 
 def verify(prompt: Prompt, text: str, *, of: Generator) -> Verdict:
     """1 for an answer that the scorer pays in full, in the strict form; `lenient` reads the last <answer> anywhere."""
-    reply = split_reply(text)
-    formed = 0.0 if isinstance(reply, str) else 1.0
-    paid, reason, error = judged(of, prompt, reply[1] if formed else find_answer(text))
-    lenient = float(paid >= 1.0)
-    parts = {"correct": lenient * formed, "lenient": lenient, "format": formed, "partial": paid}
-    return Verdict(score=lenient * formed, reason=reason if formed else reply, parts=parts, error=error)
+    return in_form(text, partial(judged, of, prompt))
 
 
 def gold(prompt: Prompt) -> str:
@@ -207,14 +204,16 @@ def load(name: str, source: str) -> Task:
     if not source:
         raise ValueError("gym needs the name of one of reasoning-gym's generators: write gym:NAME, such as gym:chain_sum.")
     of = find(source)
-    require()
+    SCORER.require()
     for prompt in prompts("train", PROVED, 0, of=of):
         if prompt.answer is None:
             raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved on gold: choose "
                              "another generator.")
-        paid, reason, error = score(of, prompt.meta["entry"], str(prompt.answer).strip())
-        if error or paid < 1.0:
-            raise ValueError(f"gym:{of.name} rejects its own gold ({error or reason}): choose another generator or settings.")
+        said = score(of, prompt.meta["entry"], str(prompt.answer).strip())
+        if said.error:
+            raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({said.error}): choose another task.")
+        if said.score < 1.0:
+            raise ValueError(f"gym:{of.name} rejects its own gold ({said.reason}): choose another generator or settings.")
     return Task(name=f"gym:{source}", about=f"problems of reasoning-gym's {of.name}", prompts=partial(prompts, of=of),
                 verify=partial(verify, of=of), gold=gold, waits=of.own_scorer,
                 meta={"settings": of.settings, "evaluates": of.evaluates, "shared_splits": False})
