@@ -192,7 +192,7 @@ def named(args) -> list:
 
 
 def open_session(args) -> Session:
-    from postgrad.recipes.opening import open_model
+    from postgrad.recipes.opening import open_writer
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.samples < 1 or args.samples > 1 and (args.turns or args.temperature == 0):
@@ -204,7 +204,7 @@ def open_session(args) -> Session:
     settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=temperature, top_k=args.top_k, top_p=args.top_p,
                         min_p=args.min_p, stop=tuple(text.replace("\\n", "\n") for text in args.stop))
     task = load_task(args.task) if args.task else None
-    voices = [Voice(stage.name, stage.made_by, LocalSampler(*open_model(stage.name, args.device))) for stage in named(args)]
+    voices = [Voice(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, args.device))) for stage in named(args)]
     return Session(voices, settings, task=task, system=args.system, samples=args.samples, turns=args.turns, seed=args.seed)
 
 

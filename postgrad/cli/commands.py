@@ -163,14 +163,14 @@ def free_folder(spec: str) -> Path:
 
 def evaluate(args) -> int:
     from postgrad.evaluate import evaluate as measure
-    from postgrad.recipes.opening import open_model
+    from postgrad.recipes.opening import open_writer
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.problems < 1 or args.samples < 1:
         raise ValueError(f"--problems {args.problems} and --samples {args.samples} must be at least 1.")
     task = load_task(args.task)
     settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature)
-    model, chat = open_model(args.model, args.device)
+    model, chat = open_writer(args.model, args.device)
     prompts = task.prompts(args.split, args.problems, args.seed)
     row = measure(task, LocalSampler(model, chat), prompts, samples=args.samples, settings=settings, seed=args.seed,
                   track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))

@@ -54,7 +54,7 @@ def take_out(args) -> None:
 
 def make(args) -> None:
     from postgrad.data.exchange import draw_items
-    from postgrad.recipes.opening import open_model
+    from postgrad.recipes.opening import open_writer
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.prompts < 1:
@@ -63,7 +63,7 @@ def make(args) -> None:
         raise ValueError(f"--temperature {args.temperature}: two answers can only differ above 0.")
     task = load_task(args.task)
     settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature)
-    sampler = LocalSampler(*open_model(args.model, args.device))
+    sampler = LocalSampler(*open_writer(args.model, args.device))
     prompts = task.prompts(args.split, args.prompts, args.seed)
     sampler.check(prompts, settings)
     items, skipped = draw_items(sampler, prompts, settings, args.seed, f"{args.model} on {task.name}, seed {args.seed}",

@@ -18,7 +18,15 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.ensemble import RULES
 from postgrad.models import Models, ScalarModel, is_adapted, load_scalar
 from postgrad.recipes.base import Evaluation, Parts, check_run, examiner, grader_of, judges_of, prove
-from postgrad.recipes.opening import new_adapter, open_chat, open_folder, open_model, open_policy, open_reference, shared_scalar
+from postgrad.recipes.opening import (
+    new_adapter,
+    open_chat,
+    open_folder,
+    open_policy,
+    open_reference,
+    open_writer,
+    shared_scalar,
+)
 from postgrad.records import Rollout
 from postgrad.rewards.base import Verifying
 from postgrad.rewards.grader import RUBRIC, Grader
@@ -190,7 +198,7 @@ def open_grader(config: GRPOConfig) -> Grader:
     name, rubric = grader_of(config)
     if rubric and not Path(rubric).is_file():
         raise ValueError(f"reward={config.reward}: there is no rubric {rubric!r}: give a text that says what a good reply is.")
-    model, chat = open_model(name, config.device)
+    model, chat = open_writer(name, config.device)
     sampler, settings = LocalSampler(model.requires_grad_(False), chat), Sampling(max_new_tokens=16, temperature=0.0)
     return Grader(sampler, settings, rubric=Path(rubric).read_text("utf-8").strip() if rubric else RUBRIC,
                   fits=lambda prompt: sampler.check([prompt], settings))

@@ -117,6 +117,13 @@ def open_model(name: str | Path, device: str = "cpu", bits: int = 16) -> tuple[D
     return quantise(model, device), chat
 
 
+def open_writer(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
+    """A model that only writes: on a GPU in bfloat16, as a run computes there."""
+    check_device(device)
+    dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
+    return with_chat(open_folder(name), lambda folder: load_model(folder, device=device, dtype=dtype))
+
+
 def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[ScalarModel, Chat]:
     """A reward model; of a language model, a new one with as many heads."""
     check_device(device)

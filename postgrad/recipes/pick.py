@@ -18,7 +18,7 @@ from postgrad.evaluate import BLOCK, mean_of
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
 from postgrad.recipes.grpo import GRPOConfig, judged_by, rewards
-from postgrad.recipes.opening import open_model
+from postgrad.recipes.opening import open_writer
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
@@ -53,7 +53,7 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     if out.exists():
         raise ValueError(f"{out} is there already: give another file with --out.")
     task = load_task(config.task)
-    model, chat = open_model(config.model, config.device)
+    model, chat = open_writer(config.model, config.device)
     judging = GRPOConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
     judge = judged_by(rewards(judging, model, chat), task, chat, judging)
     settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)

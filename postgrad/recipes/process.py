@@ -25,7 +25,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import mean_interval
 from postgrad.models import Models, ScalarModel
 from postgrad.recipes.base import Evaluation, Parts, check_run, no_adapter, prove
-from postgrad.recipes.opening import open_model, open_reward
+from postgrad.recipes.opening import open_reward, open_writer
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import Task, load_task
@@ -110,7 +110,7 @@ class Generator:
 
     def __init__(self, config: ProcessConfig, chat: Chat):
         name = config.generator or config.model
-        model, theirs = open_model(name, config.device)
+        model, theirs = open_writer(name, config.device)
         if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
             raise ValueError(f"the generator {name} has another tokenizer or chat template than the model {config.model}, so "
                              "its tokens would be misread: take a generator trained from the same model.")

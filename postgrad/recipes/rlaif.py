@@ -19,7 +19,7 @@ from pathlib import Path
 from postgrad.evaluate import BLOCK
 from postgrad.maths.noise import seed_of
 from postgrad.recipes.config import plain
-from postgrad.recipes.opening import open_model
+from postgrad.recipes.opening import open_writer
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import Judge, PromptedJudge, RuleJudge
@@ -53,7 +53,7 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder} is there and is not an empty folder: give another one with --out, or move it away.")
     task, constitution = load_task(config.task), read_constitution(config.constitution)
-    model, chat = open_model(config.model, config.device)
+    model, chat = open_writer(config.model, config.device)
     settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
     judge = open_judge(config, constitution, settings)
     sampler, prompts = LocalSampler(model, chat), task.prompts("train", config.prompts, config.seed)
@@ -79,7 +79,7 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
 def open_judge(config: RLAIFConfig, constitution: Constitution, settings: Sampling) -> Judge:
     if config.judge == RULES:
         return RuleJudge(constitution)
-    model, chat = open_model(config.judge, config.device)
+    model, chat = open_writer(config.judge, config.device)
     return PromptedJudge(model, chat, LocalSampler(model, chat), constitution, settings, device=config.device)
 
 
