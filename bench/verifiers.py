@@ -1,4 +1,4 @@
-"""What the verifiers of text hold against: fuzzed answers, gold against gold, near misses.
+"""What the verifiers of text hold against: fuzzed answers, false accepts among them, gold against gold, near misses.
 
     python bench/verifiers.py [--count 10000] [--seed 0] [--out FILE.json]
 Prints the bars as JSON rows, and writes them to FILE. GSM8K is read from $POSTGRAD_DATA (by default ../shared/data beside the
@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from digits import agree
 from results import bar
 
 from postgrad.records import Prompt
@@ -96,29 +97,35 @@ def fuzz(count: int, seed: int, canary: str) -> list[tuple[str, str, str]]:
 
 
 def fuzzed(count: int, seed: int) -> tuple[dict, list[dict]]:
-    """Every reply judged once, one after the other; what was executed, paid, an error, and how long each took."""
+    """Every reply judged once, one after the other; what was executed, paid, an error, and how long each took.
+
+    unequal: the paid ones whose value, computed elsewhere at 50 digits, is not the gold one's.
+    """
     verify = read_spec("maths")
     verify.check(GOLDS)
     maths.JAIL.each([("sound", ["x"])] * 2 * (os.cpu_count() or 1))  # the workers start
     with tempfile.TemporaryDirectory() as folder:
         canary = Path(folder) / "canary"
-        rows, seconds = fuzz(count, seed, str(canary)), []
+        rows, seconds, jailed, unequal = fuzz(count, seed, str(canary)), [], [], []
         told, executed = Counter(), 0
         for kind, gold, reply in rows:
             calls, start = maths.JAIL.calls, time.perf_counter()
             said = verify(Prompt.ask("?", gold), reply)
             seconds.append(time.perf_counter() - start)
             told[kind, "jailed"] += maths.JAIL.calls - calls
+            jailed += seconds[-1:] * (maths.JAIL.calls > calls)
             told[kind, "paid"] += said.score == 1
             told[kind, "error"] += said.error is not None
             executed += canary.exists()
+            if said.score and not agree(gold, maths.read_strict(reply)):
+                unequal.append(f"{maths.read_strict(reply)} for {gold}")
     table = [{"kind": kind, "answers": len(mine), **{what: told[kind, what] for what in ("jailed", "paid", "error")},
               "median_ms": 1e3 * statistics.median(mine), "slowest_ms": 1e3 * max(mine)}
              for kind in dict.fromkeys(k for k, _, _ in rows)
              if (mine := [s for s, (k, _, _) in zip(seconds, rows, strict=True) if k == kind])]
     seconds.sort()
     return {"executed": executed, "errors": sum(row["error"] for row in table), "p99": seconds[int(0.99 * len(seconds))],
-            "worst": seconds[-1]}, table
+            "worst": seconds[-1], "jailed": jailed, "unequal": unequal, "paid": sum(row["paid"] for row in table)}, table
 
 
 def golds() -> tuple[int, int, int]:
@@ -164,7 +171,12 @@ def bars(count: int, seed: int) -> tuple[list[dict], list[dict]]:
     rows = [
         bar(f"{count:,} fuzzed answers through maths: executed", "0", str(found["executed"]), found["executed"] == 0, command),
         bar("fuzzed answers: infrastructure errors", "0", str(found["errors"]), not found["errors"], command),
-        bar("fuzzed answers: p99 of a verdict", "<= 50 ms", f"{1e3 * found['p99']:.1f} ms", found["p99"] <= 0.05, command),
+        bar("fuzzed answers: accepted, but unequal at 50 digits", "0",
+            f"{len(found['unequal'])} of {found['paid']} accepted{': ' * bool(found['unequal'])}{'; '.join(found['unequal'])}",
+            not found["unequal"], command),
+        bar("fuzzed answers: p99 of a verdict", "<= 50 ms",
+            f"{1e3 * found['p99']:.1f} ms; {len(found['jailed'])} needed the jail, with a median of "
+            f"{1e3 * statistics.median(found['jailed'] or [0]):.0f} ms", found["p99"] <= 0.05, command),
         bar("fuzzed answers: slowest verdict", "<= 2 s", f"{found['worst']:.2f} s", found["worst"] <= 2, command),
         bar("equal and nearly equal formulas told apart", f"{len(PAIRS)} of {len(PAIRS)}",
             f"{len(PAIRS) - len(wrong)}{': ' + '; '.join(wrong) if wrong else ''}", not wrong, command)]

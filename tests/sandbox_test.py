@@ -15,6 +15,7 @@ from postgrad.rewards import check
 from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
 from postgrad.rewards.sandbox import Call, Job, Judge, Suite, jail, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
+from postgrad.rewards.sandbox.worker import Worker
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
 jailed = pytest.mark.skipif(tier() is None, reason=f"this machine builds no jail: {selftest._proof()[1]}")
@@ -182,6 +183,23 @@ def test_a_scorer_may_import_the_packages_that_are_named():
     with Judge() as judge:
         (said,) = judge.answers([Call(source=source, name="score", args=("2",))])
     assert said.kind == "infrastructure" and "mpmath" in said.reason
+
+
+@jailed
+def test_a_call_has_one_child_and_a_job_two(monkeypatch):
+    seen, fork = [], Worker.fork
+
+    def counted(worker, count):
+        channels = fork(worker, count)
+        seen.append(len(left_running(before)) - 1)  # less the zygote
+        return channels
+
+    monkeypatch.setattr(Worker, "fork", counted)
+    with Judge(workers=1) as judge:
+        before = family()
+        assert judge.answers([Call(source="def f(x): return 2 * x", name="f", args=(3,))])[0].value == 6
+        assert kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"] and seen == [1, 2] and len(left_running(before)) == 1
+    assert left_running(before) == set()
 
 
 # what is hostile

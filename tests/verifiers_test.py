@@ -13,7 +13,9 @@ from small import CHAT
 
 from postgrad.cli import main
 from postgrad.evaluate import evaluate
+from postgrad.recipes import base, grpo
 from postgrad.recipes.base import prove
+from postgrad.recipes.config import override
 from postgrad.recipes.grpo import GRPOConfig, grader_of, judged_by, open_grader
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards import jailed, maths, schema, text
@@ -22,6 +24,7 @@ from postgrad.rewards.estimate import estimate
 from postgrad.rewards.format import boxed, find_boxed, find_marked
 from postgrad.rewards.grader import Grader, question, quoted, read_score
 from postgrad.rewards.named import NAMED, read_spec
+from postgrad.run import Run
 from postgrad.sampler import Sampling, ScriptedSampler
 from postgrad.tasks import load_task
 
@@ -53,7 +56,10 @@ def test_one_box():
     ("(1,2)", "3", 0), ("x=3", "4", 0), ("5", "x < 5", 0), ("5", "9^{9^{9^9}}", 0), ("5", "9^{999*999}", 0), ("5", "(9!)!", 0),
     ("5", "__import__('os')", 0), ("5", "\u0665", 0), ("5", "5\x00", 0), ("5", "(" * 99 + "5" + ")" * 99, 0),
     ("5", "5" * 100_000, 0),
-    ("5", r"\write18{5}", 0), (r"2\sqrt{3}", r"(\log_{2}(\infty))^{2}", 0), ("5", "2e9", 0), ("5", "", 0)])
+    ("5", r"\write18{5}", 0), (r"2\sqrt{3}", r"(\log_{2}(\infty))^{2}", 0), ("5", "2e9", 0), ("5", "", 0),
+    ("x=3", "x=2", 0), ("x=3", "y=3", 0), ("x=3", "1=1", 0), ("5", "0=5", 0), ("50%", "(2=0.5)", 0), ("x", "7=x", 0),
+    ("50%", "0.5%", 0), (r"2\sqrt{3}", r"\log_{2}(10^{999})", 0), ("(1,2)", "7!", 0), ("5", r"5-[0,1)", 0),
+    ("1", "100^{y}^{-0}", 0)])
 def test_cheap_comparison_by_hand(gold, answer, equal, monkeypatch):
     maths.check_golds([gold])
     monkeypatch.setattr(maths.JAIL, "each", lambda calls: pytest.fail(f"the jail was asked for {calls}"))
@@ -62,7 +68,8 @@ def test_cheap_comparison_by_hand(gold, answer, equal, monkeypatch):
 
 
 EQUAL = [(r"\sqrt{8}", r"2\sqrt{2}"), (r"\{1,2\}", r"\{2,1\}"), ("x=3", "3"), ("x<3", r"(-\infty,3)"), ("x^2+2x+1", "(x+1)^2"),
-         (r"2\pi", r"\pi+\pi"), (r"\frac{\sqrt{3}}{2}", r"\sqrt{3}/2"), ("12", r"\sqrt{144}"), (r"10\text{ cm}", "10")]
+         (r"2\pi", r"\pi+\pi"), (r"\frac{\sqrt{3}}{2}", r"\sqrt{3}/2"), ("12", r"\sqrt{144}"), (r"10\text{ cm}", "10"),
+         ("5", "4+1=5"), ("x=3", "X=3"), ("x=3", "(x-3)=0"), ("24", "4!"), ("10^{390}", r"\frac{10^{400}}{10^{10}}")]
 OTHER = [("x=3", "y=3"), ("x<3", r"x\le 3"), (r"\{1,2\}", r"\{1,3\}"), ("(1,2)", "(2,1)"), ("3+2i", "3-2i"),
          (r"\{1,2\}", r"\{1,2,3\}"),
          (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}2\\1\end{pmatrix}"), (r"[1,\infty)", r"(1,\infty)")]
@@ -90,7 +97,7 @@ def test_a_gold_that_the_jail_loses_is_an_error(monkeypatch):
     monkeypatch.setattr(maths.JAIL, "each", lambda calls: [jailed.Outcome(kind="pass", value=None)] * len(calls))
     monkeypatch.setattr(maths, "_SOUND", {"x=3"})
     maths.compare.cache_clear()
-    said = maths.compare("x=3", "y=3")
+    said = maths.compare("x=3", "2x=6")
     maths.compare.cache_clear()
     assert said.score == 0 and "lost the gold answer" in said.error
 
@@ -116,8 +123,10 @@ def test_math_verify_is_never_imported_here():
 @pytest.mark.parametrize(("formula", "value"), [
     (r"\frac{1}{2}+\sqrt{4}", 2.5), ("-2^{2}", -4), ("2(3+4)", 14), (r"2\pi", 2 * math.pi), (r"\log_{2}(8)", 3), ("|1-4|", 3),
     (r"\sqrt[3]{27}", 3), ("1/2x", None), (r"1\frac{1}{2}", None), ("x^23", None), ("e", None), ("1/0", None), ("(1", None),
-    ("1,2", None), ("9^{999}", math.inf), (r"\log_{9}(9^{999})", None), (r"\infty-\infty", None),
-    (r"\sqrt{-1}", None), ("", None), ("1 4", None), (r"\frac{1}", None)])
+    ("1,2", None), ("9^{999}", math.inf), (r"\log_{9}(9^{999})", 999), (r"\log_{2}(0)", None),
+    ("7!", 5040), (r"\frac{n!}{(n-1)!}-n", 0), ("2^3!", None), ("3!!", None), (r"\binom{7}{2}", 21), (r"\binom{x}{2}", None),
+    ("10^{400}/10^{399}", None), ("10^{-400}", None), (r"\log_{2}(0.5^{4000})", -4000), (r"\log_{2}(", None),
+    (r"\infty-\infty", None), (r"\sqrt{-1}", None), ("", None), ("1 4", None), (r"\frac{1}", None)])
 def test_estimates_by_hand(formula, value):
     assert estimate(formula) == (value if value is None else pytest.approx(value, abs=1e-12))
 
@@ -284,6 +293,20 @@ def test_a_run_against_a_judge_model(tmp_path):
         open_grader(GRPOConfig(task="words", reward=f"judge:tiny-chat:{tmp_path}/no.txt"))
     with pytest.raises(ValueError, match="name the chat model"):
         grader_of(GRPOConfig(task="words", reward="judge:"))
+
+
+def test_a_run_does_not_go_on_by_another_rubric(tmp_path):
+    rubric = tmp_path / "rubric.txt"
+    rubric.write_text("Be brief.")
+    config = override(GRPOConfig(task="words", reward=f"judge:tiny-chat:{rubric}"), [
+        "model=tiny", "steps=1", "evaluation.every=0", "rollouts.prompts=2", "rollouts.prompts_per_step=1",
+        "rollouts.group_size=2", "rollouts.max_new_tokens=4"])
+    run = base.start("grpo", config, grpo.build, tmp_path / "run")
+    rubric.write_text("Be long.")
+    with pytest.raises(ValueError, match="the rubric .*rubric.txt has changed since this run began"):
+        base.resume(Run.open(run.folder), config, grpo.build)
+    rubric.write_text("Be brief.")
+    assert base.resume(Run.open(run.folder), config, grpo.build).state()["state"] == "done"
 
 
 def test_the_command_lists_them(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,12 @@ def judges_of(config) -> list[str]:
     return [name.strip() for name in (getattr(config, "reward", None) or "").split(",") if name.strip()]
 
 
+def rubric_of(config) -> str | None:
+    """The hash of the rubric file that a grading model is given; None where there is none."""
+    _, rubric = grader_of(config) or ("", "")
+    return hashlib.sha256(Path(rubric).read_bytes()).hexdigest() if rubric and Path(rubric).is_file() else None
+
+
 def prove(task, split: str = "train", count: int = 8) -> None:
     """The verifier pays its own gold and not garbage; before any training."""
     if task.gold is not None:
@@ -109,7 +116,7 @@ def start(recipe: str, config, build: Callable, folder: Path | str, *, command: 
     parts = build(config, begins_with)
     facts = {"command": command, "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
              "seed": config.seed, "begins_with": fingerprint(begins_with) if begins_with else None,
-             "judged_by": [fingerprint(open_folder(name)) for name in judges_of(config)]}
+             "judged_by": [fingerprint(open_folder(name)) for name in judges_of(config)], "rubric": rubric_of(config)}
     names = {k: getattr(config, k) for k in ("method", "model", "task") if hasattr(config, k)}
     run = Run.create(folder, recipe=recipe, config=plain(config), steps=config.steps, **names, **facts)
     return carry_on(run, parts, config, watch)
@@ -124,8 +131,12 @@ def resume(run: Run, config, build: Callable, *, watch=None) -> Run:
                          "put the old weights back, or start a new run.")
     for name, before in zip(judges_of(config), run.info.get("judged_by", ()), strict=True):
         if fingerprint(open_folder(name)) != before:
-            raise ValueError(f"the model {name}, which judges, has changed since this run began, so it cannot go on to the "
-                             "same result: put the old one back, or start a new run.")
+            kind = "grading" if grader_of(config) else "reward"
+            raise ValueError(f"the {kind} model {name} has changed since this run began, so it cannot go on to the same "
+                             "result: put the old one back, or start a new run.")
+    if rubric_of(config) != run.info.get("rubric"):
+        raise ValueError(f"the rubric {grader_of(config)[1]} has changed since this run began, so it cannot go on to the same "
+                         "result: put the old one back, or start a new run.")
     seed_everything(config.seed)
     checkpoint = run.resume()
     parts = build(config, checkpoint or folder)

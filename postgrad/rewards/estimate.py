@@ -1,6 +1,7 @@
 r"""The value of a short formula, as a float: what tells most wrong answers from a gold one without algebra.
 
-Numbers, + - * / ^, \frac, \sqrt, \pi, \infty, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of its own.
+Numbers, + - * / ^ !, \frac, \sqrt, \binom, \pi, \infty, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of
+its own, and a factorial of what is no whole number is the gamma function's.
 Formulas whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23) or not
 listed here has no estimate.
 """
@@ -10,10 +11,10 @@ from __future__ import annotations
 import math
 import re
 
-_TOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\([a-zA-Z]+) ?|([a-zA-Z])|([-+*/^_(){}|\[\]])| ")
+_TOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\([a-zA-Z]+) ?|([a-zA-Z])|([-+*/^_!(){}|\[\]])| ")
 _TIMES, _OVER = {"*", "cdot", "times"}, {"/", "div"}
 _FUNCTIONS = {"sin": math.sin, "cos": math.cos, "tan": math.tan, "ln": math.log, "exp": math.exp}
-_BEGIN = {"(", "{", "frac", "sqrt", "pi", "infty", "log", *_FUNCTIONS}
+_BEGIN = {"(", "{", "frac", "sqrt", "pi", "infty", "log", "binom", *_FUNCTIONS}
 _UNCLEAR = set("eiEIdO")  # may be a constant, a unit or a sign
 
 
@@ -76,9 +77,12 @@ class _Reader:
                 return value
 
     def power(self) -> float:
+        begin = self.at
         if sign := self.take("-", "+"):
             return -self.power() if sign == "-" else self.power()
         value = self.atom()
+        if self.take("!"):
+            value = math.gamma(value + 1)
         if self.take("^"):
             kind, what = self.next()
             if what != "{" and not (kind == "letter" or kind == "number" and what in range(10)):
@@ -87,9 +91,13 @@ class _Reader:
             if value < 0 and exponent != int(exponent):
                 raise _NoEstimate
             try:
-                value **= exponent
+                base, value = value, value**exponent
             except OverflowError:
-                value = math.inf if value > 0 else math.nan
+                if value < 0 or begin > 0 or self.at < len(self.tokens):  # alone, it is larger than all that are floats
+                    raise
+                return math.inf
+            if value == 0 != base:
+                raise _NoEstimate
         return value
 
     def atom(self) -> float:
@@ -114,17 +122,33 @@ class _Reader:
             return _FUNCTIONS[what](self.atom())
         if what == "log" and self.take("_"):
             base = self.atom()
-            value = self.atom() if self.next()[1] in ("(", "{") else math.inf
-            if value < math.inf:  # which may be a number too large for a float
-                return math.log(value, base)
+            return self.logarithm() / math.log(base)
         if what == "sqrt" and self.take("["):
             index = self.sum()
             if self.take("]") and self.next()[1] == "{":
                 return self.atom() ** (1 / index)
-        if what in ("frac", "sqrt") and self.next()[1] == "{":
+        if what in ("frac", "sqrt", "binom") and self.next()[1] == "{":
             value = self.atom()
             if what == "sqrt":
                 return math.sqrt(value)
             if self.next()[1] == "{":
-                return value / self.atom()
+                other = self.atom()
+                return value / other if what == "frac" else math.comb(_small(value), _small(other))
         raise _NoEstimate
+
+    def logarithm(self) -> float:
+        """The natural logarithm of what stands in brackets; of 10^{999}, which is no float, 999 of 10's."""
+        kinds, row = zip(*self.tokens[self.at: self.at + 7], strict=True)
+        if row[0] in ("(", "{") and row[2:4] == ("^", "{") and row[5:] == ("}", {"(": ")", "{": "}"}[row[0]]):
+            if kinds[1] == kinds[4] == "number":
+                self.at += 7
+                return row[4] * math.log(row[1])
+        if row[0] not in ("(", "{"):
+            raise _NoEstimate
+        return math.log(self.atom())
+
+
+def _small(value: float) -> int:
+    if value not in range(100):
+        raise _NoEstimate
+    return int(value)

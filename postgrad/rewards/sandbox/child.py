@@ -1,6 +1,6 @@
-"""The program on the far side: a zygote that forks, on request, a candidate and an examiner, each locked up before it reads.
+"""The program on the far side: a zygote that forks a candidate and, where asked, an examiner, each locked up before it reads.
 
-    zygote      holds no secret and no job; learns nothing but four descriptors, and kills and reaps what it forked
+    zygote      holds no secret and no job; learns nothing but their descriptors, and kills and reaps what it forked
     candidate   executes the code under test, then answers calls: name and arguments in, a plain value out
     examiner    executes the tests (never the candidate's code); calls go out as messages, plain values come back
 
@@ -25,6 +25,7 @@ import types
 import codec
 import jail
 
+LIBC = ctypes.CDLL(None)
 READY = ("array bisect cmath collections collections.abc copy dataclasses datetime decimal enum fractions functools "
          "hashlib heapq itertools json math operator random re statistics string textwrap time typing").split()
 
@@ -129,7 +130,7 @@ def examiner(pipe: Pipe) -> None:
 def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, parent: int) -> None:
     """What a forked child does: lock itself up, then play its role. It never returns."""
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it dies with the zygote,
+        LIBC.prctl(1, signal.SIGKILL)               # it dies with the zygote,
         if os.getppid() != parent:                  # even if that has happened already
             return
         os.setsid()
@@ -141,7 +142,6 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
         source, sink, rules = (os.dup2(number, 3 + place) for place, number in enumerate((source, sink, rules)))
         os.closerange(6, 4096)
         sys.stdin = sys.stdout = sys.stderr = sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = open(1, "w", closefd=False)
-        os.environ.clear()
         jail.enter(rules, cpu=cpu, memory=memory)
         pipe = Pipe(source, sink)
         pipe.send(b"J")  # jailed
@@ -151,7 +151,7 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
 
 
 def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) -> None:
-    """Serve "F" (fork both, four descriptors come along) and "K" (kill and reap both) until the judge hangs up."""
+    """Serve "F" (fork: two descriptors come along for each child) and "K" (kill and reap) until the judge hangs up."""
     rules, children, me = jail.ruleset(folders), [], os.getpid()
     gc.collect()
     gc.freeze()
@@ -159,10 +159,10 @@ def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) ->
     while True:
         order, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if order == b"F":
-            for role, ends in ((candidate, descriptors[:2]), (examiner, descriptors[2:])):
+            for role, at in ((candidate, 0), (examiner, 2))[: len(descriptors) // 2]:
                 child = os.fork()
                 if child == 0:
-                    imprison(role, *ends, rules, memory, cpu, me)
+                    imprison(role, *descriptors[at: at + 2], rules, memory, cpu, me)
                 children.append(child)
             for number in descriptors:
                 os.close(number)
@@ -181,6 +181,7 @@ def main() -> None:
     sys.path.pop(0)  # the folder of this script: candidates import the standard library, and the folders named
     sys.path += folders
     os.chdir("/")
+    os.environ.clear()
     for name in READY + packages.split():
         importlib.import_module(name)
     run(warm, "warm", {})

@@ -209,9 +209,9 @@ class Judge:
         worker, start = self._idle.get(), time.monotonic()
         try:
             worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages, warm=self.warm)
-            (candidate, examiner), start = worker.pair(), time.monotonic()
-            deadline = start + self.seconds
-            outcome = answer(candidate, job, deadline) if isinstance(job, Call) else examine(candidate, examiner, job, deadline)
+            play, children = (answer, 1) if isinstance(job, Call) else (examine, 2)
+            channels, start = worker.fork(children), time.monotonic()
+            outcome = play(*channels, job, start + self.seconds)
             worker.clear()
         except (Broken, OSError) as fault:
             if worker is not None:

@@ -53,7 +53,7 @@ _REFUSED = re.compile(rb"(PermissionError|OSError|MemoryError|ValueError|Runtime
 
 def trial(worker: Worker, source: str, secret: str) -> str:
     """"refused", "worked", or what else happened, when one attack is tried in a fresh jail."""
-    candidate, _ = worker.pair()
+    (candidate,) = worker.fork(1)
     deadline = time.monotonic() + 2.0
     try:
         candidate.send(b"S", source.encode(), deadline)

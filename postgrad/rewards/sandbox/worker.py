@@ -1,4 +1,4 @@
-"""A worker: one zygote, and the channels to the two jailed children it forks for a job. Every wait has a deadline."""
+"""A worker: one zygote, and the channels to the jailed children it forks for a job. Every wait has a deadline."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
 
 
 class Worker:
-    """One zygote process. `pair` forks a candidate and an examiner in their jails, `clear` kills and reaps both.
+    """One zygote process. `fork` makes a candidate, and an examiner where there are tests, in their jails; `clear` ends them.
 
     packages: installed packages that the zygote imports before it forks; the folders that hold packages are then readable.
     warm: trusted source that the zygote executes after that.
@@ -110,9 +110,9 @@ class Worker:
             told = self.close().strip().splitlines()
             raise Broken(f"the zygote ended: {told[-1] if told else 'it gave no reason'}")
 
-    def pair(self) -> tuple[Channel, Channel]:
-        """Two channels, to a candidate and to an examiner, each of which has said that it is locked up."""
-        self._channels = channels = (Channel(), Channel())
+    def fork(self, count: int) -> tuple[Channel, ...]:
+        """Channels to a candidate and, of two, to an examiner: fresh children that have said that they are locked up."""
+        self._channels = channels = tuple(Channel() for _ in range(count))
         ends = [end for channel in channels for end in (channel.theirs_in, channel.theirs_out)]
         try:
             socket.send_fds(self._control, [b"F"], ends)
@@ -131,7 +131,7 @@ class Worker:
         return channels
 
     def clear(self) -> None:
-        """End both children, at once and for certain: they cannot fork, so there is nobody else to end."""
+        """End the children, at once and for certain: they cannot fork, so there is nobody else to end."""
         for channel in self._channels:
             channel.close()
         self._channels = ()
