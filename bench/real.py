@@ -92,7 +92,7 @@ def gsm8k(seed: int, folder: Path, data: str, *changes: str) -> None:
     found["after sft"] = measured(sft, task, "gsm8k", seed)
     save(folder, f"gsm8k-{seed}", found)
     found["grpo"] = run("grpo:gsm8k", folder / f"gsm8k-{seed}", f"model={sft}", f"task={name}", f"seed={seed}",
-                        f"device={DEVICE}", *changes)
+                        f"device={DEVICE}", "kl=0", *changes)
     found["after grpo"] = measured(folder / f"gsm8k-{seed}", task, "gsm8k", seed)
     save(folder, f"gsm8k-{seed}", found)
 

@@ -95,7 +95,7 @@ def test_every_ranked_answer_weighs_as_one_in_a_pair(tmp_path):
     (three(ranking=[True, False, 2]), "is no list of numbers"),
     (three(ranking="012"), "is no list of numbers"),
     (three(ranks=[1, 2]), "for 3 answers"),
-    (three(ranks=[1, 2, math.nan]), "is no list of numbers"),
+    (three(ranks=[1, 2, math.nan]), "NaN is no JSON number"),
     (three(ranking=[0, 1, 2], margin=1), "a ranking has no margin"),
     ({"prompt": "Hi", "answers": ["x"], "ranking": [0]}, "two or more"),
     ({"prompt": "Hi", "answers": ["x", ""], "ranking": [0, 1]}, "answer 1 is empty"),

@@ -302,7 +302,7 @@ def test_a_run_does_not_go_on_against_another_reward_model(reward_run, tmp_path)
     for path in (tmp_path / "reward/checkpoints").iterdir():
         if path != opening.open_folder(reward_run) and path.name == "000003":
             path.rename(tmp_path / "gone")  # the newest sound checkpoint is now an older one
-    with pytest.raises(ValueError, match="the model .*, which judges, has changed since this run began"):
+    with pytest.raises(ValueError, match="the reward model .* has changed since this run began"):
         base.resume(Run.open(tmp_path / "run"), config, grpo.build)
 
 

@@ -113,7 +113,7 @@ def questions() -> GRPOConfig:
 
 def gsm8k() -> GRPOConfig:
     """GSM8K for a real model after SFT, on a GPU."""
-    return GRPOConfig(task="gsm8k", model="models/smollm2", anchor=Anchor(kl=0), steps=150, save_every=150,
+    return GRPOConfig(task="gsm8k", model="models/smollm2", steps=150, save_every=150,
                       rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, max_new_tokens=256),
                       optim=OptimSettings(lr=1.5e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
 
