@@ -112,7 +112,7 @@ def trained(folder: Path) -> tuple[list[dict], dict[str, list[dict]]]:
 
 def tested(name: str, files: str) -> dict:
     """One pytest run as a bar."""
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "2", *files.split()], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-n", "2", *files.split()], capture_output=True, text=True,
                           cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"})
     return bar(name, "green", done.stdout.strip().splitlines()[-1].strip("= "), done.returncode == 0, f"pytest {files}")
 

@@ -3,7 +3,7 @@
 base        verdict arithmetic, and `check`: a verifier proves itself on gold before any training
 format      <think>...</think><answer>...</answer>, \\boxed{...}, "#### 5": the answer in a reply
 number      exact numbers
-maths       formulas: cheap comparison (estimate: their values; unequal: what cannot be equal), math-verify behind it in the jail
+maths       formulas: cheap comparison (estimate: values; unequal: what cannot be equal), math-verify behind it in a jail
 text        a pattern that is found, a length, a language         schema   JSON, with or without a schema
 constraints rules on the form of a reply, in the manner of IFEval
 named       verifiers by name, and weighted sums: "number+0.2*think"
