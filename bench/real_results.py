@@ -112,8 +112,8 @@ def trained(folder: Path) -> tuple[list[dict], dict[str, list[dict]]]:
 
 def tested(name: str, files: str) -> dict:
     """One pytest run as a bar."""
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-n", "2", *files.split()], capture_output=True, text=True,
-                          cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-n", "2", *files.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"})
     return bar(name, "green", done.stdout.strip().splitlines()[-1].strip("= "), done.returncode == 0, f"pytest {files}")
 
 
