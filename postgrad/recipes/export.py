@@ -1,6 +1,6 @@
 """A model out of a run: a clean folder in Hugging Face's layout, without the state that training needs; or its adapter alone.
 
-    postgrad export runs/grpo-words-1 --out mine                 what `transformers`, vLLM and llama.cpp's converter read
+    postgrad export runs/grpo-words-1 --out mine                 what `transformers` and vLLM open
     postgrad export runs/grpo-words-1 --out mine --dtype bf16    half the size
     postgrad export runs/grpo-words-1 --out mine --adapter       what peft and vLLM's LoRA read
 """
