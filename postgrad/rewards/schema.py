@@ -17,6 +17,8 @@ from postgrad.rewards.jailed import Jailed
 
 LONGEST, DEPTH = 100_000, 32  # characters, brackets in brackets
 
+_STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)  # one left open goes to the end: no quote is tried twice
+
 SOURCE = '''
 from jsonschema.validators import validator_for
 
@@ -42,7 +44,7 @@ def parse(text: str) -> tuple[object, str]:
     if len(text) > LONGEST:
         return None, f"longer than {LONGEST:,} characters"
     depth = 0
-    for char in re.sub(r'"(?:[^"\\]|\\.)*"', "", text):
+    for char in _STRING.sub("", text):
         depth += (char in "[{") - (char in "]}")
         if depth > DEPTH:
             return None, f"nested over {DEPTH} deep"
