@@ -9,8 +9,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from postgrad.cli import main
-from postgrad.models import ScalarModel, find_model, load_model, load_scalar, save_model
-from postgrad.models.peft import CONFIG, WEIGHTS, write_adapter
+from postgrad.models import ScalarModel, deciding_files, find_model, home_of, load_model, load_scalar, save_model
+from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
 from postgrad.recipes import base, opening, sft
 from postgrad.recipes.config import override
 
@@ -95,6 +95,24 @@ def test_a_file_that_does_not_fit_is_said(change, words, tmp_path):
     (tmp_path / WEIGHTS).unlink()
     with pytest.raises(ValueError, match="has adapter_config.json but no adapter_model.safetensors"):
         load_model(tmp_path)
+
+
+def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_path):
+    low, high = tmp_path / "low", tmp_path / "high"
+    write_adapter(adapted(targets=("q_proj",)), low, str(TINY))
+    write_adapter(adapted(targets=("down_proj",)), high, str(low))
+    body = load_model(TINY)
+    merge_adapter(body, low)
+    merge_adapter(body, high)
+    torch.testing.assert_close(load_model(high).logits(TOKENS), body.logits(TOKENS), **CLOSE)
+    assert home_of(high, "tokenizer.json") == TINY
+    assert deciding_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG, TINY / "model.safetensors"]
+    said = json.loads((low / CONFIG).read_text())
+    for name in (low, high):
+        (low / CONFIG).write_text(json.dumps(said | {"base_model_name_or_path": str(name)}))
+        for act in (load_model, deciding_files, lambda folder: home_of(folder, "tokenizer.json")):
+            with pytest.raises(ValueError, match="which stands on this adapter itself"):
+                act(high)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def write_state(folder: Path, state: dict, *, policy, chat, base: str = "") -> N
 
 def read_state(folder: Path) -> dict:
     path = folder / TENSORS
-    stored = read_tensors(path if path.exists() else folder / "state.safetensors")  # the name in runs of version 0.1
+    stored = read_tensors(path if path.exists() else folder / "state.safetensors")  # the name in older runs
     return _put_back(json.loads((folder / "state.json").read_text()), stored)
 
 

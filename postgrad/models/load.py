@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -53,18 +53,31 @@ def on_hub(name: str | Path) -> bool:
     return isinstance(name, str) and hub.is_id(name) and not here.exists() and not any(here.parent.glob("*/run.json"))
 
 
+def standing_on(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
+    """A model's folders from the top down: its own and, of an adapter, that of the model under it, which may be one too."""
+    seen = {folder.resolve()}
+    yield folder
+    while is_adapter(folder):
+        folder, above = find_model(base_of(folder), files), folder
+        if folder.resolve() in seen:
+            raise ValueError(f"{above / ADAPTER_CONFIG} names {folder}, which stands on this adapter itself: put the name of "
+                             "the model under it there.")
+        seen.add(folder.resolve())
+        yield folder
+
+
 def home_of(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
-    """The folder that has a file of a model: its own or, of an adapter, that of the model under it. files: see `find_model`."""
-    while is_adapter(folder) and not (folder / file).is_file():
-        folder = find_model(base_of(folder), files)
-    return folder
+    """The first of a model's folders that has a file; the last where none has. files: see `find_model`."""
+    for place in standing_on(folder, files):
+        if (place / file).is_file():
+            break
+    return place
 
 
 def deciding_files(folder: Path) -> list[Path]:
     """The files that decide what a model says; of an adapter, also those of the model under it."""
-    if is_adapter(folder):
-        return [*deciding_files(find_model(base_of(folder))), folder / ADAPTER, folder / ADAPTER_CONFIG]
-    return weight_files(folder)
+    return [path for place in standing_on(folder)
+            for path in ((place / ADAPTER, place / ADAPTER_CONFIG) if is_adapter(place) else weight_files(place))]
 
 
 def is_scalar(folder: Path) -> bool:
@@ -97,13 +110,17 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
 
 def _opened(folder: Path, device: str, dtype: torch.dtype | None) -> tuple[Decoder, Tensor | None, Path | None]:
     """A model's body, and the head of a reward model with the file it lies in."""
-    if is_adapter(folder):
-        body = load_model(base_of(folder), device=device, dtype=dtype)
-        return body, merge_adapter(body, folder), folder / ADAPTER
-    listed = list_weights(folder)
+    *adapters, whole = standing_on(folder)
+    listed = list_weights(whole)
     head = listed.pop(SCORE, None)
-    body = _filled(folder, listed, device, dtype)
-    return (body, None, None) if head is None else (body, read_weights({SCORE: head})[SCORE], head.path)
+    body = _filled(whole, listed, device, dtype)
+    found, path = (None, None) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
+    for place in reversed(adapters):
+        if found is not None:
+            raise ValueError(f"{path.parent} is a reward model, which scores text and writes none: name a language model in "
+                             f"{place / ADAPTER_CONFIG}.")
+        found, path = merge_adapter(body, place), place / ADAPTER
+    return body, found, path
 
 
 def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype | None) -> Decoder:
