@@ -136,6 +136,12 @@ def test_a_problem_of_a_task_is_judged(here, capsys):
             verdict = task.verify(WORDS[1], reply["reply"])
             assert (reply["score"], reply["reason"]) == (verdict.score, verdict.reason)
     assert "score" not in ask(capsys, "tiny", "--task", "words", "--prompt", "Who?")[0]
+    (here / "mine.py").write_text("prompts = [{'question': f'Say {n}.'} for n in range(9)]\n"
+                                  "def verify(p, c): return 1 if not c else 1 / 0\n")
+    mine = ("tiny-chat", "--task", "mine.py", "--problem", "1", "--max-new-tokens", "4")
+    (lost,) = ask(capsys, *mine)
+    assert "ZeroDivisionError" in lost["error"] and "score" not in lost  # a broken verifier's word is no score of 0
+    assert main(["chat", *mine]) == 0 and "\nnot judged: infrastructure: mine.py, line 2" in capsys.readouterr().out
     assert main(["chat", "tiny", "--task", "words", "--problem", "1"]) == 0
     assert capsys.readouterr().out.startswith(f"{WORDS[0].question}  (answer: {WORDS[0].answer})\n")
 

@@ -97,8 +97,9 @@ def colour(reply: Reply) -> str:
 def remarks(session: Session, reply: Reply) -> list[str]:
     """What is to be said below a reply: that it was cut, and how it was judged."""
     said = [f"(cut at {session.settings.max_new_tokens} tokens: --max-new-tokens)"] if reply.ended == "length" else []
-    if reply.verdict:
-        said.append(f"score {reply.verdict.score:g}: {clean(reply.verdict.reason)}".replace("\n", " "))
+    if verdict := reply.verdict:
+        said.append(clean(f"not judged: {verdict.error}" if verdict.error else f"score {verdict.score:g}: {verdict.reason}")
+                    .replace("\n", " "))
     return said
 
 

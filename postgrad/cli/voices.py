@@ -34,7 +34,8 @@ class Reply:
 
     def said(self) -> dict:
         """As JSON."""
-        verdict = {"score": self.verdict.score, "reason": self.verdict.reason} if self.verdict else {}
+        v = self.verdict
+        verdict = {} if v is None else {"error": v.error} if v.error else {"score": v.score, "reason": v.reason}
         made = {"made_by": self.voice.made_by} if self.voice.made_by else {}
         return {"model": self.voice.name, **made, "reply": self.text, "ended": self.ended, **verdict}
 
