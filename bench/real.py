@@ -67,6 +67,8 @@ def run(recipe: str, folder: Path, *changes: str) -> dict:
 
 
 def save(folder: Path, name: str, found: dict) -> None:
+    import torch
+    found["machine"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}" if DEVICE == "cuda" else DEVICE
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(found))
     print(name, {k: v if not isinstance(v, dict) else {x: v[x] for x in ("pass@1", "pass@8", "greedy", "minutes") if x in v}

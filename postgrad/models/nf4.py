@@ -1,8 +1,8 @@
 """Frozen linear layers in 4 bits: NF4, blocks of 64, their constants quantised as well (QLoRA, Dettmers et al. 2023,
 arXiv:2305.14314, section 3). 4.127 bits a weight; each is made whole again where it is used, forward and backward.
 
-Through bitsandbytes (`pip install 'postgrad[qlora]'`) and not by hand: on one core it unpacks a 1536 x 576 matrix in 0.23 ms,
-as fast as memory is copied, where a look-up in torch takes 0.49 ms; and on a GPU it is one kernel instead of several.
+Through bitsandbytes (`pip install 'postgrad[qlora]'`) and not by hand: on one core it unpacks a 1536 x 576 matrix as fast as
+memory is copied, where a look-up in torch takes five times as long (python bench/qlora.py).
 Left out on purpose: paged optimizers, other 4-bit types, and a head or embedding in 4 bits.
 """
 
