@@ -35,7 +35,7 @@ from postgrad.audit import answers_of_pairs, audit, scorer
 from postgrad.chat import Chat
 from postgrad.data.edits import insert
 from postgrad.models import load_scalar
-from postgrad.recipes.opening import open_folder
+from postgrad.opening.models import open_folder
 from postgrad.records import Pair
 from postgrad.tasks.questions import ANNOTATORS, BY_QUESTION, prompts, quality, reply, words
 

@@ -20,7 +20,7 @@ from postgrad.chat import Chat
 from postgrad.loop import OptimSettings
 from postgrad.models import load_model, save_model
 from postgrad.models.load import EMBEDDED
-from postgrad.recipes import base, pretrain, sft
+from postgrad.recipes import pretrain, running, sft
 from postgrad.recipes.sft import SFTConfig
 from postgrad.tasks import load_task
 
@@ -31,7 +31,8 @@ CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500,
 
 def train(out: Path) -> None:
     config = replace(pretrain.tiny(), device="cuda")
-    run = base.start("pretrain", config, pretrain.build, out.parent / "tiny-run", command="python bench/make_tiny.py train OUT")
+    run = running.start("pretrain", config, pretrain.build, out.parent / "tiny-run",
+                        command="python bench/make_tiny.py train OUT")
     for name in FILES:
         shutil.copy(run.latest() / name, out / name)
     for name in ("metrics.jsonl", "config.json", "run.json"):
@@ -64,7 +65,7 @@ def chat(out: Path) -> None:
                             for c in load_task(name).demonstrations("train", count, 0)))
     config = replace(SFTConfig(data=str(data)), steps=240, save_every=240,
                      optim=OptimSettings(lr=1e-3, schedule="linear", warmup=10))
-    run = base.start("sft", config, sft.build, folder, command="python bench/make_tiny.py chat OUT")
+    run = running.start("sft", config, sft.build, folder, command="python bench/make_tiny.py chat OUT")
     shutil.copy(run.folder / "metrics.jsonl", out / "run-metrics.jsonl")
     shutil.copy(run.folder / "config.json", out / "run-config.json")
     write(run.latest(), out, EMBEDDED["tiny-chat"], "python bench/make_tiny.py chat OUT", "2 CPU cores")

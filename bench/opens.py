@@ -61,7 +61,7 @@ def transformers_says(folder: str, questions: list[str], new: int) -> list[dict]
 
 
 def we_say(folder: str, questions: list[str], new: int) -> tuple[object, object, list[dict]]:
-    from postgrad.recipes.opening import open_model
+    from postgrad.opening.models import open_model
     from postgrad.records import Prompt
     from postgrad.sampler import LocalSampler, Sampling
     model, chat = open_model(folder)
@@ -132,7 +132,7 @@ def main() -> None:
     args = p.parse_args()
     questions = Path(args.prompts).read_text().splitlines() if args.prompts else list(QUESTIONS)
     with tempfile.TemporaryDirectory() as home:
-        from postgrad.recipes.opening import open_folder
+        from postgrad.opening.models import open_folder
         folder = str(open_folder(args.model).resolve()) if args.model else trained(Path(home))
         name = Path(args.model).name if args.model else "trained"
         command = f"python bench/opens.py{f' --model {args.model}' if args.model else ''}"

@@ -39,7 +39,7 @@ def main() -> None:
     args = asked.parse_args()
     from transformers import AutoModelForCausalLM
 
-    from postgrad.recipes.opening import open_model
+    from postgrad.opening.models import open_model
     from postgrad.records import Prompt
     from postgrad.sampler import LocalSampler, Sampling
     model, chat = open_model(args.folder)

@@ -22,13 +22,15 @@ import torch
 from postgrad.evaluate import passed, score_samples
 from postgrad.maths.passk import best_of_n, mean_interval
 from postgrad.models import load_scalar
-from postgrad.recipes import base, grpo, opening, process
-from postgrad.recipes.config import override
+from postgrad.opening import models as opening
+from postgrad.recipes import process, rollouts, running
+from postgrad.recipes.base import Evaluation
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.process import SO_FAR, ProcessJudge
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import override
 from postgrad.tasks import load_task
 
 N, SIZES, PROBLEMS, SUBSETS = 16, (1, 2, 4, 8, 16), 150, 200
@@ -40,13 +42,13 @@ def run(recipe, name: str, config, folder: Path) -> Path:
     """Trains, unless the folder has the run already."""
     where = folder / name
     if not where.exists():
-        base.start(recipe.__name__.rsplit(".", 1)[-1], config, recipe.build, where)
+        running.start(recipe.__name__.rsplit(".", 1)[-1], config, recipe.build, where)
     return where
 
 
 def generator(folder: Path) -> Path:
     changes = ["steps=1", "save_every=1", "evaluation.every=0", "optim.schedule=constant"]
-    return run(grpo, "generator", override(grpo.words(), changes), folder)
+    return run(rollouts, "generator", override(rollouts.words(), changes), folder)
 
 
 def checker(method: str, folder: Path) -> Path:
@@ -63,7 +65,7 @@ def percent(values: list[float], least: float = 0.0) -> str:
 def checkers(folder: Path) -> list[dict]:
     """How well each model tells right from wrong on held-out replies."""
     rows = []
-    for method in process.FAMILY:
+    for method in ("process", "outcome"):
         last = Run.open(checker(method, folder)).rows("evals")[0][-1]
         low, high = last["balanced_accuracy_interval"]
         rows.append({"model": method, "balanced accuracy": f"{last['balanced_accuracy']:.1%} ({low:.1%} to {high:.1%})",
@@ -122,14 +124,15 @@ def each_problem(name: Path) -> list[float]:
 def rewards(folder: Path) -> list[dict]:
     """STEPS steps of METHOD from the generator against each reward; what counts is the true pass@1 afterwards."""
     before, rows = each_problem(generator(folder)), []
-    small = replace(grpo.words().rollouts, prompts_per_step=8)
+    small = replace(rollouts.words().rollouts, prompts_per_step=8)
     for name, reward in (("the verifier", None), ("outcome model", "outcome"), ("process model, dense", "process")):
         after, said = [], []
         for seed in SEEDS:
-            config = grpo.GRPOConfig(task="words", model=str(generator(folder)), method=METHOD, steps=STEPS, save_every=STEPS,
+            config = rollouts.RolloutConfig(task="words", model=str(generator(folder)), method=METHOD, steps=STEPS,
+                                     save_every=STEPS,
                                      seed=seed, reward=str(checker(reward, folder)) if reward else None, rollouts=small,
-                                     evaluation=base.Evaluation(every=0))
-            where = run(grpo, f"{METHOD}-{reward or 'verifier'}-{seed}", config, folder)
+                                     evaluation=Evaluation(every=0))
+            where = run(rollouts, f"{METHOD}-{reward or 'verifier'}-{seed}", config, folder)
             after.append(each_problem(where))
             said.append(Run.open(where).rows("metrics")[0])
         rows.append({"reward": name, "pass@1 before": percent(before),

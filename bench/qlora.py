@@ -21,7 +21,7 @@ from shapes import SHAPES  # noqa: E402
 
 from postgrad.models import Adapted, Adapter, Decoder, quantise  # noqa: E402
 from postgrad.models.nf4 import BLOCK, Linear4, held_bytes  # noqa: E402
-from postgrad.recipes.opening import open_model  # noqa: E402
+from postgrad.opening.models import open_model  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 from postgrad.tasks import load_task  # noqa: E402
 

@@ -45,7 +45,7 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
     from postgrad.chat import Chat
     from postgrad.evaluate import evaluate
     from postgrad.models import load_model
-    from postgrad.recipes.opening import open_folder
+    from postgrad.opening.models import open_folder
     from postgrad.sampler import LocalSampler, Sampling
     folder = open_folder(name)
     sampler = LocalSampler(load_model(folder, device=DEVICE, dtype=torch.bfloat16), Chat.load(folder))

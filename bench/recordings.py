@@ -27,7 +27,7 @@ def stages(folder: Path) -> list[dict]:
     from postgrad import recipes
     _, config = recipes.resolve("grpo:words", RL.split()[3:])
     if not (folder / "rl").exists():
-        recipes.start("grpo", config, folder / "rl", command=RL)
+        recipes.start("rollouts", config, folder / "rl", command=RL)
     origin = {name: json.loads((HERE / "postgrad" / "embedded" / name / "origin.json").read_text()) for name in
               ("tiny", "tiny-chat")}
     return [{"name": "base", "model": "tiny", "made_by": origin["tiny"]["made_by"]},
@@ -56,7 +56,7 @@ def measured(task, groups) -> dict:
 
 def pipeline(folder: Path) -> dict:
     from postgrad.evaluate import score_samples
-    from postgrad.recipes.opening import open_model
+    from postgrad.opening.models import open_model
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     tasks = [load_task(name) for name in SHOWN]
@@ -88,7 +88,7 @@ def distinct(rollouts, count: int):
 
 def group() -> dict:
     """32 different completions of tiny-chat for one problem, as sampled, of which the first four are not all alike."""
-    from postgrad.recipes.opening import open_model
+    from postgrad.opening.models import open_model
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     task, sampler = load_task("words"), LocalSampler(*open_model("tiny-chat"))
@@ -105,7 +105,7 @@ def group() -> dict:
 
 def pairs() -> dict:
     """Two different answers of tiny-chat to a question, with the true quality of each: to label, and of other questions."""
-    from postgrad.recipes.opening import open_model
+    from postgrad.opening.models import open_model
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     task, sampler = load_task("questions"), LocalSampler(*open_model("tiny-chat"))

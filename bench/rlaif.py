@@ -17,13 +17,13 @@ from pathlib import Path
 
 import torch
 
-from postgrad.cli.display import table as show
+from postgrad.display import table as show
 from postgrad.evaluate import mean_of, score_samples
 from postgrad.loop import OptimSettings
 from postgrad.maths.passk import mean_interval
-from postgrad.recipes import base, preference, rlaif, sft
+from postgrad.opening.models import open_model
+from postgrad.recipes import preference, rlaif, running, sft
 from postgrad.recipes.base import Evaluation
-from postgrad.recipes.opening import open_model
 from postgrad.recipes.rlaif import RLAIFConfig
 from postgrad.rewards.constitution import read_constitution
 from postgrad.rewards.judges import RuleJudge
@@ -61,14 +61,14 @@ def stages(seed: int, home: Path) -> list[dict]:
 
     def tune(model, data, name):
         config = replace(SFT, model=str(model), data=str(home / data / "revisions.jsonl"), seed=seed)
-        base.start("sft", config, sft.build, home / name)
+        running.start("sft", config, sft.build, home / name)
         return home / name
 
     def prefer(model, data, pairs, name):
         """One pass over the pairs at most: there are few once the model keeps the rules."""
         config = replace(DPO, model=str(model), data=str(home / data / "pairs.jsonl"), seed=seed,
                          steps=max(1, min(DPO.steps, pairs // DPO.pairs.per_step)))
-        base.start("preference", config, preference.build, home / name)
+        running.start("preference", config, preference.build, home / name)
         return home / name
 
     began, rows = time.process_time(), []

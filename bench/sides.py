@@ -25,10 +25,10 @@ def ours(work: Work, gate: Gate) -> None:
     """A run of the recipe, from the config to the folder."""
     from postgrad import recipes
     from postgrad.models.checkpoint import seed_everything
-    from postgrad.recipes import base
-    from postgrad.recipes.config import plain
+    from postgrad.recipes import running
     from postgrad.run import Run
     from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.settings import plain
 
     recipe, config = recipes.resolve(*spec(work))
     seed_everything(config.seed)
@@ -51,7 +51,7 @@ def ours(work: Work, gate: Gate) -> None:
     gate.loaded()
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", recipe=recipe, config=plain(config), steps=config.steps)
-        base.carry_on(run, parts, config, Watch())
+        running.carry_on(run, parts, config, Watch())
 
 
 def spec(work: Work) -> tuple[str, list[str], str | None]:

@@ -10,8 +10,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "Prompt": "records", "Conversation": "records", "Pair": "records", "Rollout": "records", "Verdict": "records",
     "Scored": "records", "Batch": "records",
-    "Task": "tasks", "load_task": "tasks",
-    "load_model": "models", "METHODS": "methods", "train": "loop", "Run": "run", "evaluate": "evaluate",
+    "fit": "recipes.fit", "resume": "recipes.fit", "evaluate": "recipes.fit", "compare": "recipes.fit", "Run": "recipes.fit",
+    "METHODS": "methods", "Policy": "methods", "Preference": "methods", "Supervised": "methods", "method": "methods",
+    "register": "methods",
+    "Task": "tasks", "load_task": "tasks", "make_task": "opening.tasks", "from_trl": "rewards.function:FromTRL",
+    "Model": "opening.models", "load_model": "opening.models:load", "train": "loop",
 }
 __all__ = sorted(_HOMES)
 
@@ -19,7 +22,8 @@ __all__ = sorted(_HOMES)
 def __getattr__(name):
     if name not in _HOMES:
         raise AttributeError(f"module 'postgrad' has no name {name!r}; it has: {', '.join(__all__)}")
-    return getattr(import_module(f"postgrad.{_HOMES[name]}"), name)
+    module, _, inside = _HOMES[name].partition(":")
+    return getattr(import_module(f"postgrad.{module}"), inside or name)
 
 
 def __dir__():

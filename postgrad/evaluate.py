@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from postgrad.maths.passk import mean_interval, pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
-from postgrad.rewards.base import Verifying
+from postgrad.rewards.base import Judge, Verifying
 from postgrad.sampler import Sampling
 
 BLOCK = 128  # prompts that are sampled together
@@ -30,16 +30,19 @@ def mean_of(values: Iterable[float]) -> float:
 
 
 def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
-                  track: Callable[[Sequence], Iterable] = iter) -> list[list[Scored]]:
-    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is."""
+                  track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None) -> list[list[Scored]]:
+    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is. judge: who says it,
+    where that is not the task's verifier."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
     groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
-    verdicts = iter(Verifying(task.verify, task.waits)([r for group in groups for r in group]))
+    judge = judge or Verifying(task.verify, task.waits)
+    verdicts = iter(judge([r for group in groups for r in group]))
     return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int, greedy: bool = True,
-             track: Callable[[Sequence], Iterable] = iter, measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
+             track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None,
+             measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
     """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
 
     A sample whose verdict failed for reasons of its own is counted in `errors` and judged neither right nor wrong.
@@ -47,7 +50,7 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     measures: further numbers of the same samples, by name, e.g. what a reward model says of each; their means are added.
     """
     began = time.perf_counter()
-    groups = score_samples(task, sampler, prompts, samples, settings, seed, track)
+    groups = score_samples(task, sampler, prompts, samples, settings, seed, track, judge)
     rows = [s for group in groups for s in group]
     judged = [sound for group in groups if (sound := [s for s in group if s.verdict.error is None])]
     if not judged:
@@ -70,7 +73,7 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
         out[name] = mean_of(measure([s.rollout for s in rows]))
     if greedy:
         plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
-        best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed)]
+        best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed, judge=judge)]
         out["greedy"] = mean_of(passed(task, s) for s in best)
     out["seconds"] = time.perf_counter() - began
     return out

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -16,26 +17,28 @@ from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.records import Batch, Stats
+from postgrad.settings import Settings, setting
 
 SKIPS_IN_A_ROW = 5
 PRECISIONS = ("auto", "fp32", "bf16")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimSettings:
+class OptimSettings(Settings):
     """AdamW, its schedule, and how many tokens go through the network at once."""
 
-    lr: float
-    schedule: str = "constant"
-    warmup: int = 0
-    clip: float = 1.0               # largest norm of the gradient
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tokens_per_pass: int | None = None  # None: 2,048 on a CPU, where more only takes memory, and 8,192 on a GPU
-    precision: str = "auto"         # fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU
-    compile: bool = True            # on a GPU, the layers through torch.compile: the first step is later, the others sooner
-    adapter: Adapters = Adapters()
+    lr: float = setting(about="the learning rate")
+    schedule: str = setting("constant", "how the rate goes on: constant, linear or cosine, down to 0 at the last step")
+    warmup: int = setting(0, "steps in which the rate rises from 0")
+    max_grad_norm: float = setting(1.0, "the largest norm of the gradient: a longer one is cut to it")
+    weight_decay: float = setting(0.0, "AdamW's pull of the weights towards 0")
+    beta1: float = setting(0.9, "AdamW's memory of the gradient")
+    beta2: float = setting(0.99, "AdamW's memory of its square")
+    tokens_per_pass: int | None = setting(None, "tokens that go through the network at once; none: 2,048 on a CPU, where "
+                                          "more only takes memory, and 8,192 on a GPU")
+    precision: str = setting("auto", "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU")
+    compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the others sooner")
+    adapter: Adapters = setting(group=Adapters)
 
     def __post_init__(self):
         if not (math.isfinite(self.lr) and self.lr > 0):
@@ -44,8 +47,9 @@ class OptimSettings:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
         if self.precision not in PRECISIONS:
             raise ValueError(f"optim.precision is {self.precision!r}: expected one of {', '.join(PRECISIONS)}.")
-        if self.at_once < 1 or self.clip <= 0:
-            raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.clip {self.clip} must be above 0.")
+        if self.at_once < 1 or self.max_grad_norm <= 0:
+            raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.max_grad_norm "
+                             f"{self.max_grad_norm} must be above 0.")
 
     @property
     def at_once(self) -> int:
@@ -107,7 +111,7 @@ class Optim:
 
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
         """One update, or none if it would not be finite or no row is trained. Returns what to log."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.clip))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
         fault = not (rows and math.isfinite(loss) and math.isfinite(norm))
         if not fault:
             for group in self.adam.param_groups:
@@ -145,6 +149,16 @@ class Now(NamedTuple):
     stats: Stats
     row: dict[str, float]
     models: Models
+
+
+class Batches(Protocol):
+    """An assembly line: batches, one for each optimizer step, and the state that decides the rest of them."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def state(self) -> dict: ...
+
+    def restore(self, state: dict) -> None: ...
 
 
 Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
@@ -210,8 +224,12 @@ class Stopped(Exception):
 
 @contextmanager
 def stop_on_signal():
-    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second one ends at once."""
+    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second one ends at
+    once. In a thread other than the main one, where Python takes no signals, nothing is noted."""
     caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
 
     def note(number, frame):
         caught.append(number)

@@ -8,7 +8,8 @@ import torch
 from small import CHAT, PROMPTS, TALKS, by_text, judge, small_model, small_models
 from torch import Tensor
 
-from postgrad.batches import ConversationBatches, Deck, PairBatches, RolloutBatches, Rollouts
+from postgrad.batches import ConversationBatches, PairBatches, RolloutBatches, Rollouts, Shuffled
+from postgrad.batches.columns import scores
 from postgrad.methods import METHODS
 from postgrad.models import Models
 from postgrad.models.checkpoint import read_state, write_state
@@ -56,28 +57,28 @@ def contents(batch):
 # the deck
 
 def test_a_deck_gives_each_item_once_a_round():
-    deck = Deck(list("abcdefg"), seed=3)
+    deck = Shuffled(list("abcdefg"), seed=3)
     rounds = [deck.take(7) for _ in range(4)]
     assert all(sorted(r) == list("abcdefg") for r in rounds) and len({tuple(r) for r in rounds}) == 4
     drawn = "".join(itertools.chain(*rounds))
-    again, other = Deck(list("abcdefg"), seed=3), Deck(list("abcdefg"), seed=4)
+    again, other = Shuffled(list("abcdefg"), seed=3), Shuffled(list("abcdefg"), seed=4)
     assert "".join(again.take(5) + again.take(1) + again.take(22)) == drawn  # the sizes of the draws do not matter
     assert "".join(other.take(28)) != drawn
     for at in (0, 1, 6, 7, 20):
-        later = Deck(list("abcdefg"), seed=3)
+        later = Shuffled(list("abcdefg"), seed=3)
         later.at = at
         assert "".join(later.take(28 - at)) == drawn[at:]
 
 
 def test_an_empty_deck_is_a_sentence():
     with pytest.raises(ValueError, match="there is nothing to train on"):
-        Deck([], seed=0)
+        Shuffled([], seed=0)
 
 
 # conversations
 
 def conversation_line(steps=9, seed=0, rows=3):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=seed, room=100)
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=seed, max_tokens=100)
 
 
 def test_conversations_become_rows():
@@ -106,7 +107,7 @@ def test_conversations_resumed_are_the_same(at, tmp_path):
 
 def test_a_conversation_that_does_not_fit():
     with pytest.raises(ValueError, match=r"conversation c7 has \d+ tokens, over the model's 20: shorten it or leave it out"):
-        ConversationBatches(TALKS[::-1], CHAT, METHODS["sft"], per_step=2, steps=1, seed=0, room=20)
+        ConversationBatches(TALKS[::-1], CHAT, METHODS["sft"], per_step=2, steps=1, seed=0, max_tokens=20)
 
 
 # pairs
@@ -115,7 +116,7 @@ def test_pairs_become_alternate_rows():
     ask = ({"role": "user", "content": "Hi"},)
     pairs = [Pair(id="a", messages=ask, chosen="Hello!", rejected="What?", margin=0.5),
              Pair(id="b", messages=ask, chosen="Hi", rejected="No", weight=3.0)]
-    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), per_step=2, steps=1, seed=0, room=64,
+    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), per_step=2, steps=1, seed=0, max_tokens=64,
                            tokens_per_pass=64)
     written = {name: CHAT.decode(batch.tokens[i][batch.mask[i]].tolist()) for i, name in enumerate(batch.ids)}
     assert written == {"a/chosen": "Hello!", "a/rejected": "What?", "b/chosen": "Hi", "b/rejected": "No"} and batch.units == 2
@@ -215,18 +216,18 @@ def test_flat_groups_are_drawn_again():
         drawn = line("dapo", sample=replies, verify=mixed, prompts_per_step=2, steps=1, seed=step, resample_limit=20)
         (batch,) = drawn
         assert {int(s.rollout.prompt.id[1:]) % 2 for s in batch.scored} == {1} and len(batch) == 4
-        assert batch.facts["resampled"] == drawn.deck.at - 2
-        assert batch.facts["flat_groups"] == pytest.approx(batch.facts["resampled"] / drawn.deck.at)
+        assert batch.facts["resampled"] == drawn.prompts.at - 2
+        assert batch.facts["flat_groups"] == pytest.approx(batch.facts["resampled"] / drawn.prompts.at)
     plain = line("grpo", sample=replies, verify=mixed, prompts_per_step=6, steps=1)
     (batch,) = plain
-    assert len(batch) == 12 and plain.deck.at == 6 and (batch.facts["flat_groups"], batch.facts["resampled"]) == (0.5, 0)
+    assert len(batch) == 12 and plain.prompts.at == 6 and (batch.facts["flat_groups"], batch.facts["resampled"]) == (0.5, 0)
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_resampling_has_a_cap(limit):
     always = line("dapo", **scripted(["1", "1"]), steps=1, prompts_per_step=3, resample_limit=limit)
     (batch,) = always
-    assert always.deck.at == 3 * (1 + limit) and len(batch) == 6 and not batch.adv.any()
+    assert always.prompts.at == 3 * (1 + limit) and len(batch) == 6 and not batch.adv.any()
     assert batch.facts["flat_groups"] == 1.0 and batch.facts["resampled"] == 3 * limit
 
 
@@ -243,9 +244,9 @@ def test_long_replies_lose_score():
     texts = ["1" * 7, "1" * 8, "1" * 9, "1" * 12]
     two = dict(verify=lambda p, t: Verdict(score=2.0))
     cut = line("dapo", **scripted(texts) | two, steps=1, max_new_tokens=10, resample_limit=0)
-    groups, _ = cut.rollouts()
+    groups = cut.draw(4, 0)
     assert [len(s.rollout.tokens) for s in groups[0]] == [8, 9, 10, 10]
-    assert cut.scores(groups[0]).tolist() == [2.0, 1.5, 1.0, 1.0]
+    assert scores(groups[0], cut.method, 10).tolist() == [2.0, 1.5, 1.0, 1.0]
 
 
 # faults of the verifier
@@ -270,7 +271,7 @@ def test_a_failed_verdict_has_no_say(name):
 def test_a_failed_verdict_does_not_hide_a_flat_group():
     always = line("dapo", **scripted(["1", "1", "fault"]), steps=1, prompts_per_step=2, resample_limit=2)
     (batch,) = always
-    assert batch.facts["flat_groups"] == 1.0 and always.deck.at == 6 and batch.facts["errors"] == 2
+    assert batch.facts["flat_groups"] == 1.0 and always.prompts.at == 6 and batch.facts["errors"] == 2
     (lost,) = line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)
     assert not lost.weight.any() and lost.facts["errors"] == 8
 
@@ -325,7 +326,7 @@ def test_rollouts_resumed_anywhere_are_the_same(name, tmp_path):
         models = small_models()
         first = line(name, models=models, **options)
         begun = go(first, models, 0, at)
-        assert len(first.held) == -at % 4
+        assert len(first.waiting) == -at % 4
         folder = tmp_path / str(at)
         folder.mkdir()
         write_state(folder, {"batches": first.state()}, policy=models.policy, chat=CHAT)

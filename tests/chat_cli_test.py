@@ -15,9 +15,9 @@ from small import CHAT, small_model
 from postgrad.cli import chat, main
 from postgrad.cli.voices import Session, Voice
 from postgrad.models import load_model
+from postgrad.opening.models import begins_with, open_folder, open_model
+from postgrad.opening.stages import stages
 from postgrad.recipes import resolve, start
-from postgrad.recipes.opening import begins_with, open_folder, open_model
-from postgrad.recipes.stages import stages
 from postgrad.records import Prompt
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task

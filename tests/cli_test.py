@@ -29,7 +29,7 @@ TASK_FILES = {  # each a task that cannot be used, and where it fails
 }
 WRONG = {
     "train gropo:words": "no recipe 'gropo'. Did you mean 'grpo'?",
-    "train kto:words": "preference has no setting 'words'",
+    "train kto:words": "kto has no setting 'words'",
     "train grpo:wrods": "no setting 'wrods'. Did you mean 'words'?",
     "train grpo": "Name a setting",
     "train grpo:words optim.rl=1": "no setting 'optim.rl'. Did you mean 'optim.lr'?",
@@ -75,7 +75,7 @@ WRONG = {
     "eval nowhere --task words": "no model at nowhere",
     "chat nowhere --prompt hello": "no model at nowhere",
     "chat tiny --prompt hello --temperature -1": "temperature is -1",
-    "methods gropo": "did you mean 'grpo'?",
+    "methods gropo": "Did you mean 'grpo'?",
     "explain rewrd": "did you mean reward",
 }
 
@@ -149,7 +149,7 @@ def test_a_run_started_again_from_its_saved_config_is_the_same(here, capsys):
 
 
 def test_the_demo_writes_its_figures_and_keeps_an_older_one(here, capsys, monkeypatch):
-    from postgrad.recipes import demo
+    from postgrad.recipes.pipelines import demo
     short = replace(demo.quick(0), sft_steps=2, rl_steps=2, problems=3, samples=2)
     monkeypatch.setattr(demo, "quick", lambda seed: replace(short, seed=seed))
     (here / "runs/demo").mkdir(parents=True)

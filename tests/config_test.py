@@ -4,25 +4,26 @@ import importlib
 import json
 import math
 import pkgutil
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 
 import pytest
 
 from postgrad import recipes
 from postgrad.batches import Rollouts
 from postgrad.loop import OptimSettings
+from postgrad.methods import METHODS, Row, constants
 from postgrad.models import Adapters
-from postgrad.recipes.config import flat, override, plain, unplain
-from postgrad.recipes.grpo import FAMILY, Anchor, GRPOConfig
+from postgrad.recipes.rollouts import LINES, Anchor, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.run import dumps
+from postgrad.settings import Settings, flat, override, plain, unplain
 
 RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}") for m in pkgutil.iter_modules(recipes.__path__)}
 NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inner:
+class Inner(Settings):
     rate: float
     on: bool = False
 
@@ -32,7 +33,7 @@ class Inner:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outer:
+class Outer(Settings):
     name: str = "x"
     count: int = 3
     share: float | None = None
@@ -84,7 +85,7 @@ def test_a_bad_change_is_a_sentence(change, words):
 
 def test_a_setting_may_be_named_without_its_group():
     assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
-    config = override(GRPOConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
+    config = override(RolloutConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
     assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
     worn = override(config, ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]).optim.adapter
     assert worn == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4) and worn.names == ("q_proj", "v_proj")
@@ -103,8 +104,8 @@ def test_changes_that_are_right_only_together():
 
 def test_the_configs_of_recipes_refuse_what_cannot_be():
     for change, words in (
-        ("method=dpo", "method 'dpo' is not trained by this recipe: it takes best_of_n, rejection"),
-        ("method=grop", "there is no method 'grop': did you mean 'grpo'"),
+        ("method=dpo", "method 'dpo' is not trained by this recipe: it learns from pairs"),
+        ("method=grop", "there is no method 'grop'. Did you mean 'grpo'"),
         ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"), ("steps=0", "steps 0"),
         ("target=0", "anchor.target 0.0"), ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
         ("ptx=-1", "anchor.ptx is -1.0"), ("max_new_tokens=3", "may be rollouts.max_new_tokens or evaluation.max_new_tokens"),
@@ -113,10 +114,10 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
         ("optim.schedule=cosin", "optim.schedule is 'cosin'"), ("evaluation.every=-1", "evaluation.every -1"),
     ):
         with pytest.raises(ValueError, match=words):
-            override(GRPOConfig(task="words"), [change])
+            override(RolloutConfig(task="words"), [change])
     for change, words in (
         ("task=none", "either task=NAME"), ("data=x.jsonl", "either task=NAME"), ("rows_per_step=0", "at least 1"),
-        ("method=dpo", "method 'dpo' does not learn from conversations"), ("method=grpo", "method 'grpo' does not learn"),
+        ("method=dpo", "it learns from pairs, write `postgrad train dpo`"), ("method=grpo", "it learns from rollouts"),
     ):
         with pytest.raises(ValueError, match=words):
             override(SFTConfig(task="words"), [change])
@@ -135,11 +136,11 @@ def test_a_named_setting_comes_back_from_a_run(recipe, setting):
 
 
 def test_floats_come_back_to_the_last_bit():
-    config = GRPOConfig(task="words", anchor=Anchor(kl=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
-    again = unplain(GRPOConfig, json.loads(dumps(plain(config))))
+    config = RolloutConfig(task="words", anchor=Anchor(kl=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
+    again = unplain(RolloutConfig, json.loads(dumps(plain(config))))
     assert (again.anchor.kl, again.optim.lr) == (config.anchor.kl, config.optim.lr)
     with pytest.raises(ValueError, match="'lrr', which this version of OptimSettings"):
-        unplain(GRPOConfig, plain(config) | {"optim": {"lrr": 1.0}})
+        unplain(RolloutConfig, plain(config) | {"optim": {"lrr": 1.0}})
 
 
 @pytest.mark.parametrize(("recipe", "setting"), NAMED)
@@ -147,20 +148,23 @@ def test_flat_is_the_config_by_dotted_keys(recipe, setting):
     config = RECIPES[recipe].SETTINGS[setting]()
     for key, value in flat(config).items():
         found = config
-        for part in key.split("."):
+        group, _, name = key.rpartition(".")
+        for part in group.split(".") if group else ():
             found = getattr(found, part)
-        assert found == value and not is_dataclass(value)
+        found = constants(found)[name] if isinstance(found, Row) else getattr(found, name)
+        assert found == value and not isinstance(value, Settings)
     assert {k.split(".")[0] for k in flat(config)} == {f.name for f in fields(config)}
 
 
 def test_every_recipe_and_method_can_be_named():
     for recipe, setting in NAMED:
-        name, config = recipes.resolve(f"{recipe}:{setting}")
+        row = getattr(RECIPES[recipe].SETTINGS[setting](), "method", None)
+        name, config = recipes.resolve(f"{row.name if row else recipe}:{setting}")
         assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
         assert type(config).__name__ == (recipes.RECIPES | recipes.PIPELINES)[recipe]
-    for method in FAMILY:
+    for method in [name for name, row in METHODS.items() if row.source in LINES]:
         recipe, config = recipes.resolve(f"{method}:words", ["optim.lr=1e-4"])
-        assert (recipe, config.method, config.task, config.optim.lr) == ("grpo", method, "words", 1e-4)
+        assert (recipe, config.method.name, config.task, config.optim.lr) == ("rollouts", method, "words", 1e-4)
     for spec, words in (("grpoo:words", "Did you mean 'grpo'"), ("grpo:wrods", "has no setting 'wrods'. Did you mean 'words'"),
                         ("grpo", "grpo of what")):
         with pytest.raises(ValueError, match=words):

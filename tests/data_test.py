@@ -18,7 +18,7 @@ def file_of(tmp_path, content: bytes):
 
 
 def rows(tmp_path, content: bytes):
-    return list(read_rows(file_of(tmp_path, content)))
+    return [(int(number), row) for number, _, row in read_rows(file_of(tmp_path, content))]
 
 
 @pytest.mark.parametrize(("content", "wanted"), [
@@ -61,7 +61,7 @@ def test_what_cannot_be_read_is_named_with_its_line(content, words, tmp_path):
 
 def test_a_fault_comes_after_the_good_rows(tmp_path):
     lines = read_rows(file_of(tmp_path, b'{"a": 1}\nbroken\n'))
-    assert next(lines) == (1, {"a": 1})
+    assert next(lines) == ("1", f"{tmp_path / 'rows.jsonl'} line 1", {"a": 1})
     with pytest.raises(ValueError, match="line 2"):
         next(lines)
 
@@ -90,7 +90,7 @@ def user(content):
 
 
 @pytest.mark.parametrize(("row", "words"), [
-    ({}, "expected 'messages', or 'prompt' and 'completion' as text; found nothing"),
+    ({}, "expected 'messages', or 'prompt' and 'completion'; found nothing"),
     ({"text": "x", "answer": 1}, "found answer, text"),
     ({"prompt": "x"}, "found prompt"), ({"prompt": "x", "completion": 5}, "found completion, prompt"),
     ({"messages": []}, "must be a list"), ({"messages": "hi"}, "must be a list"), ({"messages": None}, "must be a list"),

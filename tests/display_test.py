@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from postgrad.cli.display import Display, clean, duration, figure, progress, say_json, sparkline, table
+from postgrad.display import Display, clean, duration, figure, progress, say_json, sparkline, table
 
 EVIL = "[bold red]x[/] \x1b[2J\x1b]0;owned\x07 \r\u202eabc [link=http://x]y[/link] [/nothing]"
 
@@ -217,6 +217,6 @@ def test_small_words():
 
 
 def test_importing_the_display_loads_neither_rich_nor_torch():
-    code = "import sys, postgrad.cli.display as d; d.table([{'a': 1}]); print({'rich', 'torch'} & {*sys.modules})"
+    code = "import sys, postgrad.display as d; d.table([{'a': 1}]); print({'rich', 'torch'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "a\n1\nset()\n"

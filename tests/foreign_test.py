@@ -25,11 +25,11 @@ from postgrad.maths.logprob import logp_of_logits
 from postgrad.models import Adapted, Adapter, ScalarModel, find_model, foreign, load_model, load_scalar, save_model
 from postgrad.models.foreign import Foreign
 from postgrad.packing import pack
-from postgrad.recipes import base, grpo, preference, sft
-from postgrad.recipes.config import override, unplain
+from postgrad.recipes import preference, rollouts, running, sft
 from postgrad.records import Prompt
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import override, unplain
 
 TINY = find_model("tiny-chat")
 CHAT = Chat.load(TINY)
@@ -148,8 +148,8 @@ def small_run(folder, tmp_path, recipe):
     if recipe == "sft":
         return sft, override(sft.words(), ["steps=3", "examples=12", "rows_per_step=4", "save_every=1", f"model={folder}"])
     (tmp_path / "task.py").write_text(TASK)
-    config = grpo.GRPOConfig(task=str(tmp_path / "task.py"), method="ppo" if recipe == "ppo" else "grpo")
-    return grpo, override(config, ["steps=3", "save_every=1", "rollouts.prompts=6", "rollouts.prompts_per_step=2",
+    config = rollouts.RolloutConfig(task=str(tmp_path / "task.py"), method="ppo" if recipe == "ppo" else "grpo")
+    return rollouts, override(config, ["steps=3", "save_every=1", "rollouts.prompts=6", "rollouts.prompts_per_step=2",
                                    "rollouts.group_size=2", "rollouts.max_new_tokens=8", "evaluation.every=0",
                                    f"model={folder}"])
 
@@ -157,7 +157,7 @@ def small_run(folder, tmp_path, recipe):
 @pytest.mark.parametrize(("recipe", "kind"), [("sft", "gpt2"), ("grpo", "gemma2"), ("ppo", "gpt_neox")])
 def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, tmp_path):
     home, config = small_run(folders(kind), tmp_path, recipe)
-    whole = base.start(recipe, config, home.build, tmp_path / "whole")
+    whole = running.start(recipe, config, home.build, tmp_path / "whole")
 
     class Cut(Exception):
         pass
@@ -168,9 +168,9 @@ def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, 
                 raise Cut
 
     with pytest.raises(Cut):
-        base.start(recipe, config, home.build, tmp_path / "cut", watch=Watch())
+        running.start(recipe, config, home.build, tmp_path / "cut", watch=Watch())
     run = Run.open(tmp_path / "cut")
-    run = base.resume(run, unplain(type(config), run.config), home.build)
+    run = running.resume(run, unplain(type(config), run.config), home.build)
     a, b, began = (load_model(x).state_dict() for x in (run.latest(), whole.latest(), folders(kind)))
     assert all(torch.equal(a[k], b[k]) for k in a) and any((a[k] - began[k]).abs().max() > 1e-4 for k in a)
     rows = whole.rows("metrics")[0]
@@ -186,7 +186,7 @@ def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, 
 def test_preferences_with_a_reference(folders, tmp_path):
     config = override(preference.PreferenceConfig(task="questions"), [
         "steps=2", "pairs.drawn=8", "pairs.held_out=4", "pairs.per_step=4", f"model={folders('phi')}", "evaluation.every=0"])
-    run = base.start("dpo", config, preference.build, tmp_path / "run")
+    run = running.start("dpo", config, preference.build, tmp_path / "run")
     assert run.rows("metrics")[0][0]["loss"] == pytest.approx(0.6931, abs=1e-3)  # the policy is the reference at first
 
 

@@ -9,13 +9,14 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "undisturbed"},
+    {"maths", "packing", "undisturbed", "settings", "user_code"},
     {"records", "hub"},
-    {"chat", "models", "sampler", "rewards", "data"},
-    {"methods", "tasks", "batches", "objectives"},
-    {"loop", "run", "report", "explain", "evaluate", "audit", "doctor", "memory"},
+    {"chat", "models", "sampler", "rewards", "data", "methods"},
+    {"tasks", "batches", "objectives"},
+    {"loop", "run", "report", "explain", "evaluate", "audit", "memory", "display"},
+    {"opening"},
     {"recipes"},
-    {"studio", "book"},
+    {"studio"},
     {"cli"},  # which starts the studio
     {"__main__"},
 )
@@ -56,10 +57,35 @@ def test_imports_go_down_only(path):
 def test_the_table_names_what_exists():
     names = {part(p) for p in FILES}
     assert {"maths", "records", "chat", "loop", "recipes"} <= names and len(FILES) > 40
-    assert LAYER.keys() >= names
+    assert LAYER.keys() == names, "the table names what is there, and nothing else"
     declared = ast.parse((HOME / "__init__.py").read_text())
     lazy = next(n.value for n in ast.walk(declared) if isinstance(n, ast.Assign) and n.targets[0].id == "_HOMES")
-    assert set(ast.literal_eval(lazy).values()) <= names
+    assert {home.partition(":")[0].split(".")[0] for home in ast.literal_eval(lazy).values()} <= names
+
+
+def module_of(path):
+    parts = ("postgrad", *path.relative_to(HOME).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def at_the_top(path, known):
+    """The modules of the package that a file needs before it can be imported."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("postgrad"):
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+
+
+def test_no_module_needs_itself():
+    known = {module_of(p) for p in FILES}
+    needs = {module_of(p): set(at_the_top(p, known)) & known - {module_of(p)} for p in FILES}
+    done = set()
+    while ready := {name for name, others in needs.items() if name not in done and others <= done}:
+        done |= ready
+    assert done == known, f"these import each other: {sorted(known - done)}"
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if part(p) == "maths"], ids=lambda p: p.name)

@@ -28,7 +28,7 @@ def new_run(folder, name="run", steps=10):
 
 
 def conversations(steps=6, rows=4):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0, room=100)
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0, max_tokens=100)
 
 
 def rollouts(method, models, steps, **settings):
@@ -272,7 +272,7 @@ def test_the_optimizer_takes_its_moments_back_bit_for_bit(tmp_path):
 
 def test_the_learning_rate_follows_its_schedule(tmp_path):
     models, run, after = Models(policy=small_model()), new_run(tmp_path), [weights(Models(policy=small_model()))]
-    optim = Optim(models, OptimSettings(lr=1e-3, schedule="linear", warmup=2, clip=1e9), 6)
+    optim = Optim(models, OptimSettings(lr=1e-3, schedule="linear", warmup=2, max_grad_norm=1e9), 6)
     train(models, conversations(6), SFT, optim, run, [lambda now: after.append(weights(models))])
     wanted = [5e-4, 1e-3, 1e-3, 7.5e-4, 5e-4, 2.5e-4]
     assert [r["lr"] for r in run.rows("metrics")[0]] == pytest.approx(wanted)
@@ -286,7 +286,7 @@ def test_the_gradient_is_clipped_and_its_norm_is_logged(tmp_path):
     for clip in (1e9, 0.01):
         models = Models(policy=small_model())
         before = weights(models)
-        optim = Optim(models, OptimSettings(lr=1e-3, clip=clip), 1)
+        optim = Optim(models, OptimSettings(lr=1e-3, max_grad_norm=clip), 1)
         optim.adam = torch.optim.SGD(optim.params, lr=1.0)
         run = new_run(tmp_path, f"run{clip}")
         train(models, [batch], SFT, optim, run)
@@ -312,7 +312,7 @@ def test_what_is_frozen_is_not_touched(tmp_path):
     (dict(lr=0.0), "optim.lr is 0.0"), (dict(lr=-1e-3), "optim.lr is -0.001"), (dict(lr=math.nan), "optim.lr is nan"),
     (dict(lr=math.inf), "optim.lr is inf"),
     (dict(lr=1e-3, schedule="cosin"), "optim.schedule is 'cosin': expected one of constant"),
-    (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass 0"), (dict(lr=1e-3, clip=0.0), "optim.clip 0.0"),
+    (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass 0"), (dict(lr=1e-3, max_grad_norm=0.0), "max_grad_norm 0.0"),
 ])
 def test_settings_out_of_range(settings, words):
     with pytest.raises(ValueError, match=words):

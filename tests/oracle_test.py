@@ -108,7 +108,7 @@ def test_a_baseline_takes_noise_away_from_a_shifted_reward(monkeypatch):
     assert toy.compare(METHODS["rloo"])["noise"] < 0.5 * toy.compare(METHODS["reinforce"])["noise"]
 
 
-def no_credit(reward, mask, group_size, value):
+def no_credit(reward, mask, group_size, value=None):
     return torch.zeros_like(reward)
 
 
@@ -194,7 +194,7 @@ def test_the_trained_policy_is_the_reference_tilted_by_the_reward():
             logp = models.policy.logp(toy.TOKENS, toy.MASK)[0]
             reward = credit.place_reward(toy.REWARD, toy.MASK)
             reward = credit.kl_penalty(reward, logp, ref.logp(toy.TOKENS, toy.MASK)[0], toy.MASK, beta)
-            adv, chance = row.credit(reward, toy.MASK, 1, None), logp.sum(1, keepdim=True).exp()
+            adv, chance = row.credit(reward, toy.MASK, 1), logp.sum(1, keepdim=True).exp()
         batch = Batch(
             ids=tuple("abcdefghijklmno"), tokens=toy.TOKENS, mask=toy.MASK, lengths=torch.full((15,), 4),
             weight=chance * toy.MASK, adv=adv,

@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from postgrad.cli import main
 from postgrad.models import ScalarModel, deciding_files, find_model, home_of, load_model, load_scalar, save_model
 from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
-from postgrad.recipes import base, opening, sft
-from postgrad.recipes.config import override
+from postgrad.opening import models as opening
+from postgrad.recipes import running, sft
+from postgrad.settings import override
 
 peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")
 LoraConfig, PeftModel, get_peft_model = peft.LoraConfig, peft.PeftModel, peft.get_peft_model
@@ -119,7 +120,7 @@ def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_p
 def run(tmp_path_factory):
     config = override(sft.SFTConfig(task="words", rows_per_step=4, examples=32, steps=2),
                       ["lora=2", "targets=q_proj,o_proj", "alpha=8"])
-    return base.start("sft", config, sft.build, tmp_path_factory.mktemp("runs") / "run")
+    return running.start("sft", config, sft.build, tmp_path_factory.mktemp("runs") / "run")
 
 
 def test_a_run_is_exported(run, tmp_path, capsys):
@@ -152,7 +153,7 @@ def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     assert "tiny has no adapter: it was trained whole" in capsys.readouterr().err and not (tmp_path / "none").exists()
     again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),
                      ["lora=2", "steps=1", "rows_per_step=4"])
-    on_top = base.start("sft", again, sft.build, tmp_path / "again")  # an adapter is a model to train on like any other
+    on_top = running.start("sft", again, sft.build, tmp_path / "again")  # an adapter is a model to train on like any other
     assert opening.shape_of(on_top.latest() / "adapter") == merged.config
     apart, whole = (load_model(x).logits(TOKENS) for x in (on_top.latest() / "adapter", on_top.latest()))
     torch.testing.assert_close(apart, whole, **CLOSE)

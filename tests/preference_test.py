@@ -12,7 +12,7 @@ from postgrad.cli import main
 from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs, tie
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_model, load_scalar, save_model
-from postgrad.recipes.preference import FAMILY
+from postgrad.recipes import recipe_for
 from postgrad.records import Conversation, Pair
 from postgrad.tasks import load_task
 from postgrad.tasks.questions import quality
@@ -195,7 +195,7 @@ def test_a_prompt_is_never_on_both_sides():
 
 
 def line(method, models, **changes):
-    settings = {"per_step": 3, "steps": 5, "seed": 1, "room": 64, "tokens_per_pass": 64, **changes}
+    settings = {"per_step": 3, "steps": 5, "seed": 1, "max_tokens": 64, "tokens_per_pass": 64, **changes}
     return PairBatches(PAIRS, CHAT, METHODS[method], models, **settings)
 
 
@@ -220,7 +220,7 @@ def test_what_cannot_be_trained_is_said():
     with pytest.raises(ValueError, match="dpo compares with a reference model"):
         line("dpo", Models(policy=None))
     with pytest.raises(ValueError, match=r"pair 6: its chosen answer makes \d+ tokens, over the model's 12"):
-        line("simpo", Models(policy=None), room=12)
+        line("simpo", Models(policy=None), max_tokens=12)
 
 
 def test_annotators_mostly_agree_with_the_truth_and_like_length():
@@ -254,7 +254,7 @@ def test_a_reward_model_opens_in_transformers_and_comes_back(tmp_path):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("method", [*FAMILY, "reward"])
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if recipe_for(row) in ("preference", "reward")])
 def test_every_method_learns_the_preferences(method, tmp_path):
     change = ("steps=12 pairs.drawn=200 pairs.held_out=120 pairs.per_step=16 optim.lr=3e-4 evaluation.every=12 "
               "evaluation.problems=2 evaluation.samples=1")

@@ -8,13 +8,14 @@ import pytest
 import torch
 from lora_test import MASK, TOKENS
 from rlhf_test import small, trained
-from small import CHAT
+from small import CHAT, begins
 
 from postgrad import methods
 from postgrad.memory import Setup, estimate, matrices, parameters
 from postgrad.models import Adapted, Adapter, Decoder, load_model, load_scalar, quantise
 from postgrad.models.nf4 import Linear4, held_bytes
-from postgrad.recipes import grpo, opening, sft
+from postgrad.opening import models as opening
+from postgrad.recipes import rollouts, sft
 from postgrad.recipes.preference import PreferenceConfig
 from postgrad.recipes.reward import RewardConfig
 from postgrad.records import Prompt
@@ -128,8 +129,8 @@ def test_the_sampler_says_what_the_trainer_says_and_copies_no_matrix():
 
 @pytest.mark.parametrize(("recipe", "config"), [
     ("sft", sft.SFTConfig(task="words", rows_per_step=4, examples=32)), ("reward", RewardConfig(task="questions")),
-    ("preference", PreferenceConfig(task="questions")), ("grpo", grpo.GRPOConfig(task="questions")),
-    ("grpo", grpo.GRPOConfig(task="questions", method="ppo"))])
+    ("preference", PreferenceConfig(task="questions")), ("grpo", rollouts.RolloutConfig(task="questions")),
+    ("grpo", rollouts.RolloutConfig(task="questions", method="ppo"))])
 def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
     config = small(config, "lora=2", "bits=4", "targets=q_proj,down_proj", "steps=2", "evaluation.every=0")
     whole, cut = trained(recipe, config, tmp_path / "whole"), trained(recipe, config, tmp_path / "cut", cut=2)
@@ -149,11 +150,11 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
 
 def test_four_models_share_one_body_in_four_bits(tmp_path):
     judge = trained("reward", small(RewardConfig(task="questions"), "lora=2", "bits=4", "heads=1"), tmp_path / "judge")
-    config = small(grpo.GRPOConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=2", "bits=4")
-    models = grpo.build(config, opening.open_folder("tiny-chat")).models
+    config = small(rollouts.RolloutConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=2", "bits=4")
+    models = rollouts.build(config, begins("tiny-chat")).models
     assert len({id(m.body) for m in (models.policy, models.reference, models.critic.body, models.reward.body)}) == 1
     tokens, lengths = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 7])
     alone = load_scalar(judge.latest())
     torch.testing.assert_close(models.reward.score(tokens, lengths), alone.score(tokens, lengths), rtol=1e-4, atol=1e-5)
-    whole = grpo.build(small(config, "bits=16"), opening.open_folder("tiny-chat")).models  # the judge keeps its own body
+    whole = rollouts.build(small(config, "bits=16"), begins("tiny-chat")).models  # the judge keeps its own body
     assert whole.reward.body is not whole.policy.body and not isinstance(whole.reward.body, Adapted)

@@ -7,14 +7,15 @@ import pkgutil
 
 import pytest
 import torch
-from small import gsm8k_folder
+from small import begins, gsm8k_folder
 
 from postgrad import recipes
 from postgrad.methods import METHODS
 from postgrad.models import load_model
-from postgrad.recipes import base, grpo, opening, sft
-from postgrad.recipes.config import flat, override, unplain
+from postgrad.opening import models as opening
+from postgrad.recipes import rollouts, running, sft
 from postgrad.run import Run, number
+from postgrad.settings import flat, override, unplain
 
 RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}") for m in pkgutil.iter_modules(recipes.__path__)}
 NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})
@@ -80,7 +81,7 @@ def test_a_named_setting_runs(recipe, setting, tmp_path):
     config = small(module.SETTINGS[setting]())
     if config.__dict__.get("task") == "gsm8k":  # a real model on real data: here a small one on data of the same shape
         config = override(config, [f"task=gsm8k:{gsm8k_folder(tmp_path)}"])
-    run = base.start(recipe, config, module.build, tmp_path / "run", command=f"postgrad train {recipe}:{setting}")
+    run = running.start(recipe, config, module.build, tmp_path / "run", command=f"postgrad train {recipe}:{setting}")
     check_rows(run)
     assert unplain(type(config), run.config) == config
     if config.__dict__.get("evaluation"):
@@ -103,22 +104,22 @@ def task(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("method", [name for name in grpo.FAMILY if METHODS[name].source == "rollouts"])
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.source == "rollouts"])
 def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
-    config = small(grpo.GRPOConfig(task=task, method=method), **{"rollouts.group_size": 3, "evaluation.every": 0})
-    run = base.start("grpo", config, grpo.build, tmp_path / "run")
+    config = small(rollouts.RolloutConfig(task=task, method=method), **{"rollouts.group_size": 3, "evaluation.every": 0})
+    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)
     assert all(0 < row["reward"] < 1 and row["mismatch"] < 1e-4 for row in rows)
-    assert ("kl" in rows[0]) == (grpo.row(config).reference)
+    assert ("kl" in rows[0]) == (rollouts.row_of(config).reference)
     if "kl" in rows[0]:
         assert abs(rows[0]["kl"]) < 1e-6 < rows[2]["kl"]  # the policy starts at the reference and leaves it
     check_samples(run, groups=2, group_size=3)
 
 
 def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
-    config = small(grpo.GRPOConfig(task=task, method="nano"), **{"evaluation.every": 0})
-    run = base.start("grpo", config, grpo.build, tmp_path / "run")
+    config = small(rollouts.RolloutConfig(task=task, method="nano"), **{"evaluation.every": 0})
+    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     model, chat = opening.open_model("tiny")
     for row in (r for r in run.rows("samples")[0] if r["step"] == 1):
         prompt = chat.render([{"role": "user", "content": row["prompt"]}])
@@ -129,20 +130,20 @@ def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
 
 
 def test_a_rollout_knows_the_step_it_was_made_for(task):
-    config = small(grpo.GRPOConfig(task=task, method="nano"), **{"rollouts.epochs": 2, "evaluation.every": 0})
-    parts = grpo.build(config, opening.open_folder("tiny"))
+    config = small(rollouts.RolloutConfig(task=task, method="nano"), **{"rollouts.epochs": 2, "evaluation.every": 0})
+    parts = rollouts.build(config, begins("tiny"))
     assert [{s.rollout.policy_step for s in batch.scored} for batch in parts.batches] == [{1}, {1}, {3}]
 
 
 def test_kl_is_what_the_config_asks_for():
     def coefficients(method, kl):
-        row = grpo.row(grpo.GRPOConfig(task="words", method=method, anchor=grpo.Anchor(kl=kl)))
+        row = rollouts.row_of(rollouts.RolloutConfig(task="words", method=method, anchor=rollouts.Anchor(kl=kl)))
         return row.kl_in_reward, row.kl_in_loss
 
     assert coefficients("grpo", None) == (0.0, 0.04) and coefficients("rloo", None) == (0.03, 0.0)
     assert coefficients("grpo", 0.5) == (0.0, 0.5) and coefficients("rloo", 0.5) == (0.5, 0.0)
     assert coefficients("grpo", 0.0) == (0.0, 0.0) and coefficients("nano", 0.1) == (0.0, 0.1)
-    online = grpo.row(grpo.GRPOConfig(task="words", method="online_dpo", anchor=grpo.Anchor(kl=0.4)))
+    online = rollouts.row_of(rollouts.RolloutConfig(task="words", method="online_dpo", anchor=rollouts.Anchor(kl=0.4)))
     assert online.loss.keywords["beta"] == 0.4  # DPO's beta is the weight of its KL
 
 
@@ -150,17 +151,17 @@ def test_your_own_conversations(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps({"prompt": f"Say {n}.", "completion": f"I say {n}."}) + "\n" for n in range(9)))
     config = small(override(sft.words(), ["task=none", f"data={path}"]))
-    run = base.start("sft", config, sft.build, tmp_path / "run")
+    run = running.start("sft", config, sft.build, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-4 and rows[2]["loss"] < rows[0]["loss"]
 
 
-@pytest.mark.parametrize("recipe", ["sft", "grpo"])
+@pytest.mark.parametrize("recipe", ["sft", "rollouts"])
 def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     module = RECIPES[recipe]
-    config = sft.words() if recipe == "sft" else grpo.GRPOConfig(task=task, method="rloo")
+    config = sft.words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method="rloo")
     config = small(config, save_every=1, **{"rollouts.epochs": 2, "evaluation.every": 0})
-    whole = base.start(recipe, config, module.build, tmp_path / "whole")
+    whole = running.start(recipe, config, module.build, tmp_path / "whole")
 
     class Cut(Exception):
         pass
@@ -171,10 +172,10 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
                 raise Cut
 
     with pytest.raises(Cut):
-        base.start(recipe, config, module.build, tmp_path / "cut", watch=Watch())
+        running.start(recipe, config, module.build, tmp_path / "cut", watch=Watch())
     run = Run.open(tmp_path / "cut")
     assert run.state()["state"] == "failed" and list(run.checkpoints()) == [1]
-    run = base.resume(run, unplain(type(config), run.config), module.build)
+    run = running.resume(run, unplain(type(config), run.config), module.build)
     check_rows(run)
     assert [e["kind"] for e in run.rows("events")[0]] == ["resumed"]
     clock = ("time/sample", "time/score", "time/train", "time/step")
@@ -185,27 +186,27 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
 
 
 def test_a_run_does_not_go_on_from_other_weights(task, tmp_path):
-    config = small(grpo.GRPOConfig(task=task), save_every=1, **{"evaluation.every": 0})
-    first = base.start("grpo", config, grpo.build, tmp_path / "first")
+    config = small(rollouts.RolloutConfig(task=task), save_every=1, **{"evaluation.every": 0})
+    first = running.start("rollouts", config, rollouts.build, tmp_path / "first")
     second = override(config, [f"model={tmp_path / 'first'}"])
-    later = base.start("grpo", second, grpo.build, tmp_path / "second")
+    later = running.start("rollouts", second, rollouts.build, tmp_path / "second")
     assert later.info["begins_with"] == opening.fingerprint(first.latest()) != first.info["begins_with"]
     path, kept = first.latest() / "model.safetensors", later.rows("metrics")
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")  # damaged, so that an older checkpoint is the newest sound one
     with pytest.raises(ValueError, match="the model this run began with has changed"):
-        base.resume(Run.open(tmp_path / "second"), second, grpo.build)
+        running.resume(Run.open(tmp_path / "second"), second, rollouts.build)
     assert later.rows("metrics") == kept
 
 
 def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
-    config = small(grpo.GRPOConfig(task=task))
+    config = small(rollouts.RolloutConfig(task=task))
     for change, words in (("model=nowhere", "no model at nowhere"), ("task=wrods", "no task 'wrods': did you mean 'words'"),
                           ("rollouts.group_size=1", "grpo compares the samples of a group"),
                           ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
         with pytest.raises(ValueError, match=words):
-            base.start("grpo", override(config, [change]), grpo.build, tmp_path / "run")
+            running.start("rollouts", override(config, [change]), rollouts.build, tmp_path / "run")
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match="conversation b has 1810 tokens, over the model's 512"):
-        base.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build, tmp_path / "run")
+        running.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build, tmp_path / "run")
     assert not (tmp_path / "run").exists()

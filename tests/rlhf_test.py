@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small import CHAT, PROMPTS, by_text, judge, small_model, small_models
+from small import CHAT, PROMPTS, begins, by_text, judge, small_model, small_models
 
 from postgrad import objectives, recipes
 from postgrad.batches import ChosenPairs, ChosenTexts, Mix, PairBatches, RolloutBatches, Rollouts, SingleBatches
@@ -16,15 +16,16 @@ from postgrad.cli import main
 from postgrad.data.rows import read_conversations
 from postgrad.methods import METHODS
 from postgrad.models import Adapted, Models, ScalarModel, load_model, load_scalar, save_model
-from postgrad.recipes import base, grpo, opening
-from postgrad.recipes.config import flat, override
-from postgrad.recipes.overoptimise import turning
+from postgrad.opening import models as opening
+from postgrad.recipes import rollouts, running
+from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.recipes.preference import PreferenceConfig, balanced, singles
 from postgrad.recipes.reward import RewardConfig
 from postgrad.records import Conversation, Pair, Verdict
 from postgrad.rewards.model import ModelJudge
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import flat, override
 from postgrad.tasks import load_task
 
 PAIRS = [Pair(id=str(i), messages=({"role": "user", "content": f"Hi {i}"},), chosen="Hello" + "!" * i, rejected="What?")
@@ -52,7 +53,7 @@ def line(kind, method, *, verify=by_text, models=None, settings=None, steps=2, *
 def test_each_head_learns_from_its_own_bootstrap():
     model = ScalarModel(small_model(), heads=3)
     pairs = [replace(PAIRS[0], id=str(i)) for i in range(400)]
-    batches = PairBatches(pairs, CHAT, METHODS["reward"], Models(policy=model), per_step=400, steps=1, seed=0, room=64,
+    batches = PairBatches(pairs, CHAT, METHODS["reward"], Models(policy=model), per_step=400, steps=1, seed=0, max_tokens=64,
                           tokens_per_pass=4096)
     (batch,) = batches
     assert batch.votes.shape == (400, 3) and batch.votes.mean(0).tolist() == pytest.approx([1.0] * 3, abs=0.15)
@@ -96,7 +97,8 @@ def test_a_judge_of_several_models_follows_its_rule():
 
 def test_the_baseline_is_the_mean_log_ratio_of_swapped_answers():
     models = small_models()
-    (batch,) = SingleBatches(TALKS, CHAT, METHODS["kto"], models, per_step=6, steps=1, seed=0, room=64, tokens_per_pass=64)
+    (batch,) = SingleBatches(TALKS, CHAT, METHODS["kto"], models, per_step=6, steps=1, seed=0, max_tokens=64,
+                             tokens_per_pass=64)
     by_id = {t.id: t for t in TALKS}
     order = [by_id[name] for name in batch.ids]
     ratios = []
@@ -244,10 +246,10 @@ def trained(recipe, config, folder, cut=None):
 
     home = recipes.module(recipe)
     if not cut:
-        return base.start(recipe, config, home.build, folder)
+        return running.start(recipe, config, home.build, folder)
     with pytest.raises(Cut):
-        base.start(recipe, config, home.build, folder, watch=Watch())
-    return base.resume(Run.open(folder), config, home.build)
+        running.start(recipe, config, home.build, folder, watch=Watch())
+    return running.resume(Run.open(folder), config, home.build)
 
 
 @pytest.fixture(scope="module")
@@ -258,11 +260,11 @@ def reward_run(tmp_path_factory):
 
 @pytest.mark.parametrize(("recipe", "change"), [
     ("reward", "lora=0"), ("reward", "lora=2"), ("preference", "method=kto"), ("preference", "lora=2"),
-    ("grpo", "method=online_dpo"), ("grpo", "method=best_of_n"), ("grpo", "ptx=0.1"), ("grpo", "target=0.5"),
-    ("grpo", "lora=2")])
+    ("rollouts", "method=online_dpo"), ("rollouts", "method=best_of_n"), ("rollouts", "ptx=0.1"),
+    ("rollouts", "target=0.5"), ("rollouts", "lora=2")])
 def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path):
     config = {"reward": RewardConfig(task="questions"), "preference": PreferenceConfig(task="questions"),
-              "grpo": grpo.GRPOConfig(task="questions", method="ppo", reward=reward_run)}[recipe]
+              "rollouts": rollouts.RolloutConfig(task="questions", method="ppo", reward=reward_run)}[recipe]
     config = small(config, change)
     whole, cut = trained(recipe, config, tmp_path / "whole"), trained(recipe, config, tmp_path / "cut", cut=2)
     ours, theirs = ([{k: v for k, v in row.items() if not k.startswith("time/")} for row in r.rows("metrics")[0]]
@@ -277,8 +279,8 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path
 
 def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     judge = trained("reward", small(RewardConfig(task="questions"), "lora=4", "heads=1"), tmp_path / "judge")
-    config = small(grpo.GRPOConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=4")
-    models = grpo.build(config, opening.open_folder("tiny-chat")).models
+    config = small(rollouts.RolloutConfig(task="questions", method="ppo", reward=str(judge.folder)), "lora=4")
+    models = rollouts.build(config, begins("tiny-chat")).models
     bodies = {id(m.body) for m in (models.policy, models.reference, models.critic.body, models.reward.body)}
     assert len(bodies) == 1 and isinstance(models.policy, Adapted) and models.reference.adapter is None
     count = sum(p.numel() for m in models.trained().values() for p in m.parameters())
@@ -289,40 +291,40 @@ def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     torch.testing.assert_close(models.critic.value(tokens), alone.value(tokens), rtol=1e-4, atol=1e-5)
     assert not any(p.requires_grad for p in models.reward.parameters())
     assert all(p.requires_grad for p in models.critic.parameters())
-    apart = grpo.build(replace(config, reward=reward_run), opening.open_folder("tiny-chat")).models  # trained whole
+    apart = rollouts.build(replace(config, reward=reward_run), begins("tiny-chat")).models  # trained whole
     assert not isinstance(apart.reward.body, Adapted) and isinstance(apart.critic.body, Adapted)
 
 
 def test_a_run_does_not_go_on_against_another_reward_model(reward_run, tmp_path):
     from shutil import copytree
     copytree(reward_run, tmp_path / "reward")
-    config = small(grpo.GRPOConfig(task="questions", method="rloo", reward=str(tmp_path / "reward")))
-    trained("grpo", config, tmp_path / "run")
+    config = small(rollouts.RolloutConfig(task="questions", method="rloo", reward=str(tmp_path / "reward")))
+    trained("rollouts", config, tmp_path / "run")
     save_model(load_scalar("tiny-chat", heads=2), opening.open_folder(tmp_path / "reward"))
     for path in (tmp_path / "reward/checkpoints").iterdir():
         if path != opening.open_folder(reward_run) and path.name == "000003":
             path.rename(tmp_path / "gone")  # the newest sound checkpoint is now an older one
     with pytest.raises(ValueError, match="the reward model .* has changed since this run began"):
-        base.resume(Run.open(tmp_path / "run"), config, grpo.build)
+        running.resume(Run.open(tmp_path / "run"), config, rollouts.build)
 
 
 def test_reward_models_that_cannot_judge(reward_run, tmp_path):
     for reward, words in (("tiny-chat", "tiny-chat is no reward model"), ("nowhere", "no model at nowhere"),
                           (f"{reward_run},tiny", "tiny is no reward model")):
         with pytest.raises(ValueError, match=words):
-            grpo.build(small(grpo.GRPOConfig(task="questions", reward=reward)), opening.open_folder("tiny-chat"))
+            rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=reward)), begins("tiny-chat"))
     save_model(load_scalar(opening.open_folder(reward_run)), tmp_path)
     Chat(CHAT.tokenizer, CHAT.template + " ", bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad).save(tmp_path)
     with pytest.raises(ValueError, match="has another tokenizer or chat template than the policy, so it would misread"):
-        grpo.build(small(grpo.GRPOConfig(task="questions", reward=str(tmp_path))), opening.open_folder("tiny-chat"))
+        rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=str(tmp_path))), begins("tiny-chat"))
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match=r"text b has \d+ tokens, over the model's 512"):
-        grpo.mixed_in(grpo.GRPOConfig(task="words", anchor=grpo.Anchor(ptx=0.1, texts=str(long))), CHAT, 512)
+        rollouts.mixed_in(rollouts.RolloutConfig(task="words", anchor=rollouts.Anchor(ptx=0.1, texts=str(long))), CHAT, 512)
     with pytest.raises(ValueError, match="rejection has no KL"):
-        grpo.row(grpo.GRPOConfig(task="words", method="rejection", anchor=grpo.Anchor(kl=0.1)))
+        rollouts.row_of(rollouts.RolloutConfig(task="words", method="rejection", anchor=rollouts.Anchor(kl=0.1)))
     with pytest.raises(ValueError, match="anchor.ptx and anchor.target are for policy methods"):
-        grpo.GRPOConfig(task="words", method="rejection", anchor=grpo.Anchor(ptx=0.1))
+        rollouts.RolloutConfig(task="words", method="rejection", anchor=rollouts.Anchor(ptx=0.1))
 
 
 # Pipelines

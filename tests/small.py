@@ -8,6 +8,7 @@ import torch
 
 from postgrad.chat import Chat
 from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
+from postgrad.opening.models import Beginning, open_folder
 from postgrad.records import Conversation, Prompt, Verdict
 
 CHAT = Chat.load(find_model("tiny"))
@@ -46,6 +47,11 @@ def small_models():
     critic = ScalarModel(small_model(2))
     critic.score_head.weight.data.fill_(0.05)
     return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic)
+
+
+def begins(name):
+    """Where a run from this model begins."""
+    return Beginning(origin=open_folder(name), name=name)
 
 
 def judge(verify):

@@ -121,7 +121,7 @@ def test_what_the_sentences_claim_is_in_the_figures():
 
 @pytest.mark.parametrize(("stage", "model"), [("base", "tiny"), ("sft", "tiny-chat")])
 def test_recorded_answers_are_what_the_models_say(stage, model):
-    from postgrad.recipes.opening import open_model
+    from postgrad.opening.models import open_model
     from postgrad.records import Prompt
     from postgrad.sampler import LocalSampler, Sampling
     rows = recorded("pipeline")["prompts"]

@@ -13,7 +13,7 @@ from postgrad.maths.passk import best_of_n
 from postgrad.maths.preference import bradley_terry, dpo
 from postgrad.maths.surrogate import clipped_ratio, policy_gradient
 from postgrad.methods import METHODS
-from postgrad.recipes.overoptimise import turning
+from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.studio.app import create_app
 from postgrad.studio.instruments import INSTRUMENTS, dpo_ppo, ppo_clip, reward_hacking
 from postgrad.studio.instruments import bradley_terry as pair

@@ -18,8 +18,8 @@ from postgrad import recipes
 from postgrad.memory import Setup, cache, parameters
 from postgrad.models import find_model
 from postgrad.models.families import Config
-from postgrad.recipes.config import flat, override
 from postgrad.run import Run
+from postgrad.settings import flat, override
 from postgrad.studio import curves, forms, live, pairing, processes, samples, traces
 from postgrad.studio.app import create_app
 from postgrad.studio.launch import shown
@@ -240,7 +240,7 @@ def test_two_runs_side_by_side_show_only_what_differs(tmp_path):
     make(tmp_path / "a", 3, config={"seed": 0, "optim": {"lr": 1e-3, "clip": 1.0}})
     make(tmp_path / "b", 4, config={"seed": 0, "optim": {"lr": 2e-3, "clip": 1.0}})
     page = Texts(client(tmp_path).get("/runs/compare?ids=a,b").text)
-    assert "optim.lr" in page.text and "0.002" in page.text and "optim.clip" not in page.text and "seed" not in page.text
+    assert "optim.lr" in page.text and "0.002" in page.text and "optim.warmup" not in page.text and "seed" not in page.text
     assert "What is 2+2?" in page.text and page.data["charts"]["reward"]["series"][1]["values"] == [0.1, 0.2, 0.3, 0.4]
     assert client(tmp_path).get("/runs/compare?ids=a,nobody").status_code == 404
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from postgrad import objectives
+from postgrad.batches.columns import columns, weighed
+from postgrad.batches.shuffled import logp_of
 from postgrad.maths import credit, weights
 from postgrad.methods import METHODS, Policy
 from postgrad.records import Batch
@@ -79,20 +81,16 @@ def random_table(seed: int, scale: float = 1.0) -> Tensor:
 
 
 def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, critic: Judge, group_size: int) -> Batch:
-    """Sampled rows (indices into the 15) as a policy batch: reward, credit and weight as the row of the table has them."""
+    """Sampled rows (indices into the 15) as a policy batch, by the assembly line's own functions."""
     tokens, mask = TOKENS[rows], MASK[rows]
-    with torch.no_grad():
-        old_logp, ref_logp = old.logp(tokens, mask)[0], reference.logp(tokens, mask)[0]
-        value = critic.value(tokens) if method.critic else None
-        reward = credit.place_reward(REWARD[rows], mask)
-        if method.kl_in_reward:
-            reward = credit.kl_penalty(reward, old_logp, ref_logp, mask, method.kl_in_reward)
-        adv = method.credit(reward, mask, group_size, value)
-    return Batch(
-        ids=tuple(map(str, range(len(rows)))), tokens=tokens, mask=mask, lengths=torch.full((len(rows),), 1 + LONGEST),
-        weight=method.weigh(mask, LONGEST), adv=credit.whiten(adv, mask) if method.whiten else adv, old_logp=old_logp,
-        ref_logp=ref_logp, sampler_logp=old_logp, value=value, returns=adv + value if method.critic else None,
-    )
+    batch = Batch(ids=tuple(map(str, range(len(rows)))), tokens=tokens, mask=mask, weight=mask.double(),
+                  lengths=torch.full((len(rows),), 1 + LONGEST), sampler_logp=old.logp(tokens, mask)[0].detach())
+    models = SimpleNamespace(policy=old, reference=reference, critic=critic)
+    with_ref = replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0]) if reference and not method.reference else batch
+    filled = columns(with_ref, credit.place_reward(REWARD[rows], mask), method, models, group_size=group_size,
+                     kl=method.kl_in_reward, tokens_per_pass=10**9)
+    filled = replace(filled, ref_logp=with_ref.ref_logp) if filled.ref_logp is None else filled
+    return weighed(filled, method, LONGEST)
 
 
 # The oracle: the exact gradient of the objective, and the exact mean and noise of every estimator of it.

@@ -13,10 +13,9 @@ from small import CHAT
 
 from postgrad.cli import main
 from postgrad.evaluate import evaluate
-from postgrad.recipes import base, grpo
+from postgrad.recipes import rollouts, running
 from postgrad.recipes.base import prove
-from postgrad.recipes.config import override
-from postgrad.recipes.grpo import GRPOConfig, grader_of, judged_by, open_grader
+from postgrad.recipes.rollouts import RolloutConfig, grader_of, judged_by, open_grader
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards import jailed, maths, schema, text
 from postgrad.rewards.base import check
@@ -26,6 +25,7 @@ from postgrad.rewards.grader import Grader, question, quoted, read_score
 from postgrad.rewards.named import NAMED, read_spec
 from postgrad.run import Run
 from postgrad.sampler import Sampling, ScriptedSampler
+from postgrad.settings import override
 from postgrad.tasks import load_task
 
 ASK = Prompt.ask("?", "72")
@@ -285,29 +285,29 @@ def test_a_reply_cannot_end_its_own_quotation():
 
 
 def test_a_run_against_a_judge_model(tmp_path):
-    config = GRPOConfig(task="words", reward="judge:tiny-chat")
-    assert grader_of(config) == ("tiny-chat", "") and grader_of(GRPOConfig(task="words", reward="runs/reward")) is None
+    config = RolloutConfig(task="words", reward="judge:tiny-chat")
+    assert grader_of(config) == ("tiny-chat", "") and grader_of(RolloutConfig(task="words", reward="runs/reward")) is None
     judge = judged_by([], None, None, config)
     said = judge([rollout(ASK, "5"), rollout(ASK, "x" * 9000)])
     assert isinstance(judge, Grader) and all(isinstance(verdict, Verdict) for verdict in said) and said[1].error
     with pytest.raises(ValueError, match="there is no rubric"):
-        open_grader(GRPOConfig(task="words", reward=f"judge:tiny-chat:{tmp_path}/no.txt"))
+        open_grader(RolloutConfig(task="words", reward=f"judge:tiny-chat:{tmp_path}/no.txt"))
     with pytest.raises(ValueError, match="name the chat model"):
-        grader_of(GRPOConfig(task="words", reward="judge:"))
+        grader_of(RolloutConfig(task="words", reward="judge:"))
 
 
 def test_a_run_does_not_go_on_by_another_rubric(tmp_path):
     rubric = tmp_path / "rubric.txt"
     rubric.write_text("Be brief.")
-    config = override(GRPOConfig(task="words", reward=f"judge:tiny-chat:{rubric}"), [
+    config = override(RolloutConfig(task="words", reward=f"judge:tiny-chat:{rubric}"), [
         "model=tiny", "steps=1", "evaluation.every=0", "rollouts.prompts=2", "rollouts.prompts_per_step=1",
         "rollouts.group_size=2", "rollouts.max_new_tokens=4"])
-    run = base.start("grpo", config, grpo.build, tmp_path / "run")
+    run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     rubric.write_text("Be long.")
     with pytest.raises(ValueError, match="the rubric .*rubric.txt has changed since this run began"):
-        base.resume(Run.open(run.folder), config, grpo.build)
+        running.resume(Run.open(run.folder), config, rollouts.build)
     rubric.write_text("Be brief.")
-    assert base.resume(Run.open(run.folder), config, grpo.build).state()["state"] == "done"
+    assert running.resume(Run.open(run.folder), config, rollouts.build).state()["state"] == "done"
 
 
 def test_the_command_lists_them(capsys):

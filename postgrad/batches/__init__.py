@@ -1,20 +1,23 @@
-"""Four assembly lines: conversations, pairs, rollouts and labelled steps become batches.
+"""Assembly lines: conversations, pairs, labelled singles, labelled steps and rollouts become batches.
 
 An algorithm is one of these and an objective.
 
-A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and its random numbers
-are functions of (seed, name, step), so its state is a few numbers, and the rollouts it still holds.
+A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and its random
+numbers are functions of (seed, name, step), so its state is a few numbers, and the rollouts that it still holds.
+
+collect     prompts -> judged rollouts               columns     judged rollouts -> credit -> weights -> minibatches
+rollouts, chosen, conversations, pairs, singles, steps   the lines        mix    texts imitated beside rollouts
 """
 
 from postgrad.batches.chosen import ChosenPairs, ChosenTexts
-from postgrad.batches.collect import Rollouts
+from postgrad.batches.collect import RolloutLine, Rollouts
 from postgrad.batches.conversations import ConversationBatches
-from postgrad.batches.deck import Deck
 from postgrad.batches.mix import Mix
 from postgrad.batches.pairs import PairBatches
 from postgrad.batches.rollouts import RolloutBatches
+from postgrad.batches.shuffled import Shuffled, ShuffledBatches
 from postgrad.batches.singles import SingleBatches
 from postgrad.batches.steps import Marked, StepBatches
 
-__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Deck", "Marked", "Mix", "PairBatches", "RolloutBatches",
-           "Rollouts", "SingleBatches", "StepBatches"]
+__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Marked", "Mix", "PairBatches", "RolloutBatches",
+           "RolloutLine", "Rollouts", "Shuffled", "ShuffledBatches", "SingleBatches", "StepBatches"]

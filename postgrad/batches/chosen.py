@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import torch
 
-from postgrad.batches.collect import Collector, pick
-from postgrad.maths.select import best_and_worst, best_of_n_kl
+from postgrad.batches.collect import RolloutLine, sampled
+from postgrad.batches.keep import pick
+from postgrad.batches.shuffled import logp_of
+from postgrad.maths.select import best_and_worst
 from postgrad.records import Batch, Scored
 
 
-class ChosenBatches(Collector):
+class ChosenBatches(RolloutLine):
     """One batch from each collection, used `epochs` times. Rows that are not chosen are counted, not trained."""
 
     def __init__(self, prompts, **line):
@@ -25,9 +27,9 @@ class ChosenBatches(Collector):
             raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size is "
                              f"{self.settings.group_size}, set it to 2 or more.")
 
-    def minibatches(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
         rows = [s for group in groups for s in group]
-        made = self.choose(self.sampled(rows), rows)
+        made = self.choose(sampled(rows, self.settings.group_size).to(self.device), rows)
         facts |= {**made.facts, "tokens": float(made.lengths.sum())}
         return [replace(made, facts=facts)] * self.settings.epochs
 
@@ -46,7 +48,9 @@ class ChosenPairs(ChosenBatches):
         index = [i for pair in kept or [(0, 1)] for i in pair]
         made = pick(batch, index)
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
-        ref = self.logp(self.models.reference, made, 1.0)  # as the objective reads the policy, whatever was sampled at
+        ref = None
+        if self.method.reference:  # at temperature 1, as the objective reads the policy, whatever was sampled at
+            ref, _ = logp_of(self.models.reference, made, self.tokens_per_pass)
         return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),
                        facts={"chosen_share": 2 * len(kept) / len(rows)})
 
@@ -61,6 +65,6 @@ class ChosenTexts(ChosenBatches):
         made = pick(batch, sorted(kept or [0], key=lambda i: int(batch.lengths[i])))
         weight = self.method.weigh(made.mask, self.settings.max_new_tokens)
         facts = {"chosen_share": len(kept) / len(rows)}
-        if self.method.name == "best_of_n":
-            facts["kl_bound"] = best_of_n_kl(self.settings.group_size)
+        if self.method.kl_bound:
+            facts["kl_bound"] = self.method.kl_bound(self.settings.group_size)
         return replace(made, weight=weight if kept else torch.zeros_like(weight), facts=facts)

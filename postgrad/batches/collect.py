@@ -1,31 +1,37 @@
-"""Prompt -> Scored: the half of an assembly line that samples and asks the judge, whatever is made of the rollouts."""
+"""Prompt -> Scored: samples are drawn and judged, whatever is made of them afterwards."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
-from postgrad.batches.deck import Deck, assemble, seen
+from postgrad.batches.keep import held_batch, kept_batch
+from postgrad.batches.shuffled import Shuffled, assemble
 from postgrad.maths.noise import seed_of
-from postgrad.records import Batch, Prompt, Rollout, Scored, Verdict, pad_rows
+from postgrad.methods import Method
+from postgrad.models import Models
+from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
+from postgrad.rewards.base import Judge
+from postgrad.settings import Settings, setting
+
+Draw = Callable[[int, int], list[list[Scored]]]  # how many prompts, the number of the try -> their judged groups
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollouts:
+class Rollouts(Settings):
     """How rollouts are made and used. Two numbers say how many: prompts_per_step and group_size; the rest is derived."""
 
-    prompts: int = 2000         # training prompts drawn from the task
-    prompts_per_step: int = 16
-    group_size: int = 8
-    max_new_tokens: int = 64
-    temperature: float = 1.0
-    epochs: int = 1             # passes over each set of rollouts
-    minibatches: int = 1        # optimizer steps per pass
-    resample_limit: int = 3     # DAPO: further draws, at most, for groups that all scored the same
+    prompts: int = setting(2000, "training prompts drawn from the task")
+    prompts_per_step: int = setting(16, "prompts of one collection")
+    group_size: int = setting(8, "samples of each prompt")
+    max_new_tokens: int = setting(64, "the most tokens of a reply")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
+    epochs: int = setting(1, "passes over each collection of rollouts")
+    minibatches: int = setting(1, "optimizer steps per pass")
+    resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO)")
 
     def __post_init__(self):
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
@@ -33,85 +39,47 @@ class Rollouts:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if self.prompts_per_step % self.minibatches:
             raise ValueError(f"{self.prompts_per_step} prompts cannot be split into {self.minibatches} minibatches: set "
-                             f"rollouts.minibatches to a divisor, e.g. {_divisor(self.prompts_per_step, self.minibatches)}.")
+                             "rollouts.minibatches to a divisor, e.g. "
+                             f"{_divisor(self.prompts_per_step, self.minibatches)}.")
         if not self.temperature > 0:
             raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
                              "so it must be above 0.")
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps that one collection is used for."""
+        return self.epochs * self.minibatches
 
 
 def _divisor(number: int, near: int) -> int:
     return max(d for d in range(1, min(number, near) + 1) if number % d == 0)
 
 
-Judge = Callable[[Sequence[Rollout]], Sequence[Verdict]]
+def collect(draw: Draw, count: int, group_size: int, tries: int = 1) -> tuple[list[list[Scored]], dict[str, float]]:
+    """`count` groups, and what was measured on the way. tries > 1: groups with equal scores are drawn again, so often."""
+    began = time.perf_counter()
+    groups: list[list[Scored]] = []
+    drawn = flat = 0
+    for turn in range(tries):
+        fresh = draw(count - len(groups), turn)
+        drawn += len(fresh)
+        level = [is_flat(group) for group in fresh]
+        flat += sum(level)
+        last = turn == tries - 1
+        groups += [group for group, same in zip(fresh, level, strict=True) if last or not same]
+        if len(groups) == count:
+            break
+    facts = facts_of([s for group in groups for s in group], group_size)
+    facts |= {"flat_groups": flat / drawn, "resampled": float(drawn - count), "time/sample": time.perf_counter() - began}
+    return groups, facts
 
 
-class Collector:
-    """Samples groups, has them judged, and turns each collection into batches: how (`minibatches`) is each line's own."""
-
-    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models, method,
-                 settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
-        if method.reference and models.reference is None:
-            raise ValueError(f"{method.name} needs a reference model and there is none: give Models(reference=...).")
-        self.sample, self.judge, self.models, self.method, self.settings = sample, judge, models, method, settings
-        self.steps, self.step, self.seed, self.tokens_per_pass, self.device = steps, 0, seed, tokens_per_pass, device
-        self.deck = Deck(prompts, seed)
-        self.held: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
-
-    def __iter__(self) -> Iterator[Batch]:
-        while self.step < self.steps:
-            self.step += 1
-            if not self.held:
-                self.held = self.minibatches(*self.rollouts())
-            yield self.held.pop(0).to(self.device)
-
-    def minibatches(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
-        raise NotImplementedError
-
-    def rollouts(self) -> tuple[list[list[Scored]], dict[str, float]]:
-        """The groups of one collection, and what was measured on the way."""
-        began = time.perf_counter()
-        wanted, groups, drawn, flat = self.settings.prompts_per_step, [], 0, 0
-        tries = 1 + (self.settings.resample_limit if getattr(self.method, "resample_flat", False) else 0)
-        for turn in range(tries):
-            fresh = self.draw(wanted - len(groups), turn)
-            drawn += len(fresh)
-            level = [is_flat(group) for group in fresh]
-            flat += sum(level)
-            last = turn == tries - 1
-            groups += [g for g, same in zip(fresh, level, strict=True) if last or not same]
-            if len(groups) == wanted:
-                break
-        rows = [s for group in groups for s in group]
-        facts = describe(rows, self.settings.group_size)
-        facts |= {"flat_groups": flat / drawn, "resampled": float(drawn - wanted), "time/sample": time.perf_counter() - began}
-        return groups, facts
-
-    def draw(self, count: int, turn: int) -> list[list[Scored]]:
-        prompts = self.deck.take(count)
-        groups = self.sample(prompts, self.settings.group_size, seed_of(self.seed, "rollout", self.step, turn), self.step)
-        verdicts = iter(self.judge([r for group in groups for r in group]))
-        return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
-
-    def sampled(self, rows: Sequence[Scored]) -> Batch:
-        """The rows as columns, before any credit. A row whose verdict failed has an empty mask."""
-        batch = as_batch([s.rollout for s in rows])
-        sound = torch.tensor([s.verdict.error is None for s in rows])
-        ids = tuple(f"{s.rollout.prompt.id}/{i % self.settings.group_size}" for i, s in enumerate(rows))
-        return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(rows)).to(self.device)
-
-    def logp(self, model, batch: Batch, temperature: float | None = None) -> Tensor:  # [B, T]
-        """At the temperature that was sampled at, unless another is named."""
-        temperature = self.settings.temperature if temperature is None else temperature
-        return seen(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed)[0], batch, self.tokens_per_pass)
-
-    # What decides the future
-
-    def state(self) -> dict:
-        return {"step": self.step, "at": self.deck.at, "held": [_plain(b) for b in self.held]}
-
-    def restore(self, state: dict) -> None:
-        self.step, self.deck.at, self.held = state["step"], state["at"], [_batch(b) for b in state["held"]]
+def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
+    """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
+    batch = as_batch([s.rollout for s in rows])
+    sound = torch.tensor([s.verdict.error is None for s in rows])
+    ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" for i, s in enumerate(rows))
+    return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(rows))
 
 
 def as_batch(rollouts: Sequence[Rollout]) -> Batch:
@@ -123,20 +91,13 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
     return Batch(**base, weight=base["mask"].float(), sampler_logp=pad_rows(logp, fill=0.0, dtype=torch.float32))
 
 
-def pick(batch: Batch, rows: list[int]) -> Batch:
-    """These rows of a batch, in this order."""
-    index = torch.tensor(rows, device=batch.tokens.device)
-    cut = {f.name: getattr(batch, f.name)[index] for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
-    return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=tuple(batch.scored[i] for i in rows), **cut)
-
-
 def is_flat(group: Sequence[Scored]) -> bool:
     """All scores equal: the group says nothing about which sample was better. A failed verdict has no say."""
     return len({s.verdict.score for s in group if s.verdict.error is None}) <= 1
 
 
-def describe(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
-    """The facts of a collection that a reader of the log looks at first. A verdict that failed has no part in the reward."""
+def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
+    """What a reader of the log looks at first. A verdict that failed has no part in the reward."""
     groups = [[s for s in rows[i: i + group_size] if s.verdict.error is None] for i in range(0, len(rows), group_size)]
     scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups if group]
     judged = [s for group in groups for s in group]
@@ -150,22 +111,55 @@ def describe(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     return facts
 
 
-def _plain(batch: Batch) -> dict:
-    """A held batch as tensors and plain values. The gold answer is left out: the verdict has been given."""
-    held = {f.name: getattr(batch, f.name) for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
-    scored = [{"prompt": {"id": s.rollout.prompt.id, "messages": [dict(m) for m in s.rollout.prompt.messages]},
-               "rollout": {f.name: getattr(s.rollout, f.name) for f in fields(Rollout) if f.name != "prompt"},
-               "verdict": asdict(s.verdict)} for s in batch.scored]
-    return {"columns": held, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit, "facts": dict(batch.facts),
-            "scored": scored}
+class RolloutLine:
+    """An assembly line from prompts: collects, then makes batches of the collection (`batches_of` is each line's own).
 
+    sample(prompts, group_size, seed, step) -> groups of rollouts.
+    """
 
-def _batch(plain: dict) -> Batch:
-    scored = []
-    for s in plain["scored"]:
-        prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
-        sampled = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
-        said = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
-        scored.append(Scored(rollout=Rollout(prompt=prompt, **sampled), verdict=Verdict(**said)))
-    return Batch(ids=tuple(plain["ids"]), rows_per_unit=plain["rows_per_unit"], facts=plain["facts"], scored=tuple(scored),
-                 **plain["columns"])
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models, method: Method,
+                 settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
+        if method.reference and models.reference is None:
+            raise ValueError(f"{method.name} needs a reference model and there is none: give Models(reference=...).")
+        self.sample = sample
+        self.judge = judge
+        self.models = models
+        self.method = method
+        self.settings = settings
+        self.steps = steps
+        self.step = 0
+        self.seed = seed
+        self.tokens_per_pass = tokens_per_pass
+        self.device = device
+        self.prompts = Shuffled(prompts, seed)
+        self.waiting: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            if not self.waiting:
+                again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else 0
+                groups, facts = collect(self.draw, self.settings.prompts_per_step, self.settings.group_size, 1 + again)
+                self.waiting = self.batches_of(groups, facts)
+            yield self.waiting.pop(0).to(self.device)
+
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
+        raise NotImplementedError
+
+    def draw(self, count: int, turn: int) -> list[list[Scored]]:
+        """The next prompts of the stream, sampled and judged."""
+        prompts = self.prompts.take(count)
+        seed = seed_of(self.seed, "rollout", self.step, turn)
+        groups = self.sample(prompts, self.settings.group_size, seed, self.step)
+        verdicts = iter(self.judge([r for group in groups for r in group]))
+        return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+
+    # what decides the future
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.prompts.at, "held": [kept_batch(b) for b in self.waiting]}
+
+    def restore(self, state: dict) -> None:
+        self.step = state["step"]
+        self.prompts.at = state["at"]
+        self.waiting = [held_batch(b) for b in state["held"]]

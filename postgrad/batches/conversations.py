@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postgrad.batches.deck import DeckLine, assemble
+from postgrad.batches.shuffled import ShuffledBatches, assemble
 from postgrad.records import Batch, Conversation
 
 
-class ConversationBatches(DeckLine):
+class ConversationBatches(ShuffledBatches):
     """Conversations -> Batch: the assistant's tokens are trained."""
 
     def __init__(self, conversations: Sequence[Conversation], chat, method, *, per_step: int, steps: int, seed: int,
-                 room: int, device="cpu"):
+                 max_tokens: int, device="cpu"):
         coded = [(c.id, *chat.conversation(c.messages)) for c in conversations]
         for name, tokens, mask in coded:
-            if len(tokens) > room:
-                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's {room}: "
+            if len(tokens) > max_tokens:
+                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's {max_tokens}: "
                                  "shorten it or leave it out.")
             if not any(mask):
                 raise ValueError(f"conversation {name}: the template gives the assistant's turn no tokens, "

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from postgrad.batches.deck import Deck, assemble
+from postgrad.batches.shuffled import Shuffled, assemble
 from postgrad.maths.weights import token_mean
 from postgrad.records import Batch
 
@@ -22,11 +22,13 @@ class Mix:
     """texts: (id, tokens, mask) of each; `rows` of them join every optimizer step."""
 
     def __init__(self, texts: Sequence[tuple[str, list[int], list[bool]]], *, rows: int, weight: float, seed: int):
-        self.deck, self.rows, self.weight = Deck(texts, seed), rows, weight
+        self.texts = Shuffled(texts, seed)
+        self.rows = rows
+        self.weight = weight
 
     def into(self, batch: Batch) -> Batch:
         """The batch with the next texts behind its rows."""
-        ids, tokens, masks = zip(*self.deck.take(self.rows), strict=True)
+        ids, tokens, masks = zip(*self.texts.take(self.rows), strict=True)
         new = assemble(ids, tokens, masks)
         new |= {"weight": self.weight * token_mean(new["mask"], new["mask"].shape[1])}
         width = max(batch.tokens.shape[1], new["tokens"].shape[1])

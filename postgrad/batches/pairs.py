@@ -8,19 +8,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from postgrad.batches.deck import DeckLine, assemble, seen
+from postgrad.batches.shuffled import ShuffledBatches, assemble, logp_of
 from postgrad.maths.noise import poisson, seed_of, uniform
 from postgrad.records import Batch, Pair
 
 
-class PairBatches(DeckLine):
+class PairBatches(ShuffledBatches):
     """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
 
-    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int, room: int,
+    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int, max_tokens: int,
                  tokens_per_pass: int, device="cpu"):
-        coded = [code_pair(pair, chat, room) for pair in pairs]
+        coded = [code_pair(pair, chat, max_tokens) for pair in pairs]
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
-        self.method, self.models, self.tokens_per_pass, self.seed = method, models, tokens_per_pass, seed
+        self.method = method
+        self.models = models
+        self.tokens_per_pass = tokens_per_pass
+        self.seed = seed
         self.heads = models.policy.heads if method.score is None else 1
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} compares with a reference model, and there is none: give models.reference.")
@@ -35,8 +38,8 @@ class PairBatches(DeckLine):
                       votes=self.votes([pair.id for pair, _ in coded])).to(self.device)
         if not self.method.reference:
             return replace(batch, facts={"tokens": float(batch.lengths.sum())})
-        look = lambda b: self.models.reference.logp(b.tokens, b.mask, packed=b.packed)[0]  # noqa: E731
-        return replace(batch, ref_logp=seen(look, batch, self.tokens_per_pass), facts={"tokens": float(batch.lengths.sum())})
+        ref, _ = logp_of(self.models.reference, batch, self.tokens_per_pass)
+        return replace(batch, ref_logp=ref, facts={"tokens": float(batch.lengths.sum())})
 
     def votes(self, ids: Sequence[str]) -> Tensor | None:  # [U, K]
         """Each head of an ensemble learns from its own bootstrap of the pairs, so that the heads differ where data is thin."""
@@ -46,13 +49,13 @@ class PairBatches(DeckLine):
         return poisson(uniform(names, torch.tensor([seed_of(self.seed, "head", k) for k in range(self.heads)]))).float()
 
 
-def code_pair(pair: Pair, chat, room: int) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
+def code_pair(pair: Pair, chat, max_tokens: int) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
     """A pair as its two rows of tokens and mask."""
     rows = []
     for side in ("chosen", "rejected"):
         tokens, mask = chat.answer(pair.messages, getattr(pair, side))
-        if len(tokens) > room:
-            raise ValueError(f"pair {pair.id}: its {side} answer makes {len(tokens)} tokens, over the model's {room}: "
+        if len(tokens) > max_tokens:
+            raise ValueError(f"pair {pair.id}: its {side} answer makes {len(tokens)} tokens, over the model's {max_tokens}: "
                              "shorten it or leave the pair out.")
         if not any(mask):
             raise ValueError(f"pair {pair.id}: its {side} answer is empty.")

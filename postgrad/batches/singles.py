@@ -8,23 +8,25 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from postgrad.batches.deck import DeckLine, assemble, seen
+from postgrad.batches.shuffled import ShuffledBatches, assemble, logp_of
 from postgrad.maths.preference import kto_baseline
 from postgrad.records import Batch, Conversation
 
 
-class SingleBatches(DeckLine):
+class SingleBatches(ShuffledBatches):
     """Conversations with a label -> Batch. The last message is the answer; what comes before is the prompt."""
 
     def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int, seed: int,
-                 room: int, tokens_per_pass: int, device="cpu"):
+                 max_tokens: int, tokens_per_pass: int, device="cpu"):
         if per_step < 2:
             raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is {per_step}, "
                              "set it to 2 or more.")
-        super().__init__([code_single(single, chat, room) for single in singles], per_step=per_step, steps=steps, seed=seed,
-                         device=device)
-        self.room = room
-        self.method, self.models, self.tokens_per_pass = method, models, tokens_per_pass
+        super().__init__([code_single(single, chat, max_tokens) for single in singles], per_step=per_step, steps=steps,
+                         seed=seed, device=device)
+        self.max_tokens = max_tokens
+        self.method = method
+        self.models = models
+        self.tokens_per_pass = tokens_per_pass
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         """The rows, shortest first, with the reference's log-probs and the step's baseline."""
@@ -32,7 +34,7 @@ class SingleBatches(DeckLine):
         ids, tokens, masks, labels = zip(*coded, strict=True)
         batch = Batch(**assemble(ids, tokens, masks), weight=torch.full((len(ids),), 1 / len(ids)),
                       label=torch.tensor([1.0 if label else -1.0 for label in labels])).to(self.device)
-        return replace(batch, ref_logp=self.look(self.models.reference, batch),
+        return replace(batch, ref_logp=self.logp(self.models.reference, batch),
                        baseline=self.baseline(tokens, masks).expand(len(ids)), facts={"tokens": float(batch.lengths.sum())})
 
     def baseline(self, tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> Tensor:  # []
@@ -41,24 +43,24 @@ class SingleBatches(DeckLine):
         for i, row in enumerate(tokens):
             after = (i + 1) % len(tokens)
             at, start = masks[i].index(True), masks[after].index(True)
-            mixed.append((row[:at] + tokens[after][start:])[: self.room])
-            sampled.append(([False] * at + masks[after][start:])[: self.room])
+            mixed.append((row[:at] + tokens[after][start:])[: self.max_tokens])
+            sampled.append(([False] * at + masks[after][start:])[: self.max_tokens])
         batch = Batch(**assemble([str(i) for i in range(len(mixed))], mixed, sampled), weight=torch.ones(len(mixed)))
         batch = batch.to(self.device)
-        score = [self.method.score(self.look(m, batch), batch.mask) for m in (self.models.policy, self.models.reference)]
+        score = [self.method.score(self.logp(m, batch), batch.mask) for m in (self.models.policy, self.models.reference)]
         return kto_baseline(score[0] - score[1])
 
-    def look(self, model, batch: Batch) -> Tensor:  # [B, T]
-        return seen(lambda b: model.logp(b.tokens, b.mask, packed=b.packed)[0], batch, self.tokens_per_pass)
+    def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
+        return logp_of(model, batch, self.tokens_per_pass)[0]
 
 
-def code_single(single: Conversation, chat, room: int) -> tuple[str, list[int], list[bool], bool]:
+def code_single(single: Conversation, chat, max_tokens: int) -> tuple[str, list[int], list[bool], bool]:
     *before, last = single.messages
     if last["role"] != "assistant" or single.label is None:
         raise ValueError(f"answer {single.id}: expected an assistant's message at the end and a label, true or false.")
     tokens, mask = chat.answer(before, last["content"])
-    if len(tokens) > room:
-        raise ValueError(f"answer {single.id} makes {len(tokens)} tokens with its prompt, over the model's {room}: "
+    if len(tokens) > max_tokens:
+        raise ValueError(f"answer {single.id} makes {len(tokens)} tokens with its prompt, over the model's {max_tokens}: "
                          "shorten it or leave it out.")
     if not any(mask):
         raise ValueError(f"answer {single.id} is empty.")

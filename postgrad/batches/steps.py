@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from postgrad.batches.deck import DeckLine, assemble
+from postgrad.batches.shuffled import ShuffledBatches, assemble
 from postgrad.maths.weights import token_mean
 from postgrad.records import Batch, Rollout, Step, pad_rows
 
@@ -33,14 +33,14 @@ def mark(rollout: Rollout, steps: Sequence[Step], chat) -> Marked:
     return Marked(id=rollout.prompt.id, tokens=(*rollout.prompt_tokens, *rollout.tokens), marks=tuple(marks.items()))
 
 
-class StepBatches(DeckLine):
+class StepBatches(ShuffledBatches):
     """Marked replies -> Batch: the marked tokens are trained, each counts the same in its step."""
 
-    def __init__(self, rows: Sequence[Marked], *, per_step: int, steps: int, seed: int, room: int, device="cpu"):
+    def __init__(self, rows: Sequence[Marked], *, per_step: int, steps: int, seed: int, max_tokens: int, device="cpu"):
         super().__init__(rows, per_step=per_step, steps=steps, seed=seed, device=device)
         for row in rows:
-            if len(row.tokens) > room:
-                raise ValueError(f"reply {row.id} has {len(row.tokens)} tokens with its prompt, over the model's {room}: "
+            if len(row.tokens) > max_tokens:
+                raise ValueError(f"reply {row.id} has {len(row.tokens)} tokens with its prompt, over the model's {max_tokens}: "
                                  "shorten it or leave it out.")
             if not row.marks:
                 raise ValueError(f"reply {row.id} has no labelled step, so nothing would be learned from it: leave it out.")

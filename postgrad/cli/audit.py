@@ -6,8 +6,9 @@ import json
 from functools import partial
 from pathlib import Path
 
-from postgrad.cli import display
-from postgrad.cli.display import progress, say_json
+from postgrad import display
+from postgrad.cli.output import say_json
+from postgrad.display import progress
 
 COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "tokens added", "by length", "true quality")
 
@@ -50,7 +51,7 @@ def gather(args) -> tuple[list, object, str]:
 
 
 def open_reward_model(name: str, device: str) -> tuple:
-    from postgrad.recipes.opening import open_reward
+    from postgrad.opening.models import open_reward
     model, chat = open_reward(name, device)
     if not model.score_head.weight.any():
         raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")

@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import partial
 from shutil import get_terminal_size
 
-from postgrad.cli.display import clean, is_terminal, say_json
+from postgrad.cli.output import say_json
 from postgrad.cli.voices import Reply, Session, Voice
+from postgrad.display import clean, is_terminal
 
 WIDE, COLUMN = 100, 30  # side by side in a terminal of so many columns, each model with so many of its own
 MOST = 8                # models at once
@@ -171,8 +172,8 @@ def answer_problem(session: Session, number: int, quiet: bool) -> bool:
 
 def named(args) -> list:
     """The models that the command line means: each by itself, by its steps, or with all that led to it."""
-    from postgrad.recipes.opening import is_run, runs_in
-    from postgrad.recipes.stages import Stage, stages
+    from postgrad.opening.models import is_run, runs_in
+    from postgrad.opening.stages import Stage, stages
     found = []
     for name in args.model:
         if args.steps:
@@ -193,7 +194,7 @@ def named(args) -> list:
 
 
 def open_session(args) -> Session:
-    from postgrad.recipes.opening import open_writer
+    from postgrad.opening.models import open_writer
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.samples < 1 or args.samples > 1 and (args.turns or args.temperature == 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postgrad.cli.display import say_json
+from postgrad.cli.output import say_json
 
 
 def export(args) -> int:

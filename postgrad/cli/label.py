@@ -6,8 +6,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from postgrad.cli.display import clean, figure, plain, progress, say_json, table
+from postgrad.cli.output import say_json
 from postgrad.data.store import Store
+from postgrad.display import clean, figure, plain, progress, table
 
 KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 
@@ -54,7 +55,7 @@ def take_out(args) -> None:
 
 def make(args) -> None:
     from postgrad.data.exchange import draw_items
-    from postgrad.recipes.opening import open_writer
+    from postgrad.opening.models import open_writer
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.prompts < 1:

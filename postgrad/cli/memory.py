@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from postgrad.cli import display
-from postgrad.cli.display import say_json
+from postgrad import display
+from postgrad.cli.output import say_json
 
 CARDS = (12, 24, 40, 80)
 
@@ -32,7 +32,7 @@ def memory(args) -> int:
 def shape_of(name: str):
     """A size of the table, or the config.json of a model, which is all that is fetched of a hub id."""
     from postgrad.memory import SIZES
-    from postgrad.recipes.opening import shape_of as read
+    from postgrad.opening.models import shape_of as read
     return SIZES[name.upper()] if name.upper() in SIZES else read(name)
 
 

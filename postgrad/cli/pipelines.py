@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postgrad.cli.commands import Stages, shown, stopping, table
-from postgrad.cli.display import say_json
+from postgrad.cli.output import say_json, shown, table
+from postgrad.cli.watching import Stages, stopping
 
 
 def carry_out(args, folder: Path, go) -> int:

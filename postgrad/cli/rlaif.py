@@ -6,7 +6,8 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
-from postgrad.cli.display import clean, progress, say_json, table
+from postgrad.cli.output import say_json
+from postgrad.display import clean, progress, table
 
 
 def label(args) -> int:

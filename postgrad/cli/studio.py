@@ -8,7 +8,7 @@ import threading
 import webbrowser
 from pathlib import Path
 
-from postgrad.cli.display import say_json
+from postgrad.cli.output import say_json
 
 PORT = 8765
 

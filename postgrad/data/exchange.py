@@ -28,8 +28,7 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
     """
     path, items, labels, pairs = Path(path), [], [], []
     seen = {"rows": 0, "rankings": 0, "margins": 0}
-    for number, row in filled_rows(path):
-        where = f"{path} line {number}"
+    for number, where, row in filled_rows(path):
         seen["rows"] += 1
         if "answers" in row and not {"ranking", "ranks"} & row.keys():
             messages, answers = answers_of(row, where)

@@ -13,33 +13,33 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
-from postgrad.data.rows import read_messages, read_rows
+from postgrad.data.rows import Source, called, read_messages, read_rows, records
 from postgrad.records import Conversation, Message, Pair
 
 FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an examination
 
 
-def read_pairs(path: Path) -> list[Pair]:
-    """{"prompt", "chosen", "rejected"} a line: texts, or lists of messages (the prompt may then stand inside both answers).
+def read_pairs(source: Source) -> list[Pair]:
+    """{"prompt", "chosen", "rejected"} a row: texts, or lists of messages (the prompt may then stand inside both answers).
 
     Optional: "id", "margin" (how much better, in units of reward), "tie": true (half a win each way).
-    Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1 best; equal: a tie).
+    Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1 best; equal: a
+    tie).
     """
-    out: list[Pair] = []
-    for number, row in filled_rows(path):
-        out += pairs_of(row, str(row.get("id", number)), f"{path} line {number}")
-    return out
+    if made := records(source, Pair):
+        return made
+    return [pair for number, where, row in filled_rows(source) for pair in pairs_of(row, str(row.get("id", number)), where)]
 
 
-def filled_rows(path: Path) -> Iterator[tuple[int, dict]]:
-    """(line number, object) of each line, at least one; a null is as good as a key left out."""
-    number = 0
-    for number, row in read_rows(path):
-        yield number, {key: value for key, value in row.items() if value is not None}
-    if not number:
-        raise ValueError(f"{path} has no rows.")
+def filled_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
+    """(number, place, object) of each row, at least one; a null is as good as a key left out."""
+    any_row = False
+    for number, where, row in read_rows(source):
+        any_row = True
+        yield number, where, {key: value for key, value in row.items() if value is not None}
+    if not any_row:
+        raise ValueError(f"{called(source)} has no rows.")
 
 
 def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
@@ -123,11 +123,10 @@ def is_number(x) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
 
-def read_singles(path: Path) -> list[Conversation]:
-    """{"messages", "label"} or {"prompt", "completion", "label"} a line, for KTO: the last answer is wanted (true) or not."""
-    out = []
-    for number, row in filled_rows(path):
-        where = f"{path} line {number}"
+def read_singles(source: Source) -> list[Conversation]:
+    """{"messages", "label"} or {"prompt", "completion", "label"} a row, for KTO: the last answer is wanted (true) or not."""
+    out = records(source, Conversation) or []
+    for number, where, row in filled_rows(source) if not out else ():
         if "label" not in row:
             raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for an unwanted one.")
         if row["label"] not in (0, 1):
@@ -140,8 +139,8 @@ def read_singles(path: Path) -> list[Conversation]:
         messages += ({"role": "assistant", "content": text},)
         out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=bool(row["label"])))
     if len({single.label for single in out}) == 1:
-        raise ValueError(f"{path}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO weighs wanted against unwanted "
-                         "answers, so it needs both.")
+        raise ValueError(f"{called(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO weighs wanted "
+                         "against unwanted answers, so it needs both.")
     return out
 
 

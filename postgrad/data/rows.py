@@ -1,9 +1,11 @@
-"""Rows of a JSONL file as records. Every fault is named with its line; nothing is dropped without being said."""
+"""Rows of a JSONL file, or rows that were handed in, as records. Every fault is named with its place; nothing is dropped
+without being said.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from postgrad.records import Conversation
@@ -31,9 +33,18 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
-    """(line number, object) of each line that is not blank."""
-    path = Path(path)
+Source = str | Path | Iterable  # a JSONL file, or rows as they are: dicts, records, a `datasets` table
+
+
+def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
+    """(number, place, object) of each row: of each line of a file that is not blank, or of rows that were handed in."""
+    if not isinstance(source, str | Path):
+        for i, row in enumerate(source):
+            if not isinstance(row, Mapping):
+                raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. {{'messages': [...]}}.")
+            yield str(i + 1), f"data[{i}]", dict(row)
+        return
+    path = Path(source)
     if not path.is_file():
         raise ValueError(f"there is no file {path}: give the path of a JSONL file.")
     with path.open("rb") as lines:
@@ -46,7 +57,18 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict]]:
                 raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error}") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an object in braces.")
-            yield number, row
+            yield str(number), f"{path} line {number}", row
+
+
+def called(source: Source) -> str:
+    """What a source is called in a sentence: its path, or "data"."""
+    return str(source) if isinstance(source, str | Path) else "data"
+
+
+def records(source: Source, kind: type) -> list | None:
+    """The rows as they are, where they are records of that kind already; else None."""
+    rows = [] if isinstance(source, str | Path) else source
+    return list(rows) if isinstance(rows, Sequence) and rows and all(isinstance(row, kind) for row in rows) else None
 
 
 def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
@@ -60,17 +82,19 @@ def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
     return tuple({"role": m["role"], "content": m["content"]} for m in value)
 
 
-def read_conversations(path: Path) -> list[Conversation]:
-    """{"messages": [...]} or {"prompt": "...", "completion": "..."} a line."""
+def read_conversations(source: Source) -> list[Conversation]:
+    """{"messages": [...]} or {"prompt": ..., "completion": ...} a row; the latter as texts or as lists of messages."""
+    if made := records(source, Conversation):
+        return made
     out = []
-    for number, row in read_rows(path):
-        where = f"{path} line {number}"
-        if "messages" in row:
+    for number, where, row in read_rows(source):
+        if "messages" in row and (row["messages"] is not None or "prompt" not in row):
             messages = read_messages(row["messages"], where)
-        elif isinstance(row.get("prompt"), str) and isinstance(row.get("completion"), str):
-            messages = ({"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["completion"]})
+        elif all(isinstance(row.get(name), str | list) for name in ("prompt", "completion")):
+            messages = tuple(m for name, role in (("prompt", "user"), ("completion", "assistant"))
+                             for m in _turns(row[name], role, where))
         else:
-            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion' as text; "
+            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion'; "
                              f"found {', '.join(sorted(row)) or 'nothing'}.")
         if not any(m["role"] == "assistant" and m["content"] for m in messages):
             raise ValueError(f"{where}: no assistant message with text, so there is nothing to imitate.")
@@ -78,5 +102,9 @@ def read_conversations(path: Path) -> list[Conversation]:
             raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, false or left out.")
         out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=row.get("label")))
     if not out:
-        raise ValueError(f"{path} has no rows.")
+        raise ValueError(f"{called(source)} has no rows.")
     return out
+
+
+def _turns(value: str | list, role: str, where: str) -> tuple[dict[str, str], ...]:
+    return ({"role": role, "content": value},) if isinstance(value, str) else read_messages(value, where)

@@ -1,6 +1,9 @@
 """From rewards to advantages: how much each sampled token is praised. One signature, whatever the method:
 
-    credit(reward [B, T], mask [B, T], group_size, value [B, T] | None) -> adv [B, T], zero outside the mask
+    credit(reward [B, T], mask [B, T], group_size) -> adv [B, T], zero outside the mask
+
+What else a function wants of the batch it takes by keyword, and its row of the table says so (credit_wants): gae the
+critic's value [B, T].
 
 The samples of one prompt are contiguous rows, group_size of them. Group functions look at a row's summed reward and give all
 its tokens the same advantage; a row with an empty mask (a rollout kept out of the loss) does not count in its group.
@@ -63,22 +66,22 @@ def _spread(adv: Tensor, mask: Tensor) -> Tensor:  # [P, G], [B, T] -> [B, T]
     return torch.where(mask, adv.reshape(-1, 1), 0.0)
 
 
-def raw(reward: Tensor, mask: Tensor, group_size: int, value: Tensor | None = None) -> Tensor:
+def raw(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     """Every token gets the summed reward of its row: REINFORCE without a baseline (Williams 1992)."""
     return torch.where(mask, row_sum(reward)[:, None], 0.0)
 
 
-def reward_to_go(reward: Tensor, mask: Tensor, group_size: int, value: Tensor | None = None) -> Tensor:
+def reward_to_go(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     """Every token gets the rewards from itself on. Same mean gradient as raw, less noise; gae with V = 0, gamma = lam = 1."""
     return torch.where(mask, reward.flip(1).cumsum(1).flip(1), 0.0)
 
 
-def group_centre(reward: Tensor, mask: Tensor, group_size: int, value: Tensor | None = None) -> Tensor:
+def group_centre(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     """A_i = r_i - mean(r) (Dr. GRPO 2503.20783). Each row is in its own baseline: the mean gradient is (G-1)/G of the exact."""
     return _spread(_centred(reward, mask, group_size)[0], mask)
 
 
-def leave_one_out(reward: Tensor, mask: Tensor, group_size: int, value: Tensor | None = None) -> Tensor:
+def leave_one_out(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     """A_i = r_i - mean of the others = G/(G-1) (r_i - mean(r)) (RLOO, 2402.14740). (1, 0, 0) gives (1, -0.5, -0.5).
 
     A row left alone in its group has no others to be compared with: its advantage is 0.
@@ -89,7 +92,7 @@ def leave_one_out(reward: Tensor, mask: Tensor, group_size: int, value: Tensor |
     return _spread(adv * size / (size - 1).clamp(min=1), mask)
 
 
-def group_zscore(reward: Tensor, mask: Tensor, group_size: int, value: Tensor | None = None) -> Tensor:
+def group_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     """A_i = (r_i - mean(r)) / std(r), population std (GRPO 2402.03300). (1, 0, 0, 1) gives exactly (1, -1, -1, 1).
 
     The std is not taken below FLAT, in place of the usual std + eps: shift- and scale-invariant, and all-equal gives 0.
@@ -100,7 +103,7 @@ def group_zscore(reward: Tensor, mask: Tensor, group_size: int, value: Tensor | 
 
 
 def gae(
-    reward: Tensor, mask: Tensor, group_size: int, value: Tensor | None = None, *, gamma: float = 1.0, lam: float = 0.95
+    reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor | None = None, gamma: float = 1.0, lam: float = 0.95
 ) -> Tensor:
     """Generalised advantage estimation (Schulman et al. 2015, 1506.02438) along the sampled tokens of each row.
 

@@ -108,7 +108,7 @@ def gae_of_one_row(reward, value, gamma, lam):
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.5), (1.0, 1.0), (1.0, 0.0)])
 def test_gae_is_its_definition_and_gaps_do_not_leak(gamma, lam):
     reward, mask, value = random_case()
-    adv = credit.gae(reward, mask, 1, value + 100 * ~mask, gamma=gamma, lam=lam)  # absurd values where nothing was sampled
+    adv = credit.gae(reward, mask, 1, value=value + 100 * ~mask, gamma=gamma, lam=lam)  # absurd values where the mask is off
     for i in range(len(mask)):
         want = gae_of_one_row(reward[i][mask[i]].tolist(), value[i][mask[i]].tolist(), gamma, lam)
         assert adv[i][mask[i]].tolist() == pytest.approx(want)
@@ -118,16 +118,16 @@ def test_gae_is_its_definition_and_gaps_do_not_leak(gamma, lam):
 def test_gae_reduces():
     reward, mask, value = random_case()
     returns = credit.reward_to_go(reward, mask, 1)
-    torch.testing.assert_close(credit.gae(reward, mask, 1, value, lam=1.0), (returns - value) * mask)
-    torch.testing.assert_close(credit.gae(reward, mask, 1, None, lam=1.0), returns)
+    torch.testing.assert_close(credit.gae(reward, mask, 1, value=value, lam=1.0), (returns - value) * mask)
+    torch.testing.assert_close(credit.gae(reward, mask, 1, lam=1.0), returns)
     terminal = credit.place_reward(torch.arange(6, dtype=D), mask)
-    torch.testing.assert_close(credit.gae(terminal, mask, 1, None, lam=1.0), credit.raw(terminal, mask, 1))
+    torch.testing.assert_close(credit.gae(terminal, mask, 1, lam=1.0), credit.raw(terminal, mask, 1))
 
 
 def test_gae_by_hand():
     # r = (0, 1), V = (0.5, 0.4): delta_2 = 0.6, delta_1 = 0.4 - 0.5 = -0.1, A_1 = -0.1 + 0.95 * 0.6 = 0.47
     mask = torch.tensor([[False, True, True]])
-    adv = credit.gae(torch.tensor([[0.0, 0.0, 1.0]], dtype=D), mask, 1, torch.tensor([[9.0, 0.5, 0.4]], dtype=D))
+    adv = credit.gae(torch.tensor([[0.0, 0.0, 1.0]], dtype=D), mask, 1, value=torch.tensor([[9.0, 0.5, 0.4]], dtype=D))
     assert adv.tolist() == [[0.0, pytest.approx(0.47), pytest.approx(0.6)]]
 
 

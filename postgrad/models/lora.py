@@ -18,16 +18,17 @@ from torch import Tensor, nn
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.nf4 import linear_layers
+from postgrad.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapters:
+class Adapters(Settings):
     """Low-rank adapters: thin matrices are trained, and the model under them stands still."""
 
-    lora: int = 0                   # the rank of low-rank adapters; 0 trains all weights
-    alpha: float | None = None      # what they add is scaled by alpha / rank; none: twice the rank
-    targets: str = "all"            # the layers that wear one, by name: q_proj,v_proj; all: every linear layer of the body
-    bits: int = 16                  # 4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')
+    lora: int = setting(0, "the rank of low-rank adapters; 0 trains all weights")
+    alpha: float | None = setting(None, "what they add is scaled by alpha / rank; none: twice the rank")
+    targets: str = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every linear layer of the body")
+    bits: int = setting(16, "4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')")
 
     def __post_init__(self):
         if self.lora < 0:

@@ -1,49 +1,102 @@
-"""The recipes by name, and how a name on the command line becomes a config."""
+"""The recipes by name, and how words become a config: the command line, the studio's form and `fit` all come through here.
+
+A recipe is a config dataclass, a `build` that takes a run apart into models, batches, objective and optimizer, and a few
+named settings. Which recipe trains a row of the table follows from the row.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
-from postgrad.recipes.config import override, suggest, unplain
+from postgrad import methods
+from postgrad.settings import override, suggest, unplain
+from postgrad.user_code import is_record, record
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig", "preference": "PreferenceConfig",
-           "grpo": "GRPOConfig", "pretrain": "PretrainConfig"}
+           "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
-ALIASES = {  # a row of the table stands for the recipe that trains it
-    "outcome": "process",
-    **dict.fromkeys(("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "kto"), "preference"),
-    **dict.fromkeys(("ppo", "reinforce", "rloo", "dr_grpo", "dapo", "gspo", "cispo", "nano", "online_dpo", "best_of_n",
-                     "rejection"), "grpo"),
-}
 
 
 def module(recipe: str):
-    return import_module(f"postgrad.recipes.{recipe}")
+    inside = "pipelines." if recipe in PIPELINES else ""
+    return import_module(f"postgrad.recipes.{inside}{recipe}")
 
 
-def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None):
-    """resolve("grpo:words", ["optim.lr=1e-4"]) -> ("grpo", config). A method's name stands for its recipe with that method."""
+def config_class(recipe: str) -> type:
+    return getattr(module(recipe), (RECIPES | PIPELINES)[recipe])
+
+
+def names() -> list[str]:
+    """Everything that can be trained by name: rows of the table, pretraining, pipelines."""
+    return [*methods.METHODS, "pretrain", *PIPELINES]
+
+
+def recipe_for(row: methods.Method) -> str:
+    """The recipe that trains a row: it follows from where its batches come from, and what it trains.
+
+    A row on pairs without a score of its own trains a scalar head: a reward model.
+    """
+    if row.source == "pairs":
+        return "reward" if row.score is None else "preference"
+    return {"conversations": "sft", "singles": "preference", "steps": "process", "outcomes": "process"}.get(
+        row.source, "rollouts")
+
+
+def recipe_of(name: str) -> tuple[str, methods.Method | None]:
+    """The recipe that a name stands for, and the row where it is one: "dapo" -> ("rollouts", its row)."""
+    if name in PIPELINES or name == "pretrain":
+        return name, None
+    if name not in methods.METHODS and not name.endswith(".py") and ".py:" not in name:
+        raise ValueError(f"there is no recipe {name!r}.{suggest(name, names())}")
+    row = methods.get(name)
+    return recipe_for(row), row
+
+
+def divided(spec: str) -> tuple[str, str]:
+    """What is trained, and the named setting: "grpo:words" -> ("grpo", "words"); "mine.py:soft" is a row of a file."""
+    if ".py" in spec:
+        return spec, ""
     name, _, setting = spec.partition(":")
-    recipe, known = ALIASES.get(name, name), RECIPES | PIPELINES
-    if recipe not in known:
-        raise ValueError(f"there is no recipe {name!r}.{suggest(name, [*known, *ALIASES])}")
+    return name, setting
+
+
+def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **objects):
+    """resolve("grpo:words", ["optim.lr=1e-4"]) -> ("rollouts", config). objects: fields that are handed in as they are."""
+    name, setting = divided(spec)
+    recipe, row = recipe_of(name)
     home = module(recipe)
     if recipe in PIPELINES and not setting and not task and len(home.SETTINGS) == 1:
         setting = next(iter(home.SETTINGS))
-    changes = [*([f"method={name}"] if name in ALIASES else []), *([f"task={task}"] if task else []), *changes]
+    given = objects | ({"task": task} if task else {}) | ({"method": row} if row else {})
+    return recipe, configured(name, recipe, setting, changes, given)
+
+
+def configured(name: str, recipe: str, setting: str, changes: Sequence[str], given: Mapping[str, object]):
+    """The config of a recipe: a named setting's or the recipe's defaults, what was handed in, then the changes."""
+    home, known = module(recipe), config_class(recipe)
     if setting:
         if setting not in home.SETTINGS:
-            raise ValueError(f"recipe {recipe} has no setting {setting!r}.{suggest(setting, home.SETTINGS)}")
-        return recipe, override(home.SETTINGS[setting](), changes)
+            raise ValueError(f"recipe {name} has no setting {setting!r}.{suggest(setting, home.SETTINGS)}")
+        made = home.SETTINGS[setting]()
+        made = replace(made, **given) if given else made
+        return override(made, changes, elsewhere)
     first = dict(c.split("=", 1) for c in changes if c.startswith(("task=", "data=")))
-    if not first:
+    if not first and not {"task", "data"} & given.keys() and recipe != "pretrain":
         options = ", ".join(f"{name}:{s}" for s in home.SETTINGS)
-        raise ValueError(f"{name} of what? Name a setting ({options}), or a task of your own with --task FILE.")
-    config = getattr(home, known[recipe])(**first)
-    return recipe, override(config, [c for c in changes if c.split("=", 1)[0] not in first])
+        raise ValueError(f"{name} of what? Name a setting ({options}), a task of your own with --task FILE, or data of your "
+                         "own with data=FILE.jsonl.")
+    made = known(**given | first)
+    return override(made, [c for c in changes if c.split("=", 1)[0] not in first], elsewhere)
+
+
+def elsewhere(name: str) -> str:
+    """What a setting that other libraries have is called here."""
+    from postgrad.recipes.other_names import OTHER_NAMES
+    return f" {OTHER_NAMES[name]}" if name in OTHER_NAMES else ""
 
 
 def pipeline_in(folder: Path) -> dict | None:
@@ -51,31 +104,51 @@ def pipeline_in(folder: Path) -> dict | None:
     path = folder / "pipeline.json"
     if not path.exists():
         return None
-    said = json.loads(path.read_text())
-    if said["recipe"] not in PIPELINES:
-        raise ValueError(f"{folder} was made by a pipeline {said['recipe']!r}, which this version does not have.")
-    return said
+    started = json.loads(path.read_text())
+    if started["recipe"] not in PIPELINES:
+        raise ValueError(f"{folder} was made by a pipeline {started['recipe']!r}, which this version does not have.")
+    return started
 
 
-def start(recipe: str, config, folder: Path, *, command: str = "", watch=None):
+def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
+          callback: Callable[[int, dict], None] | None = None, origin: Path | None = None):
     """Trains a new run in the folder; a pipeline gives its summary."""
     if recipe in PIPELINES:
         return module(recipe).run(config, folder, watch=watch, command=command)
-    from postgrad.recipes import base
-    return base.start(recipe, config, module(recipe).build, folder, command=command, watch=watch)
+    from postgrad.recipes import running
+    return running.start(recipe, config, module(recipe).build, folder, command=command, watch=watch, callback=callback,
+                         origin=origin)
 
 
-def resume(folder: Path, *, watch=None):
-    """Goes on with the run or the pipeline in the folder."""
-    from postgrad.recipes import base
+def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | None = None, **given):
+    """Goes on with the run or the pipeline in the folder. given: what was handed in and has no name, once more."""
+    from postgrad.recipes import running
     from postgrad.run import Run
-    if said := pipeline_in(folder):
-        home = module(said["recipe"])
-        config = unplain(getattr(home, PIPELINES[said["recipe"]]), said["config"])
-        return home.run(config, folder, watch=watch, command=said["command"])
+    if started := pipeline_in(folder):
+        home = module(started["recipe"])
+        config = unplain(config_class(started["recipe"]), started["config"])
+        return home.run(config, folder, watch=watch, command=started["command"])
     run = Run.open(folder)
     recipe = run.info["recipe"]
     if recipe not in RECIPES:
         raise ValueError(f"run {folder} was made by a recipe {recipe!r}, which this version does not have.")
-    home = module(recipe)
-    return base.resume(run, unplain(getattr(home, RECIPES[recipe]), run.config), home.build, watch=watch)
+    objects = handed_in(run, given)
+    config = unplain(config_class(recipe), run.config, objects)
+    return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)
+
+
+def handed_in(run, given: Mapping[str, object]) -> dict[str, object]:
+    """What a run was given without a name, held against what is handed in now."""
+    needed = {name: kept for name, kept in run.config.items() if is_record(kept)}
+    if "method" in needed and "method" not in given and needed["method"]["name"] in methods.METHODS:
+        given = {**given, "method": methods.METHODS[needed["method"]["name"]]}  # registered again since
+    for name, kept in needed.items():
+        if name not in given:
+            raise ValueError(f"this run was given its {name} in Python ({kept['given']} {kept['name']}), which has no name "
+                             f"to find it by: go on with postgrad.resume({str(run.folder)!r}, {name}=...).")
+        if name != "method" and record(given[name]) != kept:
+            raise ValueError(f"the {name} that was handed in is not the one this run began with ({kept['given']} "
+                             f"{kept['name']}): hand in the same, or start a new run.")
+    for name in given.keys() - needed.keys():
+        raise ValueError(f"this run found its {name} by name ({run.config.get(name)}): leave {name} out.")
+    return {name: given[name] for name in needed}

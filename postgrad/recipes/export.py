@@ -15,7 +15,7 @@ import torch
 from postgrad.models import load_model, load_scalar, save_model
 from postgrad.models.load import is_scalar
 from postgrad.models.peft import copy_adapter, is_adapter
-from postgrad.recipes.opening import open_chat, open_folder
+from postgrad.opening.models import open_chat, open_folder
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -17,27 +17,32 @@ import torch
 from postgrad.evaluate import BLOCK, mean_of
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
-from postgrad.recipes.grpo import GRPOConfig, judged_by, rewards
-from postgrad.recipes.opening import open_writer
+from postgrad.opening.models import Beginning, open_folder, open_writer
+from postgrad.opening.rewards import open_judge, reward_models
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import Settings, setting
 from postgrad.tasks import load_task
 
 KEEP = ("best", "passing")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PickConfig:
-    model: str
-    task: str
-    reward: str | None = None       # as in the recipe grpo; None: the task's own verifier
-    keep: str = "best"              # the best reply to each prompt, or every reply that is `passing`
-    threshold: float | None = None  # the score that passes; None: the task's best, without a reward model
-    prompts: int = 200
-    samples: int = 8
-    max_new_tokens: int = 64
-    temperature: float = 1.0
-    seed: int = 0
-    device: str = "cpu"
+class PickConfig(Settings):
+    """Which replies are kept, and of how many."""
+
+    model: str = setting(about="the model that writes")
+    task: str = setting(about="whose training prompts are asked: a name or a file")
+    reward: str | None = setting(None, "who judges: reward models with commas between, or judge:MODEL; none: the task's "
+                                 "verifier")
+    keep: str = setting("best", "the best reply to each prompt, or every reply that is `passing`")
+    threshold: float | None = setting(None, "the score that passes; none: the task's best, without a reward model")
+    prompts: int = setting(200, "prompts that are asked")
+    samples: int = setting(8, "replies to each prompt")
+    max_new_tokens: int = setting(64, "the most tokens of a reply")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
+    seed: int = setting(0, "of the prompts and the sampling")
+    device: str = setting("cpu", "where it is computed: cpu or cuda")
 
     def __post_init__(self):
         if self.keep not in KEEP:
@@ -54,8 +59,10 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
         raise ValueError(f"{out} is there already: give another file with --out.")
     task = load_task(config.task)
     model, chat = open_writer(config.model, config.device)
-    judging = GRPOConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
-    judge = judged_by(rewards(judging, model, chat), task, chat, judging)
+    judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
+    begins = Beginning(origin=open_folder(config.model), name=config.model)
+    rewards = reward_models(config.reward, model, chat, judging, begins)
+    judge = open_judge(config.reward, task, chat, rewards, device=config.device)
     settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
     sampler = LocalSampler(model, chat)
     prompts = task.prompts("train", config.prompts, config.seed)

@@ -9,33 +9,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import ClassVar
 
 import torch
 
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
 from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
+from postgrad.data.rows import Source, called
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
+from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.recipes.base import Evaluation, Parts, check_run, examiner
-from postgrad.recipes.opening import open_policy, open_reference
+from postgrad.opening.models import Beginning, open_policy, open_reference
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.base import Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.records import Conversation, Pair, Stats
-from postgrad.tasks import Task, load_task
-
-FAMILY = ("dpo", "ipo", "cdpo", "simpo", "orpo", "cpo", "kto")
+from postgrad.settings import Settings, setting
+from postgrad.tasks import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs:
+class Pairs(Settings):
     """How many pairs are drawn from a task (a file gives all it has), how many are held out, how many go into a step."""
 
-    drawn: int = 2000
-    held_out: int = 400
-    per_step: int = 32
+    drawn: int = setting(2000, "pairs drawn from a task to learn from")
+    held_out: int = setting(400, "pairs drawn from a task to examine")
+    per_step: int = setting(32, "pairs (kto: answers) in a step")
 
     def __post_init__(self):
         if min(self.drawn, self.held_out, self.per_step) < 1:
@@ -44,31 +46,23 @@ class Pairs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PreferenceConfig:
-    model: str = "tiny-chat"
-    task: str | None = None         # whose labelled pairs to learn from, and which to examine
-    data: str | None = None         # or a JSONL file of pairs (kto: of labelled answers)
-    method: str = "dpo"
-    beta: float | None = None       # None: as the method's row has it
-    pairs: Pairs = field(default_factory=Pairs)
-    steps: int = 120
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
-    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=20, samples=8))
-    save_every: int = 20
-    seed: int = 0
-    device: str = "cpu"
+class PreferenceConfig(RunConfig):
+    """One run on preferences."""
+
+    recipe: ClassVar[str] = "preference"
+    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs (kto: of labelled answers)")
+    method: Method = setting(methods.get("dpo"), "the row of the table, its name or FILE.py", parse=methods.named)
+    pairs: Pairs = setting(group=Pairs)
+    steps: int = setting(120, "optimizer steps")
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
 
     def __post_init__(self):
+        super().__post_init__()
         one_source(self)
-        check_run(self, FAMILY)
-        if self.beta is not None and not (0 < self.beta < float("inf")):
-            raise ValueError(f"beta is {self.beta}: it must be above 0.")
-
-
-def one_source(config) -> None:
-    if (config.task is None) == (config.data is None):
-        raise ValueError(f"{config.method} needs either task=NAME (its labelled pairs) or data=FILE.jsonl (your own), "
-                         "not both.")
+        beta = methods.constants(self.method).get("beta", 1.0)
+        if not beta > 0:
+            raise ValueError(f"method.beta is {beta}: it must be above 0.")
 
 
 def questions() -> PreferenceConfig:
@@ -78,7 +72,7 @@ def questions() -> PreferenceConfig:
 
 def gsm8k() -> PreferenceConfig:
     """Right and wrong answers to GSM8K's problems, for a real model after SFT, on a GPU."""
-    return PreferenceConfig(task="gsm8k", model="models/smollm2", beta=0.1, pairs=Pairs(drawn=10_000, held_out=500), steps=120,
+    return PreferenceConfig(task="gsm8k", model="models/smollm2", pairs=Pairs(drawn=10_000, held_out=500), steps=120,
                             save_every=120, optim=OptimSettings(lr=5e-6, schedule="linear", warmup=10),
                             evaluation=Evaluation(every=20, problems=256, max_new_tokens=256))
 
@@ -86,33 +80,22 @@ def gsm8k() -> PreferenceConfig:
 SETTINGS = {"questions": questions, "gsm8k": gsm8k}
 
 
-def row(config: PreferenceConfig):
-    """The method's row, with the beta that the config asks for."""
-    method = methods.get(config.method)
-    if config.beta is None:
-        return method
-    constants = getattr(method.loss, "keywords", {})
-    if "beta" not in constants:
-        raise ValueError(f"{method.name} has no beta: leave it out.")
-    return replace(method, loss=partial(method.loss.func, **constants | {"beta": config.beta}))
-
-
 def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
     """Pairs to learn from, pairs held out, and the task, if there is one. Repeats and contradictions of a file are said."""
-    if config.data:
-        return *told(config.data, read_pairs(Path(config.data))), None
-    task = load_task(config.task)
+    if config.data is not None:
+        return *parted(config.data, read_pairs(config.data)), None
+    task = open_task(config.task)
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with data=FILE.jsonl.")
     drawn = task.preferences("train", config.pairs.drawn, config.seed)
     return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
 
 
-def told(path: str, rows: list) -> tuple[list, list]:
-    """A file's rows in two parts, to learn from and held out; its repeats and contradictions are said."""
+def parted(source: Source, rows: list) -> tuple[list, list]:
+    """Rows in two parts, to learn from and held out; their repeats and contradictions are said."""
     found = report(rows)
     if found["repeated"] or found["contradicted"]:
-        print(f"{path}: {sentence(found)}", file=sys.stderr)
+        print(f"{called(source)}: {sentence(found)}", file=sys.stderr)
     return split_pairs(rows)
 
 
@@ -125,30 +108,29 @@ def singles(pairs: Sequence[Pair]) -> list[Conversation]:
 
 def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task | None]:
     """What KTO learns from, in the same three parts."""
-    if config.data:
-        return *told(config.data, read_singles(Path(config.data))), None
+    if config.data is not None:
+        return *parted(config.data, read_singles(config.data)), None
     train, held, task = read(config)
     return singles(train), singles(held), task
 
 
-def balanced(method, rows: Sequence[Conversation]):
+def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
     """KTO's weights, so that wanted and unwanted answers count alike whatever their number (its section 4.2)."""
-    good = sum(r.label for r in rows)
+    good = sum(bool(r.label) for r in rows)
     bad = len(rows) - good
-    weights = {"wanted": max(1.0, bad / good), "unwanted": max(1.0, good / bad)}
-    return replace(method, loss=partial(method.loss.func, **method.loss.keywords | weights))
+    return methods.change(method, wanted=max(1.0, bad / good), unwanted=max(1.0, good / bad))
 
 
-def build(config: PreferenceConfig, begins_with: Path) -> Parts:
-    method = row(config)
+def build(config: PreferenceConfig, begins: Beginning) -> Parts:
+    method = config.method
     alone = method.source == "singles"
     train, held, task = (read_labelled if alone else read)(config)
-    if alone:
+    if alone and {"wanted", "unwanted"} <= methods.constants(method).keys():
         method = balanced(method, train)
-    policy, chat = open_policy(config, begins_with)
-    models = Models(policy=policy, reference=open_reference(config, policy) if method.reference else None)
+    policy, chat = open_policy(config, begins)
+    models = Models(policy=policy, reference=open_reference(config, begins, policy) if method.reference else None)
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models, seed=config.seed,
-                   room=policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
+                   max_tokens=policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)

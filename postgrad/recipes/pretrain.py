@@ -10,8 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,8 +21,10 @@ from postgrad.chat import Chat
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
+from postgrad.opening.models import Beginning
 from postgrad.recipes.base import Parts, no_adapter
 from postgrad.records import Batch
+from postgrad.settings import Settings, setting
 from postgrad.tasks import corpus
 
 CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
@@ -34,28 +35,30 @@ CHUNK = 20_000  # documents a worker makes at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class Sizes(Settings):
     """Of the new model."""
 
-    vocab_size: int = 1024
-    width: int = 192
-    layers: int = 4
-    heads: int = 4
-    positions: int = 512
+    vocab_size: int = setting(1024, "tokens of the new tokenizer")
+    width: int = setting(192, "of the hidden state")
+    layers: int = setting(4, "layers of the network")
+    heads: int = setting(4, "attention heads")
+    positions: int = setting(512, "the longest row")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainConfig:
-    steps: int
-    documents: int
-    sizes: Sizes = field(default_factory=Sizes)
-    row_length: int = 256
-    rows_per_step: int = 512
-    optim: OptimSettings
-    seed: int = 0
-    device: str = "cpu"
-    workers: int = 2
-    save_every: int = 1000
+class PretrainConfig(Settings):
+    """One run that makes a base model."""
+
+    steps: int = setting(about="optimizer steps")
+    documents: int = setting(about="documents of the generated corpus")
+    sizes: Sizes = setting(group=Sizes)
+    row_length: int = setting(256, "tokens in a row")
+    rows_per_step: int = setting(512, "rows in a step")
+    optim: OptimSettings = setting(about="the optimizer")
+    seed: int = setting(0, "of everything random in the run")
+    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
+    workers: int = setting(2, "processes that write the corpus")
+    save_every: int = setting(1000, "steps between two checkpoints")
 
     def __post_init__(self):
         no_adapter(self)
@@ -155,7 +158,8 @@ class BlockBatches:
         self.step = state["step"]
 
 
-def build(config: PretrainConfig, begins_with: Path | None) -> Parts:
+def build(config: PretrainConfig, begins: Beginning | None) -> Parts:
+    begins_with = begins.weights if begins else None
     text = "" if begins_with else corpus.sample_text(40_000, config.seed)
     chat = Chat.load(begins_with) if begins_with else make_chat(text, config.sizes.vocab_size)
     began = time.perf_counter()

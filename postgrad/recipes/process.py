@@ -11,8 +11,8 @@ The replies are a model's own samples, so that the mistakes are those a model ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -23,26 +23,28 @@ from postgrad.chat import Chat
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import mean_interval
+from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
-from postgrad.recipes.base import Evaluation, Parts, check_run, no_adapter, prove
-from postgrad.recipes.opening import open_reward, open_writer
+from postgrad.opening.models import Beginning, open_reward, open_writer
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.base import Evaluation, Parts, RunConfig, no_adapter, prove
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.tasks import Task, load_task
+from postgrad.settings import Settings, setting
+from postgrad.tasks import Task
 
-FAMILY = ("process", "outcome")
 Hits = dict[bool, list[float]]  # of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replies:
-    """The replies that are labelled: how many problems, how many samples of each, and how many replies go into a step."""
+class Replies(Settings):
+    """The replies that are labelled."""
 
-    problems: int = 800
-    samples: int = 4
-    per_step: int = 32
-    max_new_tokens: int = 64
-    temperature: float = 1.0
+    problems: int = setting(800, "problems that are asked")
+    samples: int = setting(4, "replies to each problem")
+    per_step: int = setting(32, "replies in a step")
+    max_new_tokens: int = setting(64, "the most tokens of a reply")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
 
     def __post_init__(self):
         if min(self.problems, self.samples, self.per_step) < 1:
@@ -55,22 +57,29 @@ class Replies:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProcessConfig:
-    task: str
-    model: str = "tiny-chat"        # the body that is trained
-    generator: str | None = None    # the model whose replies are labelled; None: the model as it was before training
-    method: str = "process"
-    replies: Replies = field(default_factory=Replies)
-    steps: int = 100
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
-    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=25, problems=100))
-    save_every: int = 25
-    seed: int = 0
-    device: str = "cpu"
+class ProcessConfig(RunConfig):
+    """One run that trains a model to check reasoning."""
+
+    recipe: ClassVar[str] = "process"
+    model: str = setting("tiny-chat", "the body that is trained")
+    generator: str | None = setting(None, "the model whose replies are labelled; none: the model before training")
+    method: Method = setting(methods.get("process"), "the row of the table, its name or FILE.py", parse=methods.named)
+    replies: Replies = setting(group=Replies)
+    steps: int = setting(100, "optimizer steps")
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=25, problems=100))
+    save_every: int = setting(25, "steps between two checkpoints")
 
     def __post_init__(self):
-        check_run(self, FAMILY)
+        super().__post_init__()
         no_adapter(self)
+        if self.task is None:
+            raise ValueError(f"{self.method.name} needs problems whose replies can be checked: name a task with task=NAME.")
+
+    @property
+    def by_step(self) -> bool:
+        """Whether every step is labelled, and not the whole reply alone."""
+        return self.method.source == "steps"
 
 
 def words() -> ProcessConfig:
@@ -86,19 +95,19 @@ def hard() -> ProcessConfig:
 SETTINGS = {"words": words, "hard": hard}
 
 
-def build(config: ProcessConfig, begins_with: Path) -> Parts:
-    method, task = methods.get(config.method), load_task(config.task)
+def build(config: ProcessConfig, begins: Beginning) -> Parts:
+    method, task = config.method, open_task(config.task)
     prove(task)
-    policy, chat = open_reward(begins_with, config.device)
-    policy.head = config.method
+    policy, chat = open_reward(begins.weights, config.device)
+    policy.head = "process" if config.by_step else "outcome"
     generator, look = Generator(config, chat), config.evaluation
-    line = {"seed": config.seed, "room": policy.config.max_position_embeddings, "device": config.device}
+    line = {"seed": config.seed, "max_tokens": policy.config.max_position_embeddings, "device": config.device}
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
-    batches = StepBatches(labelled(config.method, task, drawn, chat), per_step=config.replies.per_step,
+    batches = StepBatches(labelled(config.by_step, task, drawn, chat), per_step=config.replies.per_step,
                           steps=config.steps, **line)
     examine = None
     if look.every:
-        held = labelled(config.method, task, generator.replies(task, look.split, look.problems, look.samples), chat)
+        held = labelled(config.by_step, task, generator.replies(task, look.split, look.problems, look.samples), chat)
         examine = lambda step: judge(policy, StepBatches(held, per_step=len(held), steps=1, **line), config)  # noqa: E731
     models = Models(policy=policy)
     return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
@@ -122,14 +131,14 @@ class Generator:
         return [r for group in groups for r in group]
 
 
-def labelled(method: str, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[Marked]:
+def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[Marked]:
     """Replies with the labels of their steps (process), or one label at the end (outcome), on their tokens."""
-    if method == "process" and task.steps is None:
+    if by_step and task.steps is None:
         raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model (outcome), or give the "
                          "task a `steps`.")
 
     def steps(r: Rollout) -> list[Step]:
-        if method == "process":
+        if by_step:
             return task.steps(r.prompt, r.text)
         said = task.verify(r.prompt, r.text)
         return [Step(end=len(r.text), right=said.score >= task.best, reason=said.reason)]

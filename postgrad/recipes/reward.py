@@ -7,9 +7,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from typing import ClassVar
 
 import torch
 
@@ -19,20 +20,21 @@ from postgrad.chat import Chat
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
+from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
-from postgrad.recipes.base import Evaluation, Parts, check_run
-from postgrad.recipes.opening import new_adapter, open_body, open_reward
-from postgrad.recipes.preference import Pairs, judge, one_source, read
+from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
+from postgrad.recipes.base import Evaluation, Parts, RunConfig, one_source
+from postgrad.recipes.preference import Pairs, judge, read
+from postgrad.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Head:
-    """heads: members of an ensemble on one body, each with its own bootstrap of the pairs. smoothing: the share of labels taken
-    to be wrong. centre: how strongly scores are drawn towards 0, which the labels alone leave open."""
+class Head(Settings):
+    """The scalar head."""
 
-    heads: int = 1
-    smoothing: float = 0.0
-    centre: float = 0.01
+    heads: int = setting(1, "members of an ensemble on one body, each with its own bootstrap of the pairs")
+    smoothing: float = setting(0.0, "the share of labels taken to be wrong")
+    centre: float = setting(0.01, "how strongly scores are drawn towards 0, which the labels alone leave open")
 
     def __post_init__(self):
         if self.heads < 1 or not 0 <= self.smoothing < 0.5 or not 0 <= self.centre < float("inf"):
@@ -41,23 +43,21 @@ class Head:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig:
-    model: str = "tiny-chat"
-    task: str | None = None         # whose labelled pairs to learn from
-    data: str | None = None         # or a JSONL file of pairs
-    method: str = "reward"
-    head: Head = field(default_factory=Head)
-    pairs: Pairs = field(default_factory=Pairs)
-    steps: int = 120
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
-    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=20))
-    save_every: int = 20
-    seed: int = 0
-    device: str = "cpu"
+class RewardConfig(RunConfig):
+    """One run that trains a reward model."""
+
+    recipe: ClassVar[str] = "reward"
+    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs")
+    method: Method = setting(methods.get("reward"), "the row of the table, its name or FILE.py", parse=methods.named)
+    head: Head = setting(group=Head)
+    pairs: Pairs = setting(group=Pairs)
+    steps: int = setting(120, "optimizer steps")
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=20))
 
     def __post_init__(self):
+        super().__post_init__()
         one_source(self)
-        check_run(self, ("reward",))
 
 
 def questions() -> RewardConfig:
@@ -73,25 +73,30 @@ def biased() -> RewardConfig:
 SETTINGS = {"questions": questions, "biased": biased}
 
 
-def open_scalar(config: RewardConfig, begins_with: Path) -> tuple[ScalarModel, Chat]:
+def open_scalar(config: RewardConfig, begins: Beginning) -> tuple[ScalarModel, Chat]:
     """The model to train: all of it, or an adapter and heads on a frozen body."""
     if not config.optim.adapter.lora:
-        model, chat = open_reward(begins_with, config.device, config.head.heads)
+        model, chat = open_reward(begins.weights, config.device, config.head.heads)
         model.head = "reward"
         return model, chat
-    body, chat = open_body(config)
+    body, chat = open_body(config, begins)
     draw = torch.Generator().manual_seed(seed_of(config.seed, "heads"))
     return ScalarModel(new_adapter(body, config, "reward"), config.head.heads, draw), chat
 
 
-def build(config: RewardConfig, begins_with: Path) -> Parts:
-    method = methods.get(config.method)
-    method = replace(method, loss=partial(method.loss.func, smoothing=config.head.smoothing, centre=config.head.centre))
+def row_of(config: RewardConfig) -> Method:
+    """The row with the head's smoothing and centre, where it has them."""
+    wanted = {"smoothing": config.head.smoothing, "centre": config.head.centre}
+    return methods.change(config.method, **{k: v for k, v in wanted.items() if k in methods.constants(config.method)})
+
+
+def build(config: RewardConfig, begins: Beginning) -> Parts:
+    method = row_of(config)
     train, held, _ = read(config)
-    model, chat = open_scalar(config, begins_with)
+    model, chat = open_scalar(config, begins)
     models = Models(policy=model)
     line = partial(PairBatches, chat=chat, method=method, models=models, seed=config.seed,
-                   room=model.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
+                   max_tokens=model.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches, objective = line(train, per_step=config.pairs.per_step, steps=config.steps), objectives.build(method)
 

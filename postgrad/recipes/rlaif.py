@@ -18,29 +18,31 @@ from pathlib import Path
 
 from postgrad.evaluate import BLOCK
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.config import plain
-from postgrad.recipes.opening import open_writer
+from postgrad.opening.models import open_writer
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import Judge, PromptedJudge, RuleJudge
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import Settings, plain, setting
 from postgrad.tasks import load_task
 
 RULES = "rules"  # the judge that holds the rules by code
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLAIFConfig:
-    model: str
-    task: str
-    constitution: str | None = None   # None: the one that ships
-    judge: str = RULES                # or a chat model that is asked
-    prompts: int = 200
-    samples: int = 4                  # replies to each prompt; all pairs of them are compared
-    max_new_tokens: int = 64
-    temperature: float = 1.0
-    seed: int = 0
-    device: str = "cpu"
+class RLAIFConfig(Settings):
+    """Whose replies are judged, by what and by whom."""
+
+    model: str = setting(about="the model that writes")
+    task: str = setting(about="whose training prompts are asked: a name or a file")
+    constitution: str | None = setting(None, "rules of your own, in TOML; none: the one that ships")
+    judge: str = setting(RULES, "rules, by code, or a chat model that is asked")
+    prompts: int = setting(200, "prompts that are asked")
+    samples: int = setting(4, "replies to each prompt; all pairs of them are compared")
+    max_new_tokens: int = setting(64, "the most tokens of a reply")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
+    seed: int = setting(0, "of the prompts and the sampling")
+    device: str = setting("cpu", "where it is computed: cpu or cuda")
 
     def __post_init__(self):
         if self.prompts < 1 or self.samples < 2:

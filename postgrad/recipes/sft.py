@@ -1,44 +1,42 @@
-"""Supervised fine-tuning: imitate conversations, from a task's demonstrations or a JSONL file."""
+"""Supervised fine-tuning: imitate conversations, from a task's demonstrations, a JSONL file or rows that are handed in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from postgrad import methods, objectives
 from postgrad.batches import ConversationBatches
 from postgrad.data.rows import read_conversations
 from postgrad.loop import Optim, OptimSettings
+from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.recipes.base import Evaluation, Parts, examiner, prove
-from postgrad.recipes.opening import open_policy
+from postgrad.opening.models import Beginning, open_policy
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.base import Parts, RunConfig, examiner, one_source, prove
 from postgrad.records import Conversation
-from postgrad.tasks import load_task
+from postgrad.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class SFTConfig:
-    model: str = "tiny"
-    task: str | None = None         # whose demonstrations to imitate, and which to examine
-    data: str | None = None         # or a JSONL file of {"messages": [...]} rows
-    method: str = "sft"
-    examples: int = 4000            # demonstrations drawn from the task
-    steps: int = 60
-    rows_per_step: int = 64
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
-    evaluation: Evaluation = field(default_factory=Evaluation)
-    save_every: int = 20
-    seed: int = 0
-    device: str = "cpu"
+class SFTConfig(RunConfig):
+    """One run of imitation."""
+
+    recipe: ClassVar[str] = "sft"
+    model: str = setting("tiny", "the model to start from: a name, a folder, a hub id, a run or RUN@STEP")
+    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of {\"messages\": [...]} rows")
+    method: Method = setting(methods.get("sft"), "the row of the table, its name or FILE.py", parse=methods.named)
+    examples: int = setting(4000, "demonstrations drawn from the task")
+    steps: int = setting(60, "optimizer steps")
+    rows_per_step: int = setting(64, "conversations in a step")
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
 
     def __post_init__(self):
-        if (self.task is None) == (self.data is None):
-            raise ValueError("sft needs either task=NAME (its demonstrations) or data=FILE.jsonl (your own conversations), "
-                             "not both.")
-        if methods.get(self.method).source != "conversations":
-            raise ValueError(f"method {self.method!r} does not learn from conversations alone: this recipe takes sft.")
-        if min(self.steps, self.rows_per_step, self.examples, self.save_every) < 1:
-            raise ValueError("steps, rows_per_step, examples and save_every must be at least 1.")
+        super().__post_init__()
+        one_source(self)
+        if min(self.rows_per_step, self.examples) < 1:
+            raise ValueError("rows_per_step and examples must be at least 1.")
 
 
 def words() -> SFTConfig:
@@ -69,25 +67,24 @@ SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "q
 
 
 def conversations(config: SFTConfig, task) -> list[Conversation]:
-    if config.data:
-        return read_conversations(Path(config.data))
+    if config.data is not None:
+        return read_conversations(config.data)
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
     return task.demonstrations("train", config.examples, config.seed)
 
 
-def build(config: SFTConfig, begins_with: Path) -> Parts:
-    model, chat = open_policy(config, begins_with)
-    method = methods.get(config.method)
-    task = load_task(config.task) if config.task else None
+def build(config: SFTConfig, begins: Beginning) -> Parts:
+    model, chat = open_policy(config, begins)
+    task = open_task(config.task) if config.task is not None else None
     examine = None
     if task and config.evaluation.every:
         prove(task)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
-    batches = ConversationBatches(conversations(config, task), chat, method, per_step=config.rows_per_step,
-                                  steps=config.steps, seed=config.seed, room=model.config.max_position_embeddings,
-                                  device=config.device)
+    batches = ConversationBatches(conversations(config, task), chat, config.method, per_step=config.rows_per_step,
+                                  steps=config.steps, seed=config.seed, device=config.device,
+                                  max_tokens=model.config.max_position_embeddings)
     models = Models(policy=model)
-    return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
+    return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(config.method),
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=config.evaluation.every)

@@ -6,10 +6,17 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
 
 from postgrad.records import Prompt, Rollout, Verdict
 
 GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
+
+
+class Judge(Protocol):
+    """Who scores rollouts: a verifier of texts, reward models, a chat model that grades. One verdict each, in order."""
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> Sequence[Verdict]: ...
 
 
 def shorten(text: str, width: int = 60) -> str:

@@ -133,8 +133,8 @@ def refuse_if_none(folder: Path) -> None:
         raise ValueError(f"{folder} is not a run: it has no run.json. Name the folder that holds one")
 
 
-def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str]) -> int:
-    """A run's folder, built beside its place and renamed into it; -> its lock, held."""
+def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Mapping[str, Path]) -> int:
+    """A run's folder, built beside its place and renamed into it; -> its lock, held. bring: folders that move into it."""
     temp, lock = folder.with_name(f".{folder.name}.tmp-{os.getpid()}"), None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -148,6 +148,8 @@ def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str]) -> int:
             fsync(temp / name)
         for name in logs:
             (temp / f"{name}.jsonl").touch()
+        for name, path in bring.items():
+            shutil.move(path, temp / name)
         fsync(temp)
         os.rename(temp, folder)  # over an empty folder it succeeds; over anything else it fails
         fsync(folder.parent)

@@ -39,8 +39,12 @@ class Run:
         _RUNS.add(self)
 
     @classmethod
-    def create(cls, folder: str | Path, *, recipe: str, config: Mapping, steps: int, **facts) -> Run:
-        """A new run. It is built beside the folder and renamed into place, so that no half-written run can exist."""
+    def create(cls, folder: str | Path, *, recipe: str, config: Mapping, steps: int,
+               bring: Mapping[str, Path] | None = None, **facts) -> Run:
+        """A new run. It is built beside the folder and renamed into place, so that no half-written run can exist.
+
+        bring: folders that move into it, by the name they get there.
+        """
         folder = Path(os.path.abspath(folder))
         disk.check_name(folder.name)
         disk.refuse_if_taken(folder)
@@ -49,7 +53,7 @@ class Run:
                "created": now, **facts}
         status = {"state": "running", "pid": os.getpid(), "step": 0, "steps": steps, "updated": now, "error": None}
         texts = {"run.json": dumps(run, indent=1), "config.json": dumps(config, indent=1), "status.json": dumps(status)}
-        return cls(folder, disk.build(folder, texts, LOGS))
+        return cls(folder, disk.build(folder, texts, LOGS, bring or {}))
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:

@@ -1,49 +1,35 @@
-"""A recipe's form, made from its dataclasses: their fields, types, comments and named settings. Nothing is written twice.
+"""A recipe's form, made from its dataclasses: their fields, types, sentences and named settings. Nothing is written twice.
 
 Left out on purpose: rules about values. A config checks itself, and its sentence is what the page shows.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
-import io
 import shlex
-import tokenize
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from functools import cache
 
 from postgrad import recipes
-from postgrad.recipes.config import flat
+from postgrad.settings import Open, Settings, flat
 
 OWN = "mytask.py"  # stands where a task of one's own is to be named
 
 
 @cache
-def comments(cls) -> dict[str, str]:
-    """What is written behind the fields of a dataclass: {"lora": "the rank of low-rank adapters; 0 trains all weights"}"""
-    text = inspect.cleandoc("\n" + inspect.getsource(cls))
-    said = {t.start[0]: t.string.lstrip("# ") for t in tokenize.generate_tokens(io.StringIO(text).readline)
-            if t.type == tokenize.COMMENT}
-    body = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)).body
-    lines = {node.target.id: range(node.lineno, node.end_lineno + 1) for node in body if isinstance(node, ast.AnnAssign)}
-    return {name: " ".join(said[n] for n in where if n in said) for name, where in lines.items()}
-
-
-@cache
 def menu() -> list[dict]:
-    """Every recipe and method with its named settings: {"name": "grpo", "about", "settings": [("words", "Word ...")], ...}"""
+    """Everything that can be trained, with its named settings: {"name": "grpo", "about", "settings": [("words", ...)], ...}"""
     from postgrad.methods import METHODS
     found = []
-    for name in dict.fromkeys([*recipes.ALIASES, *recipes.RECIPES, *recipes.PIPELINES]):
-        home = recipes.module(recipes.ALIASES.get(name, name))
-        about = METHODS[name].about if name in METHODS else first_line(home)
+    for name in recipes.names():
+        recipe, row = recipes.recipe_of(name)
+        home = recipes.module(recipe)
         settings = [(key, first_line(made)) for key, made in home.SETTINGS.items()]
-        own = name not in recipes.PIPELINES and any(f.name == "task" for f in fields(config_class(name)))
-        found.append({"name": name, "about": about, "settings": settings, "own": own, "pipeline": name in recipes.PIPELINES})
+        found.append({"name": name, "about": row.about if row else first_line(home), "settings": settings,
+                      "own": name in METHODS, "pipeline": name in recipes.PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found, key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
@@ -52,14 +38,9 @@ def first_line(thing) -> str:
     return (inspect.getdoc(thing) or "").strip().partition("\n")[0]
 
 
-def config_class(name: str):
-    recipe = recipes.ALIASES.get(name, name)
-    return getattr(recipes.module(recipe), (recipes.RECIPES | recipes.PIPELINES)[recipe])
-
-
 def start_of(spec: str):
     """The config that a form begins with: a named setting's, or the defaults with a task of one's own."""
-    name, _, setting = spec.partition(":")
+    name, setting = recipes.divided(spec)
     return recipes.resolve(spec, () if setting or name in recipes.PIPELINES else [f"task={OWN}"])[1]
 
 
@@ -69,12 +50,16 @@ def written(value) -> str:
 
 
 def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
-    """The form: its groups of settings, the recipe's own first. given: what was typed, by dotted key."""
-    groups = list(grouped(start_of(spec)))
+    """The form: its groups of settings, the recipe's own first, then the row's constants. given: what was typed, by dotted
+    key."""
+    config = start_of(spec)
+    groups = list(grouped(config))
     for group in groups:
         group["fields"] = [entry(group["config"], f, group["prefix"], given) for f in fields(group["config"])
-                           if not is_dataclass(getattr(group["config"], f.name)) and f.name != "method"]
-        group["about"] = "" if group["about"].startswith(f"{type(group['config']).__name__}(") else group["about"]
+                           if not isinstance(getattr(group["config"], f.name), Settings | Open)]
+    if isinstance(row := getattr(config, "method", None), Open):
+        groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
+                          "fields": [constant(name, value, given) for name, value in row.settings().items()]})
     return groups
 
 
@@ -83,7 +68,7 @@ def grouped(config, name: str = "") -> Iterator[dict]:
     prefix = f"{name}." if name else ""
     yield {"name": name, "about": first_line(type(config)) if name else "", "config": config, "prefix": prefix}
     for f in fields(config):
-        if is_dataclass(value := getattr(config, f.name)):
+        if isinstance(value := getattr(config, f.name), Settings):
             yield from grouped(value, prefix + f.name)
 
 
@@ -91,31 +76,39 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
     kind, now = typing.get_type_hints(type(config))[f.name], written(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
-    return {"key": key, "name": f.name, "about": comments(type(config)).get(f.name, ""), "default": now,
-            "value": given.get(key, now), "changed": given.get(key, now) != now, "yes_no": bool in options,
+    about = " ".join(part for part in (f.metadata.get("about", ""), f.metadata.get("when", "")) if part)
+    return {"key": key, "name": f.name, "about": about, "default": now, "value": given.get(key, now),
+            "changed": given.get(key, now) != now, "yes_no": bool in options,
             "number": int in options or float in options, "optional": type(None) in options}
+
+
+def constant(name: str, value, given: Mapping[str, str]) -> dict:
+    """A constant of the row as a field of the form."""
+    key, now = f"method.{name}", written(value)
+    return {"key": key, "name": name, "about": "", "default": now, "value": given.get(key, now),
+            "changed": given.get(key, now) != now, "yes_no": isinstance(value, bool),
+            "number": not isinstance(value, bool), "optional": False}
 
 
 def memory(config) -> dict[str, float] | None:
     """What `postgrad memory` says of a run, in bytes: a pass as full as it may be, and the cache of all its replies. None where
     that says nothing: a pipeline, pretraining, a model that is not there."""
-    from postgrad import methods
     from postgrad.memory import PARTS, Setup, cache, estimate
     from postgrad.models import on_hub
-    from postgrad.recipes.grpo import row
-    from postgrad.recipes.opening import shape_of
+    from postgrad.opening.models import shape_of
+    from postgrad.recipes.rollouts import row_of
     if not hasattr(config, "model") or not hasattr(config, "method") or on_hub(config.model):
         return None  # a form fetches nothing
     try:
         shape = shape_of(config.model)
     except (ValueError, OSError):
         return None  # what is wrong is said by the config, or when the run starts
-    method, optim = row(config) if hasattr(config, "anchor") else methods.get(config.method), config.optim
+    method, optim = row_of(config) if hasattr(config, "anchor") else config.method, config.optim
     on_gpu = config.device.startswith("cuda")
     half = on_gpu and optim.precision != "fp32"
-    room = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
+    tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
-    setup = Setup(lora=optim.adapter.lora, bits=bits, single=not half, tokens=room,
+    setup = Setup(lora=optim.adapter.lora, bits=bits, single=not half, tokens=tokens,
                   reward_model=bool(getattr(config, "reward", None)))
     made = estimate(shape, method, setup)
     if made.cache:

@@ -170,7 +170,8 @@ def flat(config: dict, prefix: str = "") -> dict[str, str]:
 def again(trace: Trace) -> dict[str, str]:
     """The query of the form that starts such a run again."""
     name = said(trace.run.info.get("method")) or said(trace.run.info.get("recipe")) or ""
-    return {"recipe": name, **{f"set.{k}": v for k, v in flat(trace.run.config).items() if k != "method"}}
+    return {"recipe": name, **{f"set.{k}": v for k, v in flat(trace.run.config).items()
+                                if k not in ("method", "method.name")}}
 
 
 def part_curves(request: Request) -> Response:
@@ -228,7 +229,7 @@ def part_worked(request: Request) -> Response:
         raise HTTPException(404, f"{name} has logged no samples.")
     method = str(trace.run.info.get("method") or "")
     return fragment(request, "runs/worked.html", seen=seen, group=seen["group"], tex=samples.WORKED,
-                    worked=samples.worked(seen["group"], method, trace.run.config))
+                    worked=samples.worked(seen["group"], method, trace.run.config, trace.run.info.get("row")))
 
 
 def output_of(request: Request, name: str) -> str | None:
@@ -264,10 +265,18 @@ def compare(request: Request) -> Response:
 
 def differing(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
     """The config keys whose values are not the same in all runs, the recipe and method among them."""
-    configs = [{"recipe": said(trace.run.info.get("recipe")), **flat(trace.run.config)} for trace in found.values()]
+    configs = [{"recipe": said(trace.run.info.get("recipe")), **flat(trace.run.config), **constants(trace)}
+               for trace in found.values()]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     rows = [(key, [config.get(key, "–") for config in configs]) for key in keys]
     return [(key, values) for key, values in rows if any(v != values[0] for v in values)]
+
+
+def constants(trace: Trace) -> dict[str, str]:
+    """The constants of the row that a run was made with: {"method.high": "0.3", ...}"""
+    row = trace.run.info.get("row")
+    kept = row.get("constants") if isinstance(row, dict) else None
+    return flat(kept, "method.") if isinstance(kept, dict) else {}
 
 
 def paired(request: Request, found: dict[str, Trace]) -> dict:

@@ -128,27 +128,30 @@ WORKED = {
 }
 
 
-def worked(group: dict, method: str, config: dict) -> dict:
-    """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"} where they hang
-    on what is not logged."""
+def worked(group: dict, method: str, config: dict, row: dict | None) -> dict:
+    """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"} where they
+    hang on what is not logged. row: as the run keeps it."""
     import torch
 
     from postgrad import methods
     from postgrad.maths import credit
-    row = methods.get(method)
-    if row.kind != "policy":
+    row = row if isinstance(row, dict) else methods.described(methods.get(method))
+    kept, (home, _, name) = row.get("constants", {}), row.get("functions", {}).get("credit", "").rpartition(".")
+    if row.get("kind") != "policy":
         return {"why": f"{method} takes no advantages: it compares, or imitates."}
-    if row.critic:
+    if kept.get("critic"):
         return {"why": f"{method} asks a critic, token by token; the advantages that it gave are in the strip below."}
-    if row.kl_in_reward:
+    if home != "postgrad.maths.credit" or row.get("wants"):
+        return {"why": f"{method} has a credit function of its own, {name}; the advantages that it gave are in the strip."}
+    if kept.get("kl_in_reward"):
         return {"why": f"{method} has its KL inside the reward, token by token; the advantages that came out are in the strip."}
     rows = [s["raw"] for s in group["rows"]]
     scores = torch.tensor([plain(r.get("score")) or 0.0 for r in rows], dtype=torch.float32)
-    if row.overlong:
+    if kept.get("overlong"):
         budget = int(config["rollouts"]["max_new_tokens"])
         scores += credit.overlong(torch.tensor([len(r["tokens"]) for r in rows]), budget, max(1, budget // 5))
     mask = torch.tensor([[any(listed(columns(r).get("mask", [1])))] for r in rows], dtype=torch.bool)
-    adv = row.credit(credit.place_reward(scores, mask), mask, len(rows), None)[:, 0].tolist()
+    adv = getattr(credit, name)(credit.place_reward(scores, mask), mask, len(rows))[:, 0].tolist()
     gap = max((abs(a - s["adv"]) for a, s in zip(adv, group["rows"], strict=True) if s["adv"] is not None), default=0.0)
-    return {"function": f"postgrad.maths.credit.{row.credit.__name__}", "name": row.credit.__name__, "scores": scores.tolist(),
+    return {"function": f"{home}.{name}", "name": name, "scores": scores.tolist(),
             "adv": adv, "gap": gap, "rows": len(rows)}

@@ -187,6 +187,7 @@ class Trace:
         spent, values = self.column("time/step")[1], self.column(shown or "")[1]
         return ROW | {
             "id": name, **{k: said(info.get(k)) for k in ("recipe", "method", "model", "task")},
+            "samples_text": said(info.get("recipe")) == "rollouts",
             "state": said(state.get("state")), "error": said(state.get("error")),
             "created": figure(info.get("created")), "steps": figure(info.get("steps")), "updated": figure(state.get("updated")),
             "step": self.step, "seconds": sum(x for x in spent if math.isfinite(x)),

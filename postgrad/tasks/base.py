@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import zlib
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
 from postgrad.rewards.format import find_answer, split_reply
 from postgrad.rewards.number import exact_number
+from postgrad.user_code import GIVEN, rows_hash, text_hash
 
 SPLITS = ("train", "validation", "test")
 
@@ -19,7 +21,7 @@ class Task:
     """Prompts, the verifier that judges replies to them, and examples that it pays in full.
 
     prompts(split, count, seed)         up to count distinct prompts (a finite task gives what it has), fixed by the seed
-    verify(prompt, completion_text)     total: any text gets a Verdict
+    verify(prompt, completion_text)     total: any text gets a Verdict; None where the run has to say who judges
     gold(prompt)                        a completion that scores `best`; None where the task has no gold
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
     preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task has none
@@ -31,7 +33,7 @@ class Task:
     name: str
     about: str
     prompts: Callable[[str, int, int], list[Prompt]]
-    verify: Callable[[Prompt, str], Verdict]
+    verify: Callable[[Prompt, str], Verdict] | None
     gold: Callable[[Prompt], str] | None = None
     demonstrations: Callable[[str, int, int], list[Conversation]] | None = None
     preferences: Callable[[str, int, int], list[Pair]] | None = None
@@ -39,6 +41,12 @@ class Task:
     best: float = 1.0
     waits: bool = False
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    def record(self) -> dict:
+        """What a run keeps of a task that was handed in: its verifier's text, and what its first prompts say."""
+        _, prompts = rows_hash(self.prompts("train", 64, 0))
+        judged = "" if self.verify is None else text_hash(self.verify)
+        return {GIVEN: "task", "name": self.name, "sha256": hashlib.sha256(f"{prompts}{judged}".encode()).hexdigest()}
 
 
 def split_of(key: str) -> str:

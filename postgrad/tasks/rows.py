@@ -59,9 +59,14 @@ def _gold(prompt: Prompt, verify: Sum, worked: str = "") -> str:
 
 
 def load(path: Path, spec: str) -> Task:
+    task = task_of(read_file(path), spec, name=path.stem, source=f" of {path.name}")
+    return replace(task, meta={"file": str(path), **task.meta})
+
+
+def task_of(rows: Sequence[tuple[str, dict]], spec: str, *, name: str, source: str = "") -> Task:
+    """A task from (place, row) of each row, judged by verifiers by name."""
     verify = read_spec(spec)
     prompts, worked = [], {}
-    rows = read_file(path)
     places = [where for where, _ in rows]
     for where, asked in zip(places, prompts_of([row for _, row in rows], places.__getitem__), strict=True):
         prompt, worked[asked.id] = _worked(asked) if verify.has("number") or verify.has("maths") else (asked, "")
@@ -69,7 +74,7 @@ def load(path: Path, spec: str) -> Task:
         prompts.append(prompt)
     _check_golds(prompts, verify, places)
     parts, meta = split_list(prompts)
-    draw, replies = sampled(path.stem, parts), all(prompt.meta.get("reply") for prompt in prompts)
+    draw, replies = sampled(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
@@ -77,13 +82,13 @@ def load(path: Path, spec: str) -> Task:
                 for i, prompt in enumerate(draw(split, count, seed))]
 
     return Task(
-        name=path.stem,
-        about=f"{len(prompts):,} prompts of {path.name}, judged by {spec}",
+        name=name,
+        about=f"{len(prompts):,} prompts{source}, judged by {spec}",
         prompts=draw,
         verify=verify,
         gold=(lambda prompt: _gold(prompt, verify)) if proves else None,
         demonstrations=demonstrations if replies or all(worked.values()) else None,
         best=verify.best,
         waits=verify.waits,
-        meta={"file": str(path), "verifier": spec, "sizes": {split: len(parts[split]) for split in SPLITS}, **meta},
+        meta={"verifier": spec, "sizes": {split: len(parts[split]) for split in SPLITS}, **meta},
     )

@@ -10,52 +10,20 @@ and may have: name, best (the full score, 1.0), gold(prompt) -> str, demonstrati
 from __future__ import annotations
 
 import ast
-import importlib.util
 import inspect
 import math
-import sys
-import traceback
-from collections.abc import Callable, Mapping
-from importlib.machinery import SourceFileLoader
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-from postgrad.records import Conversation, Prompt, Verdict
-from postgrad.rewards.base import check, shorten
+from postgrad.records import Conversation, Prompt
+from postgrad.rewards.base import check
+from postgrad.rewards.function import guarded
 from postgrad.tasks.base import SPLITS, Task
 from postgrad.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
+from postgrad.user_code import fault, load_file
 
 PROVED = 8  # gold completions judged when a file is loaded
-
-
-def fault(path: Path, error: BaseException) -> str:
-    """One line on an exception: "my_task.py, line 7: KeyError: 'x'"; the line is the last one inside the user's file."""
-    if isinstance(error, SyntaxError) and error.filename == str(path):
-        line = error.lineno
-    else:
-        inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = inside[-1] if inside else None
-    said = shorten(" ".join(str(error).split()), 200)
-    return f"{path.name}{f', line {line}' if line else ''}: {type(error).__name__}{f': {said}' if said else ''}"
-
-
-class _Fresh(SourceFileLoader):
-    """Compiles the file each time: a cache keyed by the second misses a file that was edited and loaded again at once."""
-
-    def path_stats(self, path: str) -> dict:
-        raise OSError("no cache")
-
-
-def _import(path: Path) -> ModuleType:
-    name = f"postgrad_task_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses and pickling look for the classes of the file
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise ValueError(f"{fault(path, error)}: mend the task file, which must run without error.") from error
-    return module
 
 
 def _line_of(path: Path, name: str) -> int | None:
@@ -141,35 +109,9 @@ def _demonstrations(path: Path, source: object, parts: Parts) -> Parts:
     return place([_demonstration(row, i, f"{at}: demonstrations[{i}]") for i, row in enumerate(rows)], parts)
 
 
-def guarded(path: Path, verify: Callable) -> Callable[[Prompt, str], Verdict]:
-    """The user's verify as a total function: bool and float become Verdicts.
-
-    An exception, a NaN or an answer of another type is a fault of the verifier, not of the model: it comes back as an error,
-    which is counted and kept out of the loss. It is never a reward of 0.
-    """
-
-    def judge(prompt: Prompt, text: str) -> Verdict:
-        try:
-            said = verify(prompt, text)
-            if not isinstance(said, Verdict):
-                said = Verdict(score=float(said)) if _is_number(said) else None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a user's verifier is counted, not fatal
-            return Verdict(score=0.0, error=f"infrastructure: {fault(path, error)}")
-        if said is None or not (_is_number(said.score) and math.isfinite(said.score)):
-            wrong = "no Verdict, float or bool" if said is None else f"the score {said.score!r:.40}"
-            return Verdict(score=0.0, error=f"infrastructure: {path.name}: verify returned {wrong}")
-        return said
-
-    return judge
-
-
-def _is_number(said: object) -> bool:
-    return isinstance(said, (bool, int, float)) or (hasattr(said, "__float__") and getattr(said, "shape", None) == ())
-
-
 def load(path: Path) -> Task:
     path = path.resolve()
-    module = _import(path)
+    module = load_file(path, "task")
     source = _required(path, module, "prompts", '`prompts = [{"question": "What is 2+3?", "answer": "5"}]`')
     verify = _required(path, module, "verify", "`def verify(prompt, completion): return prompt.answer in completion`")
     gold = getattr(module, "gold", None)
@@ -186,14 +128,14 @@ def load(path: Path) -> Task:
     examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
-    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=guarded(path, verify), gold=gold,
+    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=guarded(verify, path), gold=gold,
                 demonstrations=examples, best=float(best), meta={"file": str(path), "sizes": sizes, **meta})
-    _prove(path, task)
+    prove(task, path)
     return task
 
 
-def _prove(path: Path, task: Task) -> None:
-    """Before any training: gold is paid in full; without gold, verify at least answers."""
+def prove(task: Task, path: Path | None = None) -> None:
+    """Before any training: gold is paid in full; without gold, verify at least answers. path: the task's file."""
     prompts = task.prompts("train", PROVED, 0)
     if task.gold is None:
         said = task.verify(prompts[0], "")
@@ -204,15 +146,15 @@ def _prove(path: Path, task: Task) -> None:
     try:
         check(task.verify, golds, best=task.best)
     except ValueError as error:
-        raise ValueError(f"{_place_of(path, 'verify')}: {error}") from None
+        raise ValueError(f"{_place_of(path, 'verify')}: {error}" if path else str(error)) from None
 
 
-def _gold(path: Path, task: Task, prompt: Prompt) -> str:
+def _gold(path: Path | None, task: Task, prompt: Prompt) -> str:
     try:
         text = task.gold(prompt)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{fault(path, error)}: `gold` failed on prompt {prompt.id!r}.") from error
+        raise ValueError(f"{fault(path or Path('gold'), error)}: `gold` failed on prompt {prompt.id!r}.") from error
     if isinstance(text, str):
         return text
-    raise ValueError(f"{_place_of(path, 'gold')}: `gold` returned {type(text).__name__} for prompt {prompt.id!r}; "
-                     "it must return the text of a completion.")
+    raise ValueError(f"{_place_of(path, 'gold') if path else 'gold'}: `gold` returned {type(text).__name__} for prompt "
+                     f"{prompt.id!r}; it must return the text of a completion.")

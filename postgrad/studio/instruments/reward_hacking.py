@@ -124,7 +124,8 @@ def insight(numbers: dict) -> str:
 
 INSTRUMENT = Instrument(
     name="reward-hacking", number=5, title="Push a reward model hard enough, and true quality turns over",
-    functions=("postgrad.recipes.overoptimise.turning", "postgrad.maths.passk.best_of_n", "postgrad.maths.select.best_of_n_kl"),
+    functions=("postgrad.recipes.pipelines.overoptimise.turning", "postgrad.maths.passk.best_of_n",
+               "postgrad.maths.select.best_of_n_kl"),
     state=State, controls=controls, compute=compute, insight=insight,
     about="Logged runs: what the reward model says, what the answers are worth, and the leash that keeps the two together.",
 )

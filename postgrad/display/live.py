@@ -1,74 +1,14 @@
-"""What a person sees while training runs: a live panel on a terminal, a few plain lines when piped.
-
-On a terminal `rich` draws; it is imported only there. Into a file or a pipe goes plain text without control characters, one
-line for each tenth of the way. Text from a model is shown with its control characters made visible: it can't steer a terminal.
-"""
+"""A training or a long measurement while it runs: a live panel on a terminal, a few plain lines when piped."""
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-BARS = "▁▂▃▄▅▆▇█"
+from postgrad.display.text import clean, duration, figure, is_terminal, plain, sparkline
+
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "length": "length", "kl": "KL", "entropy": "entropy", "loss": "loss"}
-NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(e[-+]?\d+)?\s?%?|nan|-?inf|")
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def clean(text: object) -> str:
-    """Text that can't steer a terminal: tabs become spaces, other control characters and direction marks a sign."""
-    return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n").replace("\t", "    "))
-
-
-def figure(value: object) -> str:
-    """A number in few characters: 0.8123 -> 0.812, 34.5 -> 34.5, 1234567 -> 1.23e+06, 3 -> 3; other things as they are."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "" if value is None else clean(value).replace("\n", " ")
-    if not math.isfinite(value) or isinstance(value, int):
-        return str(value)
-    size = abs(value)
-    if size and (size < 1e-3 or size >= 1e5):
-        return f"{value:.2e}"
-    return f"{value:.{3 if size < 10 else 1 if size < 1000 else 0}f}"
-
-
-def sparkline(values: Sequence[float], width: int = 24) -> str:
-    """The last stretch of a curve in `width` characters, each the mean of its part. [0, 1, 2] -> ▁▄█"""
-    values = [v for v in values if math.isfinite(v)]
-    if len(values) > width:
-        cuts = [i * len(values) // width for i in range(width + 1)]
-        values = [sum(values[a:b]) / (b - a) for a, b in zip(cuts, cuts[1:], strict=False)]
-    if not values:
-        return ""
-    low, spread = min(values), max(values) - min(values)
-    return "".join(BARS[min(7, int(8 * (v - low) / spread))] if spread else BARS[0] for v in values)
-
-
-def duration(seconds: float) -> str:
-    """75 -> 1:15, 3700 -> 1:01:40"""
-    whole = int(seconds)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def is_terminal(file) -> bool:
-    """A terminal that understands cursor movement; settings that force colour don't make a pipe one."""
-    return bool(getattr(file, "isatty", lambda: False)()) and os.environ.get("TERM") not in ("dumb", "unknown")
-
-
-def plain(file, text: str) -> None:
-    """One plain line, whatever the encoding of the file; gone readers (a closed pipe) are no fault of the training."""
-    coding = getattr(file, "encoding", None) or "utf-8"
-    try:
-        file.write(clean(text).encode(coding, "replace").decode(coding) + "\n")
-        file.flush()
-    except BrokenPipeError:
-        pass
 
 
 class Display:
@@ -185,6 +125,31 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+class Watch:
+    """A run's eyes: what the loop reports, on the display. with Watch("grpo", 40) as watch: ..."""
+
+    def __init__(self, title: str, steps: int, console=None):
+        self.display = Display(console, title=title, steps=steps)
+
+    def __enter__(self) -> Watch:
+        self.display.__enter__()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.display.__exit__(*error)
+
+    def stepped(self, step: int, row: Mapping, scored: Sequence) -> None:
+        sample = None
+        if scored:
+            s = scored[len(scored) // 2]
+            sample = {"prompt": s.rollout.prompt.question, "text": s.rollout.text, "score": s.verdict.score,
+                      "reason": s.verdict.reason}
+        self.display.update(step, row, sample)
+
+    def examined(self, step: int, row: Mapping) -> None:
+        self.display.eval(row)
+
+
 def progress(items: Iterable, label: str, total: int | None = None, *, file=None, after: float = 2.0,
              clock: Callable[[], float] = time.monotonic) -> Iterator:
     """The items, with a bar on a terminal (plain lines when piped) once they have taken `after` seconds; before, nothing."""
@@ -217,39 +182,3 @@ def _bar(file, label: str, total: int | None):
                    console=Console(file=file), transient=True)
     bar.start()
     return bar, bar.add_task(escape(clean(label)), total=total)
-
-
-def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *, title: str = "",
-          file=None) -> None:
-    """A table of rows: columns are keys, or (key, heading); without them, every key that occurs. Piped: plain aligned text."""
-    file = file or sys.stdout
-    columns = list(dict.fromkeys(key for row in rows for key in row)) if columns is None else columns
-    keys = [(c, c) if isinstance(c, str) else c for c in columns]
-    cells = [[figure(row.get(key)) for key, _ in keys] for row in rows]
-    right = [bool(cells) and all(NUMBER.fullmatch(line[i]) for line in cells) for i in range(len(keys))]
-    heads = [clean(head).replace("\n", " ") for _, head in keys]
-    if is_terminal(file):
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        grid = Table(title=Text(clean(title)) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
-        for head, side in zip(heads, right, strict=True):
-            grid.add_column(Text(head), justify="right" if side else "left")
-        for row in cells:
-            grid.add_row(*map(Text, row))
-        Console(file=file).print(grid)
-        return
-    if title:
-        plain(file, title)
-    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(keys))]
-    for line in [heads, *cells]:
-        put = [text.rjust(w) if side else text.ljust(w) for text, w, side in zip(line, widths, right, strict=True)]
-        plain(file, "  ".join(put).rstrip())
-
-
-def say_json(obj, file=None) -> None:
-    """One strict JSON document on one line, for another program: not-finite numbers as "nan", "inf", "-inf"."""
-    from postgrad.run import plain as as_json
-
-    print(json.dumps(as_json(obj), allow_nan=False), file=file or sys.stdout, flush=True)

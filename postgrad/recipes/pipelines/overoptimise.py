@@ -13,52 +13,58 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from postgrad import methods
 from postgrad.batches import Rollouts
 from postgrad.evaluate import mean_of, score_samples
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.select import best_of_n_kl
+from postgrad.methods import Method
 from postgrad.models import load_scalar
-from postgrad.recipes import grpo, reward
+from postgrad.opening.models import open_folder, open_model
+from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import Evaluation
-from postgrad.recipes.opening import open_folder, open_model
-from postgrad.recipes.pipeline import Stage, begin, carry_out, conclude, minutes
+from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.rewards.model import ModelJudge
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import Settings, parsed_names, setting
 from postgrad.tasks import load_task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proxies:
-    """The reward models: how many, and how each is trained. 2 or more: an ensemble is tried too, without a leash."""
+class Proxies(Settings):
+    """The reward models: how many, and how each is trained."""
 
-    members: int = 3
-    pairs: int = 2000
-    train_steps: int = 120
+    members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash")
+    pairs: int = setting(2000, "pairs that each learns from")
+    train_steps: int = setting(120, "optimizer steps of each")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OveroptimiseConfig:
-    task: str
-    model: str = "tiny-chat"
-    method: str = "ppo"
-    kls: str = "0,0.05,0.2"         # the leashes: weights of the KL, with commas between
-    proxies: Proxies = field(default_factory=Proxies)
-    best_of: int = 64               # best-of-n up to so many
-    steps: int = 100
-    rollouts: Rollouts = field(default_factory=lambda: Rollouts(epochs=2, max_new_tokens=80))
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=2e-4))
-    evaluation: Evaluation = field(default_factory=lambda: Evaluation(every=10, problems=32, samples=32))
-    seed: int = 0
-    device: str = "cpu"
+class OveroptimiseConfig(Settings):
+    """Reward models, and policies pushed against them."""
+
+    task: str = setting(about="a task with labelled pairs and a known true quality")
+    model: str = setting("tiny-chat", "the model to start from, after SFT")
+    method: Method = setting(methods.get("ppo"), "the row of the table that pushes", parse=methods.named)
+    kls: str = setting("0,0.05,0.2", "the leashes: weights of the KL, with commas between")
+    proxies: Proxies = setting(group=Proxies)
+    best_of: int = setting(64, "best-of-n up to so many")
+    steps: int = setting(100, "optimizer steps of each policy")
+    rollouts: Rollouts = setting(group=lambda: Rollouts(epochs=2, max_new_tokens=80))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=2e-4))
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=10, problems=32, samples=32))
+    seed: int = setting(0, "of everything random in the runs")
+    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
 
     def __post_init__(self):
+        parsed_names(self)
         if not all(0 <= weight < math.inf for weight in leashes(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, e.g. 0,0.05,0.2.")
         if min(*vars(self.proxies).values(), self.best_of, self.steps, self.evaluation.every) < 1:
@@ -83,7 +89,7 @@ SETTINGS = {"questions": questions}
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
     """Reward models that differ in the pairs they saw and in their order."""
     pairs = Pairs(drawn=config.proxies.pairs, held_out=max(1, config.proxies.pairs // 5))
-    return [Stage(name=f"reward-{i}", home=reward, config=reward.RewardConfig(
+    return [Stage(name=f"reward-{i}", config=reward.RewardConfig(
         model=config.model, task=config.task, device=config.device, seed=seed_of(config.seed, "member", i) % 2**31,
         steps=config.proxies.train_steps, pairs=pairs)) for i in range(config.proxies.members)]
 
@@ -91,16 +97,16 @@ def proxies(config: OveroptimiseConfig) -> list[Stage]:
 def policies(config: OveroptimiseConfig, folder: Path) -> list[Stage]:
     """A policy for each leash against the first reward model, and one without a leash against the most sceptical of all."""
     def stage(name: str, members: int, **anchor) -> Stage:
-        made = grpo.GRPOConfig(
+        made = rollouts.RolloutConfig(
             task=config.task, model=config.model, method=config.method, steps=config.steps, rollouts=config.rollouts,
             optim=config.optim, evaluation=config.evaluation, seed=config.seed, device=config.device,
             reward=",".join(str(folder / f"reward-{i}") for i in range(members)), save_every=config.steps,
-            anchor=grpo.Anchor(measure=True, **anchor))
-        return Stage(name=name, home=grpo, config=made)
+            anchor=rollouts.Anchor(measure=True, **anchor))
+        return Stage(name=name, config=made)
 
-    out = [stage(f"{config.method}-kl-{weight:g}", 1, kl=weight) for weight in leashes(config)]
+    out = [stage(f"{config.method.name}-kl-{weight:g}", 1, kl=weight) for weight in leashes(config)]
     several = config.proxies.members
-    return out + ([stage(f"{config.method}-ensemble", several, kl=0.0, ensemble="min")] if several > 1 else [])
+    return out + ([stage(f"{config.method.name}-ensemble", several, kl=0.0, ensemble="min")] if several > 1 else [])
 
 
 def points(run: Run) -> list[dict]:
@@ -155,9 +161,9 @@ def run(config: OveroptimiseConfig, folder: Path, *, watch, command: str = "") -
         curve = points(made)
         curves.append({"name": stage.name, "kl_weight": stage.config.anchor.kl, "ensemble": stage.name.endswith("ensemble"),
                        "points": curve, "turning": turning(curve), "minutes": minutes(made)})
-    facts = {"recipe": "overoptimise", "task": config.task, "seed": config.seed, "method": config.method, "command": command,
-             "reward_accuracy": accuracy, "policies": curves, "best_of_n": best_of_curve(config, folder, watch),
-             "minutes": (time.perf_counter() - began) / 60}
+    facts = {"recipe": "overoptimise", "task": config.task, "seed": config.seed, "method": config.method.name,
+             "command": command, "reward_accuracy": accuracy, "policies": curves,
+             "best_of_n": best_of_curve(config, folder, watch), "minutes": (time.perf_counter() - began) / 60}
     (folder / "curves.json").write_text(json.dumps(facts, indent=1))
     return conclude(folder, {k: v for k, v in facts.items() if k != "policies"}
                     | {"policies": [{k: v for k, v in p.items() if k != "points"} for p in curves]})

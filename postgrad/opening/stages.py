@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from postgrad.recipes.opening import begins_with, open_folder, run_named, runs_in
+from postgrad.opening.models import begins_with, open_folder, run_named, runs_in
 from postgrad.run import Run
 
 SCORERS = ("reward", "process")  # recipes whose models score text and write none

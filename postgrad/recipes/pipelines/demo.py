@@ -11,9 +11,11 @@ from pathlib import Path
 import torch
 
 from postgrad.evaluate import evaluate, score_samples
-from postgrad.recipes import base, grpo, opening, sft
+from postgrad.opening.models import open_model
+from postgrad.recipes import rollouts, running, sft
 from postgrad.recipes.base import Evaluation
 from postgrad.report import write_report
+from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
@@ -48,13 +50,13 @@ def quick(seed: int) -> DemoConfig:
 
 
 def stages(config: DemoConfig, folder: Path):
-    """The two training stages: (name, recipe, config)."""
+    """The two training stages: (name, module of the recipe, config)."""
     first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps, examples=config.sft_examples,
                     seed=config.seed)
     examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
-    second = replace(grpo.words(), model=str(folder / "sft"), steps=config.rl_steps, save_every=config.rl_steps,
+    second = replace(rollouts.words(), model=str(folder / "sft"), steps=config.rl_steps, save_every=config.rl_steps,
                      evaluation=examination, seed=config.seed)
-    return [("sft", "sft", sft, first), ("rl", "grpo", grpo, second)]
+    return [("sft", sft, first), ("rl", rollouts, second)]
 
 
 def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad demo") -> dict:
@@ -67,7 +69,7 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
     rows, answers = [], []
 
     def measure(name: str, model, seconds: float) -> None:
-        policy, chat = opening.open_model(model)
+        policy, chat = open_model(model)
         sampler = LocalSampler(policy, chat)
         figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings, seed=config.seed,
                            track=watch.track(f"measuring {name}"))
@@ -77,10 +79,10 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
         answers.append([{"name": name, "text": s.rollout.text, "correct": s.verdict.score >= task.best} for (s,) in plain])
 
     measure("base", "tiny", 0.0)
-    for name, recipe, home, stage in stages(config, folder):
+    for name, home, stage in stages(config, folder):
         with watch.stage(name, stage.steps) as eyes:
             at = time.perf_counter()
-            base.start(recipe, stage, home.build, folder / name, command=command, watch=eyes)
+            running.start(stage.recipe, stage, home.build, folder / name, command=command, watch=eyes)
             seconds = time.perf_counter() - at
         measure(name, folder / name, seconds)
     summary = {"stages": rows, "seconds_total": time.perf_counter() - began, "seed": config.seed, "task": TASK,
@@ -94,7 +96,7 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
 
 
 def report(folder: Path, summary: dict, shown: list[dict]) -> None:
-    trained = base.Run.open(folder / "rl")
+    trained = Run.open(folder / "rl")
     evals, _ = trained.rows("evals")
     curves = [{"name": name, "label": label, "unit": unit, "points": [list(p) for p in zip(*trained.curve(name), strict=True)]}
               for name, label, unit in CURVES]

@@ -1,9 +1,10 @@
-"""Where the models of a run come from: names become folders, and folders models with their tokens."""
+"""Names become folders, and folders models with their tokens."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -25,10 +26,13 @@ from postgrad.models import (
     load_scalar,
     on_hub,
     quantise,
+    save_model,
 )
 from postgrad.models.checkpoint import read_state
-from postgrad.recipes.config import unplain
+from postgrad.records import Prompt, Rollout
 from postgrad.run import Run
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import unplain
 
 
 def is_run(name: str | Path) -> bool:
@@ -139,50 +143,66 @@ def with_chat(folder: Path, load: Callable) -> tuple:
     return model, chat
 
 
-def open_policy(config, begins_with: Path) -> tuple[Decoder | Adapted, Chat]:
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Where the models of a run begin. origin: the folder of the model that the run started from; checkpoint: the step
+    it goes on from, or None. name: what the origin is called."""
+
+    origin: Path
+    name: str
+    checkpoint: Path | None = None
+
+    @property
+    def weights(self) -> Path:
+        return self.checkpoint or self.origin
+
+
+def open_policy(config, begins: Beginning) -> tuple[Decoder | Adapted, Chat]:
     """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
     if not config.optim.adapter.lora:
-        return open_model(begins_with, config.device)
-    body, chat = open_body(config)
+        return open_model(begins.weights, config.device)
+    body, chat = open_body(config, begins)
     return new_adapter(body, config, "policy"), chat
 
 
-def open_body(config) -> tuple[Decoder, Chat]:
-    """The model under the adapters: always the one a run started from. A checkpoint has the adapter merged, its state apart."""
-    return open_model(config.model, config.device, config.optim.adapter.bits)
+def open_body(config, begins: Beginning) -> tuple[Decoder, Chat]:
+    """The model under the adapters: always the one a run started from. A checkpoint has the adapter merged, its state
+    apart."""
+    return open_model(begins.origin, config.device, config.optim.adapter.bits)
 
 
-def open_reference(config, policy) -> Decoder | Adapted:
+def open_reference(config, begins: Beginning, policy) -> Decoder | Adapted:
     """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
     if is_adapted(policy):
         return Adapted(policy.body, None)
-    return load_model(open_folder(config.model), device=config.device).requires_grad_(False)
+    return load_model(begins.origin, device=config.device).requires_grad_(False)
 
 
 def new_adapter(body: Decoder, config, role: str) -> Adapted:
-    return worn_by(body, config.optim.adapter, torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
+    return with_adapter(body, config.optim.adapter,
+                        torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
 
 
-def worn_by(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
+def with_adapter(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
     return Adapted(body, Adapter(body, rank=a.lora, alpha=a.alpha, targets=a.names, generator=draw))
 
 
-def base_name(config) -> str:
-    """What an adapter's files call the model under it: a hub id as it is, else the folder, so that `peft` finds it as well."""
-    return config.model if on_hub(config.model) else str(open_folder(config.model).resolve())
+def base_name(begins: Beginning) -> str:
+    """What an adapter's files call the model under it: a hub id as it is, else the folder, so that `peft` finds it too."""
+    return begins.name if on_hub(begins.name) else str(open_folder(begins.name).resolve())
 
 
-def shared_scalar(name: str, body: Decoder, config) -> ScalarModel | None:
-    """A reward model that was trained as an adapter on the very model a run starts from, held in as many bits, put on that
-    model's body; or None."""
+def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> ScalarModel | None:
+    """A reward model that was trained as an adapter on the very model a run starts from, held in as many bits, put on
+    that model's body; or None."""
     if not (Path(name) / "run.json").exists():
         return None
-    run, folder = Run.open(name), open_folder(name)
+    run = Run.open(name)
     a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
-    if not a.lora or a.bits != config.optim.adapter.bits or run.info["begins_with"] != fingerprint(open_folder(config.model)):
+    if not a.lora or a.bits != config.optim.adapter.bits or run.info["begins_with"] != fingerprint(begins.origin):
         return None
-    state = read_state(folder)["models"]["policy"]
-    model = ScalarModel(worn_by(body, a, torch.Generator()), len(state["score_head.weight"]))
+    state = read_state(open_folder(name))["models"]["policy"]
+    model = ScalarModel(with_adapter(body, a, torch.Generator()), len(state["score_head.weight"]))
     model.load_state_dict(state)
     return model
 
@@ -197,3 +217,41 @@ def fingerprint(folder: Path) -> str:
             while block := file.read(1 << 24):
                 digest.update(block)
     return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A language model with its tokens: what `load_model` opens, a run gives, and `fit` takes.
+
+    model = load_model("tiny-chat"); model.reply("What is 2+3?"); model.sample([Prompt.ask("Hi")], 4); model.save("mine")
+    """
+
+    net: Decoder | Adapted
+    chat: Chat
+    name: str
+
+    def sample(self, prompts: Sequence[Prompt | str], count: int = 1, *, seed: int = 0, **settings) -> list[list[Rollout]]:
+        """`count` replies to each prompt, with their tokens and log-probs. settings: as `Sampling` has them."""
+        asked = [Prompt.ask(p) if isinstance(p, str) else p for p in prompts]
+        sampler, how = LocalSampler(self.net, self.chat), Sampling(**settings)
+        sampler.check(asked, how)
+        return sampler.sample(asked, count, how, seed)
+
+    def reply(self, prompt: Prompt | str, *, seed: int = 0, **settings) -> str:
+        return self.sample([prompt], seed=seed, **settings)[0][0].text
+
+    def save(self, folder: str | Path) -> Path:
+        """A folder in Hugging Face's layout, an adapter merged into it."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is there and is not empty: give another folder.")
+        folder.mkdir(parents=True, exist_ok=True)
+        save_model(self.net, folder)
+        self.chat.save(folder)
+        return folder
+
+
+def load(name: str | Path, device: str = "cpu") -> Model:
+    """A model by name: an embedded one (tiny, tiny-chat), a folder in Hugging Face's layout, a hub id, a run or RUN@STEP."""
+    net, chat = open_model(name, device)
+    return Model(net=net, chat=chat, name=str(name))

@@ -9,45 +9,48 @@ saw labelled pairs, or a reward model made from those.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from postgrad.evaluate import evaluate
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
-from postgrad.recipes import grpo, preference, reward
+from postgrad.methods import change, get
+from postgrad.opening.models import open_model
+from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import Evaluation
-from postgrad.recipes.config import suggest
-from postgrad.recipes.opening import open_model
-from postgrad.recipes.pipeline import Stage, begin, carry_out, conclude, minutes
+from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import Settings, setting
 from postgrad.tasks import load_task
 
-HOMES = {**dict.fromkeys(preference.FAMILY, preference), **dict.fromkeys(grpo.FAMILY, grpo)}
+LEARNERS = {"preference": preference, "rollouts": rollouts}  # the recipes whose rows can be set side by side here
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlignConfig:
-    task: str
-    model: str = "tiny-chat"
-    methods: str = "dpo,ppo,grpo"   # the policies to train, with commas between
-    beta: float = 0.5               # DPO's: with the row's 0.1 it moves so far that it invents words
-    pairs: int = 2000               # that the reward model and DPO learn from
-    reward_steps: int = 120
-    steps: int = 60                 # of each policy
-    optim: OptimSettings = field(default_factory=lambda: OptimSettings(lr=1e-4, schedule="linear"))
-    problems: int = 56              # held-out prompts that every policy is measured on
-    samples: int = 16               # for each of them
-    seed: int = 0
-    device: str = "cpu"
+class AlignConfig(Settings):
+    """Reward model, then policies from pairs and against it."""
+
+    task: str = setting(about="a task with labelled pairs and a known true quality")
+    model: str = setting("tiny-chat", "the model to start from, after SFT")
+    methods: str = setting("dpo,ppo,grpo", "the policies to train, with commas between")
+    beta: float = setting(0.5, "DPO's: with the row's 0.1 it moves so far that it invents words")
+    pairs: int = setting(2000, "pairs that the reward model and DPO learn from")
+    reward_steps: int = setting(120, "optimizer steps of the reward model")
+    steps: int = setting(60, "optimizer steps of each policy")
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear"))
+    problems: int = setting(56, "held-out prompts that every policy is measured on")
+    samples: int = setting(16, "samples of each prompt")
+    seed: int = setting(0, "of everything random in the runs")
+    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
 
     def __post_init__(self):
         if min(self.pairs, self.reward_steps, self.steps, self.problems, self.samples) < 1:
             raise ValueError("pairs, reward_steps, steps, problems and samples must be at least 1.")
         for name in self.methods.split(","):
-            if name not in HOMES:
-                raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward model."
-                                 f"{suggest(name, HOMES)}")
+            if recipe_for(get(name)) not in LEARNERS:
+                raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward model: take "
+                                 "dpo, ppo or grpo, say.")
 
 
 def questions() -> AlignConfig:
@@ -65,22 +68,22 @@ def drawn(config: AlignConfig) -> preference.Pairs:
 def proxy(config: AlignConfig) -> Stage:
     first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps, seed=config.seed,
                                 pairs=drawn(config), device=config.device)
-    return Stage(name="reward", home=reward, config=first)
+    return Stage(name="reward", config=first)
 
 
-def policy(config: AlignConfig, method: str, folder: Path) -> Stage:
+def policy(config: AlignConfig, name: str, folder: Path) -> Stage:
     """From pairs, or against the reward model; what differs is the recipe's own."""
     examined = min(32, config.problems)
+    method = change(get(name), beta=config.beta) if name == "dpo" else get(name)
     shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed, "device": config.device,
               "optim": config.optim}
-    if HOMES[method] is preference:
+    if recipe_for(method) == "preference":
         made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.steps,
-                                           beta=config.beta if method == "dpo" else None,
                                            evaluation=Evaluation(every=config.steps, problems=examined, samples=4))
     else:
-        made = replace(grpo.questions(), **shared, reward=str(folder / "reward"), steps=config.steps,
+        made = replace(rollouts.questions(), **shared, reward=str(folder / "reward"), steps=config.steps,
                        evaluation=Evaluation(every=max(1, config.steps // 4), problems=examined, samples=4))
-    return Stage(name=method, home=HOMES[method], config=made)
+    return Stage(name=name, config=made)
 
 
 def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:

@@ -8,27 +8,32 @@ FOLDER/summary.json     written at the end by the recipe
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from postgrad.recipes import base
-from postgrad.recipes.config import plain
+from postgrad.recipes import module, running
+from postgrad.recipes.base import RunConfig
 from postgrad.run import Run
+from postgrad.settings import plain
 
 FILE = "pipeline.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One run of a pipeline. home: the module of its recipe."""
+    """One run of a pipeline, by a config of its recipe."""
 
     name: str
-    home: object
-    config: object
+    config: RunConfig
 
     @property
     def recipe(self) -> str:
-        return self.home.__name__.split(".")[-1]
+        return self.config.recipe
+
+    @property
+    def build(self) -> Callable:
+        return module(self.recipe).build
 
 
 def begin(recipe: str, config, folder: Path, command: str) -> None:
@@ -54,9 +59,9 @@ def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
         if run.summary()["state"] == "done":
             return run
         with watch.stage(stage.name, stage.config.steps) as eyes:
-            return base.resume(run, stage.config, stage.home.build, watch=eyes)
+            return running.resume(run, stage.config, stage.build, watch=eyes)
     with watch.stage(stage.name, stage.config.steps) as eyes:
-        return base.start(stage.recipe, stage.config, stage.home.build, place, command=command, watch=eyes)
+        return running.start(stage.recipe, stage.config, stage.build, place, command=command, watch=eyes)
 
 
 def minutes(run: Run) -> float:

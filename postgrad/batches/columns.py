@@ -1,0 +1,105 @@
+"""Judged rollouts -> columns -> minibatches: credit, weights and order, as plain functions of batches.
+
+An assembly line calls them one after another; so do the tests, on a language that can be listed whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from postgrad.batches.keep import pick
+from postgrad.batches.shuffled import logp_of, no_grad_forward
+from postgrad.maths import credit
+from postgrad.maths.noise import seed_of
+from postgrad.methods import Policy
+from postgrad.models import Models
+from postgrad.records import Batch, Scored
+
+SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
+
+
+def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int) -> Tensor:  # [B, T]
+    """The score on the last token; where a verdict has spread it over the tokens, only what was added to it since."""
+    score = scores(rows, method, budget)
+    dense = torch.zeros(mask.shape)
+    for i, s in enumerate(rows):
+        if s.verdict.per_token is not None:
+            assert len(s.verdict.per_token) == len(s.rollout.tokens), "a reward for each sampled token"
+            at = len(s.rollout.prompt_tokens)
+            dense[i, at: at + len(s.rollout.tokens)] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
+            score[i] -= s.verdict.score
+    return credit.place_reward(score.to(mask.device), mask) + torch.where(mask, dense.to(mask.device), 0.0)
+
+
+def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
+    """One score a row, DAPO's length penalty included. Rows whose verdict failed are masked: credit passes over them."""
+    score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
+    if not method.overlong:
+        return score
+    lengths = torch.tensor([len(s.rollout.tokens) for s in rows])
+    return score + credit.overlong(lengths, budget, max(1, budget // SOFT_SHARE))
+
+
+def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int, kl: float,
+            tokens_per_pass: int, temperature: float = 1.0, several: bool = True) -> Batch:
+    """All rollouts of a collection with their advantages. Credit looks at whole groups, so it comes before any split.
+
+    kl: the present coefficient of the KL in the reward. several: more than one update is made of the collection, so the
+    policy that sampled it has to be remembered; else the ratio is 1 and old_logp stays None.
+    """
+    old = entropy = ref = value = None
+    facts: dict[str, float] = {}
+    early = {*method.credit_wants, *method.choose_wants}
+    if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
+        old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature)
+    if method.reference:
+        ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature)
+    if method.critic:
+        (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch, tokens_per_pass)
+    if method.kl_in_reward > 0:
+        reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
+        gap = torch.where(batch.mask, old - ref, 0.0)
+        facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))  # in nats, mean over the replies
+    batch = replace(batch, old_logp=old, ref_logp=ref, value=value, entropy=entropy if "entropy" in early else None)
+    adv = method.credit(reward, batch.mask, group_size, **further(batch, method.credit_wants))
+    returns = adv + value if method.critic else None
+    if method.whiten:
+        adv = credit.whiten(adv, batch.mask)
+    return replace(batch, adv=adv, returns=returns, old_logp=old if several else None, facts=facts)
+
+
+def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+    """The columns that a row's function wants, by name."""
+    return {name: batch.mask.sum(1) if name == "lengths" else getattr(batch, name) for name in names}
+
+
+def minibatches(batch: Batch, method: Policy, *, group_size: int, epochs: int, count: int, budget: int,
+                seed: int, step: int) -> list[Batch]:
+    """A collection as one batch for each optimizer step: `count` a pass, `epochs` passes, groups kept whole.
+
+    With more than one a pass, the groups are shuffled for each by (seed, step, epoch).
+    """
+    groups = len(batch) // group_size
+    size = groups // count
+    out = []
+    for epoch in range(epochs):
+        order = list(range(groups))
+        if count > 1:
+            shuffler = torch.Generator().manual_seed(seed_of(seed, "minibatch", step, epoch))
+            order = torch.randperm(groups, generator=shuffler).tolist()
+        for i in range(count):
+            rows = [g * group_size + k for g in order[i * size: (i + 1) * size] for k in range(group_size)]
+            out.append(weighed(pick(batch, rows), method, budget))
+    return out
+
+
+def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
+    """The rows of one optimizer step with the weights of that step, over the tokens that the row of the table chooses."""
+    counted = batch.mask
+    if method.choose:
+        counted = counted & method.choose(batch.mask, batch.adv, **further(batch, method.choose_wants))
+    return replace(batch, weight=method.weigh(counted, budget))

@@ -1,0 +1,39 @@
+"""A batch that waits to be trained on, as tensors and plain values for a checkpoint, and back; and rows picked from one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, replace
+
+import torch
+from torch import Tensor
+
+from postgrad.records import Batch, Prompt, Rollout, Scored, Verdict
+
+
+def pick(batch: Batch, rows: list[int]) -> Batch:
+    """These rows of a batch, in this order."""
+    index = torch.tensor(rows, device=batch.tokens.device)
+    cut = {f.name: getattr(batch, f.name)[index] for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
+    return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=tuple(batch.scored[i] for i in rows), **cut)
+
+
+def kept_batch(batch: Batch) -> dict:
+    """The gold answer is left out: the verdict has been given."""
+    columns = {f.name: getattr(batch, f.name) for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
+    scored = [{"prompt": {"id": s.rollout.prompt.id, "messages": [dict(m) for m in s.rollout.prompt.messages]},
+               "rollout": {f.name: getattr(s.rollout, f.name) for f in fields(Rollout) if f.name != "prompt"},
+               "verdict": asdict(s.verdict)} for s in batch.scored]
+    return {"columns": columns, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit, "facts": dict(batch.facts),
+            "scored": scored}
+
+
+def held_batch(kept: dict) -> Batch:
+    """What `kept_batch` wrote, as a batch."""
+    scored = []
+    for s in kept["scored"]:
+        prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
+        rollout = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
+        verdict = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
+        scored.append(Scored(rollout=Rollout(prompt=prompt, **rollout), verdict=Verdict(**verdict)))
+    return Batch(ids=tuple(kept["ids"]), rows_per_unit=kept["rows_per_unit"], facts=kept["facts"],
+                 scored=tuple(scored), **kept["columns"])

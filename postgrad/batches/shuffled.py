@@ -1,0 +1,93 @@
+"""What all assembly lines share: an endless shuffled stream, rows as padded columns, a forward pass without gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from postgrad.maths.noise import seed_of
+from postgrad.records import Batch, pad_rows
+
+
+class Shuffled:
+    """Items in an endless shuffled order, each once a round.
+
+    The order is a function of (seed, round): the state is a number, `at`.
+    """
+
+    def __init__(self, items: Sequence, seed: int):
+        if not items:
+            raise ValueError("there is nothing to train on: the task or file gave no rows.")
+        self.items = items
+        self.seed = seed
+        self.at = 0
+        self._round = -1
+        self._order: list[int] = []
+
+    def take(self, count: int) -> list:
+        return [self._draw() for _ in range(count)]
+
+    def _draw(self):
+        turn, place = divmod(self.at, len(self.items))
+        if turn != self._round:
+            shuffler = torch.Generator().manual_seed(seed_of(self.seed, "deck", turn))
+            self._round = turn
+            self._order = torch.randperm(len(self.items), generator=shuffler).tolist()
+        self.at += 1
+        return self.items[self._order[place]]
+
+
+class ShuffledBatches:
+    """An assembly line that gives `per_step` items to every optimizer step; `batch` makes a Batch of them."""
+
+    def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu"):
+        self.items = Shuffled(items, seed)
+        self.per_step = per_step
+        self.steps = steps
+        self.step = 0
+        self.device = device
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            yield self.batch(self.items.take(self.per_step))
+
+    def batch(self, items: list) -> Batch:
+        raise NotImplementedError
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.items.at}
+
+    def restore(self, state: dict) -> None:
+        self.step = state["step"]
+        self.items.at = state["at"]
+
+
+def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
+    """Rows of tokens and mask as the padded columns every batch has."""
+    return {"ids": tuple(ids), "tokens": pad_rows(tokens), "mask": pad_rows(masks, fill=False, dtype=torch.bool),
+            "lengths": torch.tensor([len(row) for row in tokens])}
+
+
+@torch.no_grad()
+def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int) -> list[Tensor]:
+    """What a model says of every row, a few rows at a time: one [B, T] for each tensor that `forward` gives."""
+    out: list[Tensor] = []
+    start = 0
+    for micro in batch.split(tokens_per_pass):
+        columns = forward(micro)
+        out = out or [torch.zeros(batch.tokens.shape, dtype=torch.promote_types(x.dtype, torch.float32),
+                                  device=batch.tokens.device) for x in columns]
+        for whole, part in zip(out, columns, strict=True):
+            whole[start: start + len(micro), : micro.tokens.shape[1]] = part
+        start += len(micro)
+    return out
+
+
+def logp_of(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0) -> tuple[Tensor, Tensor]:  # [B, T] each
+    """The log-probs of a batch's sampled tokens under a model that stands still, and the entropy of its choices."""
+    logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed), batch,
+                                    tokens_per_pass)
+    return logp, entropy

@@ -1,0 +1,37 @@
+"""Trainings in the terminal: the stages of several, and how a signal ends one."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+from postgrad.display import Watch, progress
+
+
+class Stages:
+    """The stages of the demo or a pipeline, each with a display of its own."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+
+    def stage(self, name: str, steps: int):
+        if self.quiet:
+            return nullcontext()
+        return Watch({"sft": "SFT: imitate an average writer", "rl": "GRPO: keep what earns reward"}.get(name, name), steps)
+
+    def track(self, label: str):
+        return iter if self.quiet else partial(progress, label=label)
+
+
+@contextmanager
+def stopping(folder: Path, quiet: bool, again: str):
+    """A signal ends the command with its code, after saying how to go on."""
+    from postgrad.loop import Stopped
+    try:
+        yield
+    except Stopped as end:
+        if not quiet:
+            print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
+        sys.exit(end.exit_code)

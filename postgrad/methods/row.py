@@ -1,0 +1,304 @@
+"""What a row of the table is: frozen dataclasses of functions and constants, and how a row is opened.
+
+A row is open: `change(row, high=0.3)` is another row, whatever can be read off one can be set. A run keeps the row
+it was made with (`described`), and going on asks that it is still the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import ClassVar
+
+from postgrad.maths import kl
+from postgrad.settings import Open, suggest
+from postgrad.user_code import GIVEN, text_hash
+
+SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
+           "rollouts to conversations")
+WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares")  # said of a row: no constants
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Row(Open):
+    """What all rows have.
+
+    file: FILE.py:NAME where a user's file defines it, so that a run can find its row again.
+    """
+
+    name: str
+    source: str
+    paper: str = ""
+    about: str = ""
+    file: str = field(default="", compare=False, repr=False)
+
+    def __post_init__(self):
+        if self.source not in SOURCES:
+            raise ValueError(f"row {self.name}: its batches come from {self.source!r}, expected one of "
+                             f"{', '.join(SOURCES)}.")
+
+    def __eq__(self, other: object) -> bool:
+        """Two rows are one when all their functions and constants are: partials with the same keywords are the same."""
+        return type(self) is type(other) and all(_same(getattr(self, f.name), getattr(other, f.name))
+                                                 for f in fields(self) if f.compare)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.name))
+
+    # a row in a config: method.high=0.3
+
+    def __str__(self) -> str:
+        return self.name
+
+    def settings(self) -> dict[str, object]:
+        return constants(self)
+
+    def with_setting(self, name: str, text: str) -> Row:
+        return _set(self, name, text)
+
+    def saved(self) -> object:
+        """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a name that
+        finds it again is kept as a record, and has to be handed in again."""
+        from postgrad import methods
+        found = methods.find(self)
+        if found is None:
+            return self.record()
+        changed = {k: v for k, v in constants(self).items() if constants(found)[k] != v}
+        return {"name": self.file or self.name, **changed} if changed else self.file or self.name
+
+    def record(self) -> dict:
+        return {GIVEN: "row", "name": self.name, **described(self)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Supervised(Row):
+    """Imitate: -logp on the trained tokens.
+
+    select: the rollouts to imitate, (score [B], group_size) -> bool [B]. kl_bound: the most that choosing so among n
+    samples can move the policy, in nats, for the log.
+    """
+
+    kind: ClassVar[str] = "supervised"
+    reference: ClassVar[bool] = False
+    weigh: Callable
+    select: Callable | None = None
+    kl_bound: Callable[[int], float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Preference(Row):
+    """Prefer: rows to scores, scores to a loss per pair, labelled single or labelled token. score None: the scalar head.
+
+    reference: the reference's score is subtracted, so that loss sees log-ratios.
+    """
+
+    kind: ClassVar[str] = "preference"
+    score: Callable | None
+    reference: bool
+    loss: Callable
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Policy(Row):
+    """Reinforce: rewards to advantages (credit), advantages to a loss per token (surrogate), tokens to a step (weigh).
+
+    credit and surrogate have one signature each (maths/credit.py, maths/surrogate.py); what else they want of the batch
+    a row names, and they are handed it by keyword: credit_wants=("value",), surrogate_wants=("entropy",).
+    choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool [B, T]; it sees the whole
+    step and is asked once, so that any split into passes gives the same update.
+    unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] - kl_in_reward KL(pi||ref).
+    """
+
+    kind: ClassVar[str] = "policy"
+    source: str = "rollouts"
+    credit: Callable
+    credit_wants: tuple[str, ...] = ()
+    surrogate: Callable
+    surrogate_wants: tuple[str, ...] = ()
+    choose: Callable | None = None
+    choose_wants: tuple[str, ...] = ()
+    weigh: Callable
+    kl_in_reward: float = 0.0
+    kl_in_loss: float = 0.0
+    kl: Callable = kl.k3          # the estimator of kl_in_loss
+    compares: bool = True         # credit compares the samples of a prompt, so it needs two of them at least
+    critic: bool = False
+    value_weight: float = 0.0
+    value_clip: float = 0.0
+    entropy: float = 0.0          # the weight of the entropy bonus
+    whiten: bool = False          # advantages to mean 0, std 1 over the step
+    resample_flat: bool = False   # groups with equal scores are sampled again
+    overlong: bool = False        # the score falls towards the length limit
+    unbiased: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_wants(self)
+
+    @property
+    def reference(self) -> bool:
+        return self.kl_in_reward > 0 or self.kl_in_loss > 0 or "ref_logp" in self.wanted
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The further columns that any of its functions is handed."""
+        return frozenset((*self.credit_wants, *self.surrogate_wants, *self.choose_wants))
+
+
+Method = Supervised | Preference | Policy
+
+COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
+    "entropy": "of the policy's choice at each token: the present one in the surrogate, the sampling one elsewhere",
+    "sampler_logp": "the log-probs that the sampler reported",
+    "old_logp": "the log-probs of the policy as it was when the rollouts were made",
+    "ref_logp": "the reference's log-probs",
+    "value": "the critic's values when the rollouts were made",
+    "returns": "what the critic learns: advantage plus value",
+    "lengths": "the sampled tokens of each row",
+}
+
+
+def check_wants(row: Policy) -> None:
+    for name in sorted(row.wanted - COLUMNS.keys()):
+        raise ValueError(f"row {row.name} wants a column {name!r}.{suggest(name, COLUMNS)}")
+    if row.wanted & {"value", "returns"} and not row.critic:
+        raise ValueError(f"row {row.name} wants the critic's values and has no critic: set critic=True.")
+    if "returns" in row.credit_wants:
+        raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit cannot want them.")
+
+
+def title(row: Method, table: Mapping[str, Method]) -> str:
+    """A row's name, and the constants that are not those of the table: "dapo(high=0.3)"."""
+    known = constants(table[row.name]) if row.name in table else constants(row)
+    changed = {k: v for k, v in constants(row).items() if known.get(k) != v}
+    return row.name + (f"({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else "")
+
+
+def _same(a: object, b: object) -> bool:
+    if isinstance(a, partial) and isinstance(b, partial):
+        return (a.func, a.args, a.keywords) == (b.func, b.args, b.keywords)
+    return a == b
+
+
+# constants
+
+def functions(row: Method) -> dict[str, Callable]:
+    """The functions of a row by field: {"credit": ..., "surrogate": ..., "weigh": ...}"""
+    return {f.name: value for f in fields(row) if callable(value := getattr(row, f.name))}
+
+
+def bound(function: Callable) -> dict[str, object]:
+    """The constants of a function: what `partial` bound, else its keyword-only defaults. {"low": 0.2, "high": 0.28}"""
+    plain = function.func if isinstance(function, partial) else function
+    try:
+        parameters = inspect.signature(plain).parameters.values()
+    except (TypeError, ValueError):  # something built in, which has no signature
+        parameters = ()
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and isinstance(p.default, int | float)}
+    return defaults | (function.keywords if isinstance(function, partial) else {})
+
+
+def _homes(row: Method) -> dict[str, list[tuple[str, str | None]]]:
+    """Where each constant stands: {"high": [("surrogate", "high")], "kl_in_loss": [("kl_in_loss", None)]}"""
+    homes: dict[str, list[tuple[str, str | None]]] = {}
+    for f in fields(row):
+        if isinstance(getattr(row, f.name), int | float) and f.name not in WORDS:
+            homes.setdefault(f.name, []).append((f.name, None))
+    for name, function in functions(row).items():
+        for key in bound(function):
+            homes.setdefault(key, []).append((name, key))
+    return homes
+
+
+def constants(row: Method) -> dict[str, object]:
+    """Every number of a row that can be set, by the name that sets it. GRPO: {"kl_in_loss": 0.04, ..., "low": 0.2, ...}
+
+    A name that stands in two places is written with its place: "credit.lam".
+    """
+    out: dict[str, object] = {}
+    for name, homes in _homes(row).items():
+        for place, key in homes:
+            value = getattr(row, place) if key is None else bound(getattr(row, place))[key]
+            out[name if len(homes) == 1 else place if key is None else f"{place}.{key}"] = value
+    return out
+
+
+def change(row: Method, **values: object) -> Method:
+    """Another row: change(dapo, high=0.3), change(grpo, name="mine", surrogate=my_surrogate). "surrogate.high" is high too."""
+    named = {f.name for f in fields(row)}
+    for name, value in values.items():
+        if name in named and not isinstance(getattr(row, name), int | float):
+            row = replace(row, **{name: value})
+        else:
+            row = _set(row, name, value)
+    return row
+
+
+def _set(row: Method, name: str, value: object) -> Method:
+    place, _, key = name.rpartition(".")
+    homes = [home for home in _homes(row).get(key, ()) if not place or home[0] == place]
+    if not homes:
+        raise ValueError(f"{row.name} has no constant {name!r}.{suggest(name, constants(row))}")
+    if len(homes) > 1:
+        options = " or ".join(f"{where}.{key}" if inner else where for where, inner in homes)
+        raise ValueError(f"{row.name} has {name!r} in two places, {options}: write the one that is meant.")
+    (where, inner), = homes
+    value = _checked(row, name, value, getattr(row, where) if inner is None else bound(getattr(row, where))[inner])
+    if inner is None:
+        return replace(row, **{where: value})
+    function = getattr(row, where)
+    plain, before = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
+    return replace(row, **{where: partial(plain, **before | {inner: value})})
+
+
+def _checked(row: Method, name: str, value: object, before: object) -> object:
+    """A number for a number, true or false for a switch; numbers may come as text, from the command line."""
+    if isinstance(before, bool):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        value = words.get(value.lower(), value) if isinstance(value, str) else value
+        if not isinstance(value, bool):
+            raise ValueError(f"method.{name}={value!r}: {row.name} expects true or false.")
+        return value
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError(f"method.{name}={value!r}: {row.name} expects a number, it has {before}.")
+    return int(number) if isinstance(before, int) and number.is_integer() else number
+
+
+# what a run keeps of its row
+
+def described(row: Method) -> dict:
+    """A row as JSON: its words, every constant, every function by name; functions of the user's own by their text too."""
+    return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
+            "constants": constants(row), "functions": {k: _called(f) for k, f in functions(row).items()},
+            "wants": sorted(getattr(row, "wanted", ())), "texts": _texts(row)}
+
+
+def _called(function: Callable) -> str:
+    plain = function.func if isinstance(function, partial) else function
+    return f"{plain.__module__}.{getattr(plain, '__qualname__', type(plain).__qualname__)}"
+
+
+def _texts(row: Method) -> dict[str, str]:
+    """Hashes of the functions that are not the package's: their constants alone do not say what they compute."""
+    return {name: text_hash(function) for name, function in functions(row).items()
+            if not _called(function).startswith("postgrad.")}
+
+
+def difference(before: Mapping, now: Mapping) -> str:
+    """What differs between two described rows, in words; "" where nothing does."""
+    found = []
+    for part in ("constants", "functions", "texts"):
+        old, new = before.get(part, {}), now.get(part, {})
+        for key in sorted(old.keys() | new.keys()):
+            if old.get(key) != new.get(key):
+                found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is {new.get(key)}")
+    found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in ("kind", "source", "wants")
+              if before.get(key) != now.get(key)]
+    return "; ".join(found)

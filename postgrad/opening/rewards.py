@@ -1,0 +1,200 @@
+"""Whatever stands for a reward becomes a judge of rollouts.
+
+    None                        the task's own verifier
+    "number+0.2*think"          verifiers by name
+    "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel, likewise
+    "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
+    my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind; any Judge
+    [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from postgrad.chat import Chat
+from postgrad.models import ScalarModel, is_adapted, load_scalar
+from postgrad.opening.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
+from postgrad.rewards.base import Judge, Verifying
+from postgrad.rewards.function import FromTRL, Weighted, guarded
+from postgrad.rewards.grader import RUBRIC, Grader
+from postgrad.rewards.model import ModelJudge
+from postgrad.rewards.named import NAMED, read_spec
+from postgrad.rewards.process import ProcessJudge
+from postgrad.run import Run
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.tasks import Task
+from postgrad.user_code import called
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One term of a reward. kind: function, judge, verifier, models (named), model (opened) or grader."""
+
+    kind: str
+    name: str
+    value: object
+    weight: float = 1.0
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that it opens by name."""
+        return {"models": self.value, "grader": self.value[:1]}.get(self.kind, ()) if self.kind in ("models", "grader") \
+            else ()
+
+
+def parts_of(reward: object) -> tuple[Part, ...]:
+    """What a reward is made of; () for None."""
+    if reward is None:
+        return ()
+    if isinstance(reward, Mapping):
+        return tuple(_weighed(key, weight) for key, weight in reward.items())
+    if isinstance(reward, Sequence) and not isinstance(reward, str):
+        return tuple(_part(x) for x in reward)
+    return (_part(reward),)
+
+
+def _weighed(key: object, weight: object) -> Part:
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+        raise ValueError(f"reward gives {key!r:.60} the weight {weight!r}: it must be a number above 0.")
+    part = _part(key)
+    return Part(kind=part.kind, name=part.name, value=part.value, weight=float(weight))
+
+
+def _part(reward: object) -> Part:
+    if isinstance(reward, Run | Path):
+        folder = reward.folder if isinstance(reward, Run) else reward
+        return Part(kind="models", name=folder.name, value=(str(folder),))
+    if isinstance(reward, ScalarModel):
+        return Part(kind="model", name="reward model", value=reward)
+    if isinstance(reward, FromTRL):
+        return Part(kind="judge", name=reward.__name__, value=reward)
+    if isinstance(reward, str):
+        return _named(reward)
+    if callable(reward):
+        return Part(kind="function", name=called(reward).rpartition(".")[2], value=reward)
+    raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted dict of them, a "
+                     "reward model, a run, or a name.")
+
+
+def _named(text: str) -> Part:
+    kind, _, rest = text.strip().partition(":")
+    if kind == "judge":
+        model, _, rubric = rest.partition(":")
+        if not model:
+            raise ValueError(f"reward={text}: name the chat model that grades, e.g. reward=judge:tiny-chat.")
+        return Part(kind="grader", name="grade", value=(model, rubric))
+    first = re.match(r"\s*(?:[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
+    if first and first[1] in NAMED and not Path(text).exists():
+        return Part(kind="verifier", name=text, value=read_spec(text))
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    return Part(kind="models", name=Path(names[0]).name, value=names)
+
+
+# what a run keeps, so that going on is going on with the same judge
+
+def model_names(reward: object) -> list[str]:
+    """The models that a reward opens by name, in order."""
+    return [name for part in parts_of(reward) for name in part.models]
+
+
+def rubric_hash(reward: object) -> str | None:
+    """The hash of the rubric that a grading model is given; None where there is none."""
+    for part in parts_of(reward):
+        if part.kind == "grader" and part.value[1] and Path(part.value[1]).is_file():
+            return hashlib.sha256(Path(part.value[1]).read_bytes()).hexdigest()
+    return None
+
+
+# opening
+
+def reward_models(reward: object, policy, chat: Chat, config, begins: Beginning) -> list[ScalarModel]:
+    """The reward models that a reward names or is, each checked: a head that says something, the policy's own tokens."""
+    models = []
+    for part in parts_of(reward):
+        if part.kind == "model":
+            models.append(part.value.requires_grad_(False))
+        for name in part.value if part.kind == "models" else ():
+            model = _scalar(name, policy, config, begins).requires_grad_(False)
+            theirs = open_chat(open_folder(name))
+            if not model.score_head.weight.any():
+                raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
+            if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
+                raise ValueError(f"the reward model {name} has another tokenizer or chat template than the policy, so it "
+                                 "would misread its tokens: train it from the same model.")
+            models.append(model)
+    return models
+
+
+def _scalar(name: str, policy, config, begins: Beginning) -> ScalarModel:
+    """A reward model: on the policy's body where both are adapters on it, else with a body of its own."""
+    shared = shared_scalar(name, policy.body, config, begins) if is_adapted(policy) else None
+    return shared or load_scalar(open_folder(name), device=config.device)
+
+
+def new_critic(reward: object, policy, models: Sequence[ScalarModel], config, begins: Beginning) -> ScalarModel:
+    """From the (first) reward model, or from the policy's start with a head at zero; with adapters, on the policy's body.
+
+    A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
+    """
+    names = [name for part in parts_of(reward) if part.kind == "models" for name in part.value]
+    names = [] if any(model.head == "process" for model in models) else names
+    if not is_adapted(policy):
+        return load_scalar(open_folder(names[0]) if names else begins.origin, device=config.device)
+    shared = shared_scalar(names[0], policy.body, config, begins) if names else None
+    return shared or ScalarModel(new_adapter(policy.body, config, "critic"))
+
+
+def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarModel], *, device: str,
+               ensemble: str = "mean") -> Judge:
+    """The judge of a run's rollouts. models: the reward models of `reward`, opened, in order."""
+    parts = parts_of(reward)
+    if not parts:
+        if task.verify is None:
+            raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of (prompt, text), "
+                             "say.")
+        return Verifying(task.verify, task.waits)
+    waiting = list(models)
+    judges = {}
+    for part in parts:
+        count = len(part.value) if part.kind == "models" else int(part.kind == "model")
+        mine, waiting = waiting[:count], waiting[count:]
+        name = part.name if part.name not in judges else f"{part.name} {len(judges) + 1}"
+        judges[name] = _judge(part, mine, task, chat, device, ensemble), part.weight
+    if len(judges) == 1 and parts[0].weight == 1:
+        return next(iter(judges.values()))[0]
+    return Weighted(judges)
+
+
+def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, device: str, ensemble: str) -> Judge:
+    if part.kind == "grader":
+        return open_grader(*part.value, device)
+    if part.kind == "verifier":
+        return Verifying(part.value, part.value.waits)
+    if part.kind == "function":
+        return Verifying(guarded(part.value))
+    if part.kind == "judge":
+        return part.value
+    if all(model.head != "process" for model in models):
+        return ModelJudge(models, rule=ensemble, device=device)
+    if len(models) > 1:
+        raise ValueError("a process model pays token by token, so it makes no ensemble: name it alone in reward.")
+    if task.steps is None:
+        raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take a reward model, "
+                         "or the task's own verifier (reward=none).")
+    return ProcessJudge(models[0], chat, lambda r: [step.end for step in task.steps(r.prompt, r.text)], device=device)
+
+
+def open_grader(name: str, rubric: str, device: str) -> Grader:
+    """The chat model that grades the rollouts, by the rubric of a file or the one it has."""
+    if rubric and not Path(rubric).is_file():
+        raise ValueError(f"reward=judge:{name}:{rubric}: there is no rubric {rubric!r}: give a text that says what a good "
+                         "reply is.")
+    model, chat = open_writer(name, device)
+    sampler, settings = LocalSampler(model.requires_grad_(False), chat), Sampling(max_new_tokens=16, temperature=0.0)
+    return Grader(sampler, settings, rubric=Path(rubric).read_text("utf-8").strip() if rubric else RUBRIC,
+                  fits=lambda prompt: sampler.check([prompt], settings))

@@ -1,0 +1,75 @@
+"""Whatever stands for a task becomes one: a Task, a name, a file, rows with or without a reward function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from postgrad.records import Prompt
+from postgrad.rewards.function import guarded
+from postgrad.tasks import SPLITS, Task, load_task, user
+from postgrad.tasks.listed import prompts_of, sampled, split_list
+from postgrad.tasks.rows import task_of
+
+DEFAULT_VERIFIER = "number(lenient)"
+
+
+def open_task(task: Task | str | Path | Iterable, reward: object = None) -> Task:
+    """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by the number,
+    unless the run has a reward of its own, which then judges examinations too.
+
+    open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])
+    """
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str | Path):
+        return load_task(task)
+    rows = [{"question": row} if isinstance(row, str) else row for row in task]
+    if not rows:
+        raise ValueError("task has no rows: give at least one prompt.")
+    if reward is None:
+        return task_of([(f"task[{i}]", row) for i, row in enumerate(rows)], DEFAULT_VERIFIER, name="rows")
+    parts, meta = split_list(prompts_of(rows, lambda i: f"task[{i}]"))
+    return Task(name="rows", about=f"{len(rows):,} prompts", prompts=sampled("rows", parts), verify=verifier_in(reward),
+                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def verifier_in(reward: object) -> Callable | None:
+    """The verifier that a reward is, where it is a single function of (prompt, text); else None: a judge of rollouts has
+    to be asked."""
+    from postgrad.opening.rewards import parts_of
+    parts = parts_of(reward)
+    if len(parts) == 1 and parts[0].kind in ("function", "verifier"):
+        return parts[0].value if parts[0].kind == "verifier" else guarded(parts[0].value)
+    return None
+
+
+def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: Callable[[Prompt], str] | None = None,
+             best: float = 1.0) -> Task:
+    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, the sample is an
+    error."""
+    rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
+    parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
+    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts), verify=guarded(verify), gold=gold,
+                best=best, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+    user.prove(task)
+    return task
+
+
+def file_in(task: object) -> Path | None:
+    """The file behind a task's name, if there is one: mytask.py, q.jsonl, text:q.jsonl."""
+    if not isinstance(task, str | Path):
+        return None
+    for place in (str(task), str(task).rpartition(":")[2]):
+        if place and (path := Path(place).expanduser()).is_file():
+            return path
+    return None
+
+
+def label(task: object) -> str:
+    """What a task is called in lists: its name."""
+    return task.name if isinstance(task, Task) else str(task) if isinstance(task, str | Path) else "rows"
+
+
+def is_rows(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | Path | Mapping)

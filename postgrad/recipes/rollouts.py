@@ -1,0 +1,214 @@
+"""Learning from rollouts, against a verifier, a reward model or a function: PPO, REINFORCE, RLOO, GRPO and its family,
+online DPO, best-of-n and rejection sampling, one row of the table each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from postgrad import methods, objectives
+from postgrad.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
+from postgrad.batches.collect import as_batch
+from postgrad.batches.shuffled import logp_of
+from postgrad.chat import Chat
+from postgrad.data.rows import read_conversations
+from postgrad.loop import Optim, OptimSettings
+from postgrad.maths.ensemble import RULES
+from postgrad.methods import Method
+from postgrad.models import Models
+from postgrad.opening.models import Beginning, open_policy, open_reference
+from postgrad.opening.rewards import new_critic, open_judge, reward_models
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.base import Evaluation, Parts, RunConfig, examiner, prove
+from postgrad.records import Rollout
+from postgrad.rewards.base import Judge
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import Settings, setting
+from postgrad.tasks import Task
+
+
+def str_or_none(text: str) -> str | None:
+    return None if text.lower() in ("", "none", "null") else text
+
+
+LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs, "rollouts to conversations": ChosenTexts}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchor(Settings):
+    """What keeps the policy near where it began, and honest towards its reward."""
+
+    kl: float | None = setting(None, "the weight of the KL to the start; none: as the method's row has it; 0: no reference")
+    target: float | None = setting(None, "a KL per reply, in nats, to which the weight is steered; none: the weight stands")
+    horizon: int = setting(10_000, "about how many rollouts the steering takes")
+    ptx: float = setting(0.0, "the weight of imitating texts beside the rollouts (PPO-ptx)")
+    texts: str | None = setting(None, "a JSONL file of conversations for that; none: the embedded pretraining text")
+    measure: bool = setting(False, "the KL to the start is examined even where it has no weight")
+    ensemble: str = setting("mean", "how the scores of several reward models or heads become one: mean, min, penalised")
+
+    def __post_init__(self):
+        if self.kl is not None and not 0 <= self.kl < float("inf"):
+            raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
+        if self.target is not None and not 0 < self.target < float("inf") or self.horizon < 1:
+            raise ValueError(f"anchor.target {self.target} and anchor.horizon {self.horizon}: the target must be above 0 "
+                             "(or none), the horizon at least 1.")
+        if not 0 <= self.ptx < float("inf"):
+            raise ValueError(f"anchor.ptx is {self.ptx}: it must be 0 or more.")
+        if self.ensemble not in RULES:
+            raise ValueError(f"anchor.ensemble is {self.ensemble!r}: expected one of {', '.join(RULES)}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(RunConfig):
+    """One run on samples of the policy itself."""
+
+    recipe: ClassVar[str] = "rollouts"
+    method: Method = setting(methods.get("grpo"), "the row of the table, its name or FILE.py", parse=methods.named)
+    reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run (several with "
+                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=str_or_none)
+    anchor: Anchor = setting(group=Anchor)
+    steps: int = setting(40, "optimizer steps")
+    rollouts: Rollouts = setting(group=Rollouts)
+    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=3e-4, schedule="linear"))
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=10))
+    save_every: int = setting(10, "steps between two checkpoints")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.task is None:
+            raise ValueError(f"{self.method.name} needs prompts: name a task with task=NAME or task=FILE.")
+        if (self.anchor.ptx or self.anchor.target) and self.method.kind != "policy":
+            raise ValueError(f"anchor.ptx and anchor.target are for policy methods such as ppo; {self.method.name} has "
+                             "neither.")
+        if self.anchor.ptx and self.rollouts.temperature != 1:
+            raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
+                             f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
+
+
+def words() -> RolloutConfig:
+    """Word problems of two to four operations."""
+    return RolloutConfig(task="words")
+
+
+def hard() -> RolloutConfig:
+    """Word problems of four to six operations."""
+    return RolloutConfig(task="words-hard", rollouts=Rollouts(max_new_tokens=96))
+
+
+def arithmetic() -> RolloutConfig:
+    return RolloutConfig(task="arithmetic")
+
+
+def countdown() -> RolloutConfig:
+    return RolloutConfig(task="countdown", rollouts=Rollouts(max_new_tokens=128))
+
+
+def questions() -> RolloutConfig:
+    """Questions, against their true quality, or with reward=RUN against a reward model."""
+    return RolloutConfig(task="questions", evaluation=Evaluation(every=10, samples=8),
+                      optim=OptimSettings(lr=1e-4, schedule="linear"))
+
+
+def gsm8k() -> RolloutConfig:
+    """GSM8K for a real model after SFT, on a GPU."""
+    return RolloutConfig(task="gsm8k", model="models/smollm2", steps=150, save_every=150,
+                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, max_new_tokens=256),
+                      optim=OptimSettings(lr=1.5e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
+
+
+SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic, "countdown": countdown,
+            "gsm8k": gsm8k}
+
+
+def row_of(config: RolloutConfig) -> Method:
+    """The method's row, with the KL coefficient that the config asks for, wherever the row puts its KL: DPO's is its beta."""
+    method, weight = config.method, config.anchor.kl
+    if weight is None:
+        return method
+    if method.kind == "supervised":
+        raise ValueError(f"{method.name} has no KL: leave anchor.kl out.")
+    if method.kind == "preference":
+        if weight == 0:
+            raise ValueError(f"{method.name} divides by its KL weight: anchor.kl must be above 0.")
+        return methods.change(method, beta=weight)
+    return methods.change(method, **{"kl_in_reward" if method.kl_in_reward > 0 else "kl_in_loss": weight})
+
+
+def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
+    """The texts that are imitated beside the rollouts."""
+    if not config.anchor.ptx:
+        return None
+    if config.anchor.texts:
+        rows = [(c.id, *chat.conversation(c.messages)) for c in read_conversations(config.anchor.texts)]
+    else:
+        from postgrad.tasks.corpus import documents
+        made = enumerate(documents(config.seed, 0, 2000))
+        rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d))) for i, d in made]
+    for name, tokens, _ in rows:
+        if len(tokens) > max_tokens:
+            raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {max_tokens}: shorten it or leave it "
+                             "out.")
+    return Mix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.anchor.ptx, seed=config.seed)
+
+
+def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
+    """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in nats."""
+    batch = as_batch(rollouts).to(config.device)
+    ref, _ = logp_of(reference, batch, config.optim.at_once, config.rollouts.temperature)
+    return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
+
+
+def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge: Judge) -> Callable:
+    """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
+    sampler = LocalSampler(policy, chat)
+    settings = Sampling(max_new_tokens=config.rollouts.max_new_tokens, temperature=config.rollouts.temperature)
+    sampler.check(prompts, settings)
+    sampler.ended = getattr(judge, "ahead", None)
+
+    def sample(prompts, group_size: int, seed: int, step: int) -> list[list[Rollout]]:
+        sampler.policy_step = step
+        return sampler.sample(prompts, group_size, settings, seed)
+
+    return sample
+
+
+def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task, judge: Judge) -> Callable | None:
+    """The held-out problems by the task's verifier; what a reward of the run's own says of them stands beside, as proxy."""
+    if not config.evaluation.every:
+        return None
+    apart = config.reward is not None and task.verify is not None
+    measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if apart else {}
+    if models.reference:
+        measures["kl_reply"] = partial(kl_of, models.reference, config)
+    return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens,
+                    None if task.verify else judge, **measures)
+
+
+def build(config: RolloutConfig, begins: Beginning) -> Parts:
+    method, task = row_of(config), open_task(config.task, config.reward)
+    prove(task)
+    policy, chat = open_policy(config, begins)
+    rewards = reward_models(config.reward, policy, chat, config, begins)
+    compared = method.reference or config.anchor.measure
+    models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
+                    critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method) else None,
+                    reward=rewards[0] if rewards else None)
+    prompts = task.prompts("train", config.rollouts.prompts, config.seed)
+    judge = open_judge(config.reward, task, chat, rewards, device=config.device, ensemble=config.anchor.ensemble)
+    line = LINES[method.source]
+    steered = {} if line is not RolloutBatches else {
+        "target": config.anchor.target, "horizon": config.anchor.horizon,
+        "mix": mixed_in(config, chat, policy.config.max_position_embeddings)}
+    batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
+                   method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
+                   tokens_per_pass=config.optim.at_once, device=config.device, **steered)
+    return Parts(models=models, chat=chat, batches=batches,
+                 objective=objectives.build(method, temperature=config.rollouts.temperature),
+                 optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
+                 examine=examination(config, models, chat, task, judge))
+
+
+def needs_critic(method: Method) -> bool:
+    return getattr(method, "critic", False)

@@ -1,0 +1,102 @@
+"""Functions of the user's own as verifiers and judges: `(prompt, text) -> float | bool | Verdict`, and TRL's kind.
+
+A function that raises, or says something that is no score, is a fault of the function and not of the model: such a
+rollout gets an error verdict, which is counted and kept out of the loss. It is never a reward of 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from postgrad.records import Prompt, Rollout, Verdict
+from postgrad.rewards.base import Judge, weighted
+from postgrad.user_code import GIVEN, called, fault, text_hash
+
+
+def is_number(said: object) -> bool:
+    return isinstance(said, bool | int | float) or (hasattr(said, "__float__") and getattr(said, "shape", None) == ())
+
+
+def verdict_of(said: object, who: str) -> Verdict:
+    """What a function said, as a Verdict; an error verdict where it is no score."""
+    if not isinstance(said, Verdict):
+        if not is_number(said):
+            return Verdict(score=0.0, error=f"infrastructure: {who} returned no Verdict, float or bool")
+        said = Verdict(score=float(said))  # type: ignore[arg-type]
+    if not (is_number(said.score) and math.isfinite(said.score)):
+        return Verdict(score=0.0, error=f"infrastructure: {who} returned the score {said.score!r:.40}")
+    return said
+
+
+def guarded(verify: Callable[[Prompt, str], object], path: Path | None = None) -> Callable[[Prompt, str], Verdict]:
+    """A user's verifier as a total function. path: the file it is in, for the place of an error."""
+    who = f"{path.name}: verify" if path else called(verify)
+    place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
+
+    def judge(prompt: Prompt, text: str) -> Verdict:
+        try:
+            said = verify(prompt, text)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a user's function is counted, not fatal
+            return Verdict(score=0.0, error=f"infrastructure: {fault(place, error)}")
+        return verdict_of(said, who)
+
+    return judge
+
+
+class FromTRL:
+    """A reward function written for TRL, as a judge: completions and columns in, a list of scores out.
+
+    fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts` and
+    `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and each further
+    field of the prompts' rows as a list: the answer under `answer`, the rest by its own name. A None in its place says
+    that the function has nothing to judge there.
+    """
+
+    def __init__(self, function: Callable[..., Sequence], conversational: bool = True):
+        self.function = function
+        self.conversational = conversational
+        self.__name__ = getattr(function, "__name__", "reward")
+
+    def record(self) -> dict:
+        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": text_hash(self.function)}
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
+        texts = [[{"role": "assistant", "content": r.text}] if self.conversational else r.text for r in rollouts]
+        names = sorted({name for r in rollouts for name in r.prompt.meta})
+        columns = {name: [r.prompt.meta.get(name) for r in rollouts] for name in names}
+        columns["answer"] = [r.prompt.answer for r in rollouts]
+        ids = [list(r.tokens) for r in rollouts]
+        try:
+            said = list(self.function(prompts=prompts, completions=texts, completion_ids=ids, **columns))
+            if len(said) != len(rollouts):
+                raise ValueError(f"{len(said)} scores for {len(rollouts)} completions")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+            place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
+            return [Verdict(score=0.0, error=f"infrastructure: {fault(place, error)}")] * len(rollouts)
+        return [Verdict(score=0.0, error="nothing to judge") if x is None else verdict_of(x, self.__name__) for x in said]
+
+
+class Weighted:
+    """The weighted sum of several judges, each kept as a part of the verdict under its own name."""
+
+    def __init__(self, parts: Mapping[str, tuple[Judge, float]]):
+        self.parts = parts
+
+    def ahead(self, rollout: Rollout) -> None:
+        """Told of a rollout that has ended while others are being sampled: those that can begin do."""
+        for judge, _ in self.parts.values():
+            if begin := getattr(judge, "ahead", None):
+                begin(rollout)
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
+        given = {name: judge(rollouts) for name, (judge, _) in self.parts.items()}
+        out = []
+        for i in range(len(rollouts)):
+            row = {name: (verdicts[i], self.parts[name][1]) for name, verdicts in given.items()}
+            if any(verdict.per_token is not None for verdict, _ in row.values()):
+                raise ValueError("a process model pays token by token, so it is no part of a sum: name it alone.")
+            out.append(weighted(row))
+        return out

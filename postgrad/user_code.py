@@ -1,0 +1,126 @@
+"""Python of the user's own: files that are loaded, functions that are handed in, and how to tell that they have changed."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import partial
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+GIVEN = "given"  # the key of a record of something that was handed in and has no name
+
+
+class _Fresh(SourceFileLoader):
+    """Compiles the file each time: a cache keyed by the second misses a file that was edited and loaded again at once."""
+
+    def path_stats(self, path: str) -> dict:
+        raise OSError("no cache")
+
+
+def load_file(path: Path, kind: str) -> ModuleType:
+    """The module of a user's file, which runs as a program of theirs. kind: what it is to hold, "task" or "row"."""
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}: give the path of a Python file that defines a {kind}.")
+    name = f"postgrad_{kind}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses, pickling and inspect look for what the file defines
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{fault(path, error)}: mend the {kind} file, which must run without error.") from error
+    return module
+
+
+def fault(path: Path, error: BaseException) -> str:
+    """One line on an exception: "my_task.py, line 7: KeyError: 'x'"; the line is the last one inside the user's file."""
+    if isinstance(error, SyntaxError) and error.filename == str(path):
+        line = error.lineno
+    else:
+        inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = inside[-1] if inside else None
+    said = " ".join(str(error).split())
+    said = said if len(said) <= 200 else said[:199] + "…"
+    return f"{path.name}{f', line {line}' if line else ''}: {type(error).__name__}{f': {said}' if said else ''}"
+
+
+# what a run keeps of what was handed in
+
+def called(function: Callable) -> str:
+    """module.name of a function, or of the class of a callable object."""
+    plain = function.func if isinstance(function, partial) else function
+    plain = plain if hasattr(plain, "__qualname__") else type(plain)
+    return f"{plain.__module__}.{plain.__qualname__}"
+
+
+def text_hash(function: Callable) -> str:
+    """A hash of a function's source, or of its compiled code where there is no source to be had; with what is bound to it."""
+    plain = function.func if isinstance(function, partial) else function
+    plain = plain if inspect.isroutine(plain) or inspect.isclass(plain) else type(plain)
+    try:
+        text = inspect.getsource(plain)
+    except (OSError, TypeError):
+        code = getattr(plain, "__code__", None)
+        text = repr((code.co_code, code.co_names, code.co_consts)) if code else called(plain)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def record(value: object) -> object:
+    """A value that has no name, as JSON: what it is, and a hash by which another is told from it.
+
+    A value that knows better has a method `record`. record(my_reward) -> {"given": "function", "name": "mine.my_reward",
+    "sha256": ...}; of a list its length and the hash of its rows.
+    """
+    if hasattr(value, "record"):
+        return value.record()
+    if isinstance(value, Path):
+        return str(value)
+    if hasattr(value, "state_dict"):
+        return {GIVEN: "model", "name": type(value).__name__, "sha256": weights_hash(value)}
+    if callable(value):
+        return {GIVEN: "function", "name": called(value), "sha256": text_hash(value)}
+    if isinstance(value, Mapping) and any(callable(key) for key in value):
+        return {GIVEN: "functions", "name": "weighted sum", "parts": [[record(k), v] for k, v in value.items()]}
+    if isinstance(value, Sequence) and not isinstance(value, str) and value and all(callable(x) for x in value):
+        return {GIVEN: "functions", "name": "list", "parts": [record(x) for x in value]}
+    count, digest = rows_hash(value)
+    return {GIVEN: "rows", "name": f"{count} rows", "sha256": digest}
+
+
+def weights_hash(model) -> str:
+    """A hash of a model's tensors."""
+    import torch
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode() + bytes(tensor.detach().cpu().contiguous().view(torch.uint8).numpy()))
+    return digest.hexdigest()
+
+
+def rows_hash(rows) -> tuple[int, str]:
+    """How many rows, and a hash of what they say."""
+    digest, count = hashlib.sha256(), 0
+    for row in rows:
+        digest.update(json.dumps(_plain(row), sort_keys=True, default=repr).encode() + b"\n")
+        count += 1
+    return count, digest.hexdigest()
+
+
+def _plain(row: object) -> object:
+    if is_dataclass(row) and not isinstance(row, type):
+        return {f.name: _plain(getattr(row, f.name)) for f in fields(row)}
+    if isinstance(row, Mapping):
+        return {str(key): _plain(value) for key, value in row.items()}
+    return [_plain(x) for x in row] if isinstance(row, list | tuple) else row
+
+
+def is_record(value: object) -> bool:
+    return isinstance(value, Mapping) and GIVEN in value
