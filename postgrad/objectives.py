@@ -110,8 +110,8 @@ def policy(method, temperature: float = 1.0) -> Objective:
         mask = batch.mask if shown is None else batch.mask & ~shown
         logp, entropy = models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed)
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
-        wanted = {name: entropy if name == "entropy" else mask.sum(1) if name == "lengths" else old_logp
-                  if name == "old_logp" else _needed(batch, name, method) for name in method.surrogate_wants}
+        known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1)}
+        wanted = {name: known[name] if name in known else _needed(batch, name, method) for name in method.surrogate_wants}
         loss, clipped = method.surrogate(logp, old_logp, adv, mask, **wanted)
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
         if method.kl_in_loss:

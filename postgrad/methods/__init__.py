@@ -1,6 +1,6 @@
 """THE TABLE: one row per algorithm. Two algorithms are compared by reading two rows; a variant is a row, never a flag.
 
-row         what a row is; how it is opened, changed and kept with a run
+row         what a row is          constants   what of it can be set, and what a run keeps of it
 supervised, preference, policy   the rows, by what they learn from
 A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so. What is
 common to all rows and to no paper: a normaliser runs over the whole step (papers write it per prompt), and no row has a
@@ -15,19 +15,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from postgrad.methods.row import (
-    SOURCES,
-    Method,
-    Policy,
-    Preference,
-    Row,
-    Supervised,
-    change,
-    constants,
-    described,
-    difference,
-    title,
-)
+from postgrad.methods.constants import change, constants, described, difference, title
+from postgrad.methods.row import SOURCES, Method, Policy, Preference, Row, Supervised
 from postgrad.settings import suggest
 from postgrad.user_code import load_file
 
@@ -47,7 +36,7 @@ def rows_in(module) -> list[Method]:
 
 
 def _table() -> dict[str, Method]:
-    here = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.endswith("_test") and m.name != "row")
+    here = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.endswith("_test"))
     table: dict[str, Method] = {}
     for name in [*FIRST, *(m for m in here if m not in FIRST)]:
         for row in rows_in(import_module(f"{__name__}.{name}")):

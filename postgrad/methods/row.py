@@ -6,20 +6,17 @@ it was made with (`described`), and going on asks that it is still the same.
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from postgrad.maths import kl
+from postgrad.methods.constants import constants, described, same, set_constant
 from postgrad.settings import Open, suggest
-from postgrad.user_code import GIVEN, text_hash
+from postgrad.user_code import GIVEN
 
 SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
            "rollouts to conversations")
-WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares")  # said of a row: no constants
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +39,7 @@ class Row(Open):
 
     def __eq__(self, other: object) -> bool:
         """Two rows are one when all their functions and constants are: partials with the same keywords are the same."""
-        return type(self) is type(other) and all(_same(getattr(self, f.name), getattr(other, f.name))
+        return type(self) is type(other) and all(same(getattr(self, f.name), getattr(other, f.name))
                                                  for f in fields(self) if f.compare)
 
     def __hash__(self) -> int:
@@ -57,7 +54,7 @@ class Row(Open):
         return constants(self)
 
     def with_setting(self, name: str, text: str) -> Row:
-        return _set(self, name, text)
+        return set_constant(self, name, text)
 
     def saved(self) -> object:
         """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a name that
@@ -168,137 +165,3 @@ def check_wants(row: Policy) -> None:
         raise ValueError(f"row {row.name} wants the critic's values and has no critic: set critic=True.")
     if "returns" in row.credit_wants:
         raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit cannot want them.")
-
-
-def title(row: Method, table: Mapping[str, Method]) -> str:
-    """A row's name, and the constants that are not those of the table: "dapo(high=0.3)"."""
-    known = constants(table[row.name]) if row.name in table else constants(row)
-    changed = {k: v for k, v in constants(row).items() if known.get(k) != v}
-    return row.name + (f"({', '.join(f'{k}={v}' for k, v in changed.items())})" if changed else "")
-
-
-def _same(a: object, b: object) -> bool:
-    if isinstance(a, partial) and isinstance(b, partial):
-        return (a.func, a.args, a.keywords) == (b.func, b.args, b.keywords)
-    return a == b
-
-
-# constants
-
-def functions(row: Method) -> dict[str, Callable]:
-    """The functions of a row by field: {"credit": ..., "surrogate": ..., "weigh": ...}"""
-    return {f.name: value for f in fields(row) if callable(value := getattr(row, f.name))}
-
-
-def bound(function: Callable) -> dict[str, object]:
-    """The constants of a function: what `partial` bound, else its keyword-only defaults. {"low": 0.2, "high": 0.28}"""
-    plain = function.func if isinstance(function, partial) else function
-    try:
-        parameters = inspect.signature(plain).parameters.values()
-    except (TypeError, ValueError):  # something built in, which has no signature
-        parameters = ()
-    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and isinstance(p.default, int | float)}
-    return defaults | (function.keywords if isinstance(function, partial) else {})
-
-
-def _homes(row: Method) -> dict[str, list[tuple[str, str | None]]]:
-    """Where each constant stands: {"high": [("surrogate", "high")], "kl_in_loss": [("kl_in_loss", None)]}"""
-    homes: dict[str, list[tuple[str, str | None]]] = {}
-    for f in fields(row):
-        if isinstance(getattr(row, f.name), int | float) and f.name not in WORDS:
-            homes.setdefault(f.name, []).append((f.name, None))
-    for name, function in functions(row).items():
-        for key in bound(function):
-            homes.setdefault(key, []).append((name, key))
-    return homes
-
-
-def constants(row: Method) -> dict[str, object]:
-    """Every number of a row that can be set, by the name that sets it. GRPO: {"kl_in_loss": 0.04, ..., "low": 0.2, ...}
-
-    A name that stands in two places is written with its place: "credit.lam".
-    """
-    out: dict[str, object] = {}
-    for name, homes in _homes(row).items():
-        for place, key in homes:
-            value = getattr(row, place) if key is None else bound(getattr(row, place))[key]
-            out[name if len(homes) == 1 else place if key is None else f"{place}.{key}"] = value
-    return out
-
-
-def change(row: Method, **values: object) -> Method:
-    """Another row: change(dapo, high=0.3), change(grpo, name="mine", surrogate=my_surrogate). "surrogate.high" is high too."""
-    named = {f.name for f in fields(row)}
-    for name, value in values.items():
-        if name in named and not isinstance(getattr(row, name), int | float):
-            row = replace(row, **{name: value})
-        else:
-            row = _set(row, name, value)
-    return row
-
-
-def _set(row: Method, name: str, value: object) -> Method:
-    place, _, key = name.rpartition(".")
-    homes = [home for home in _homes(row).get(key, ()) if not place or home[0] == place]
-    if not homes:
-        raise ValueError(f"{row.name} has no constant {name!r}.{suggest(name, constants(row))}")
-    if len(homes) > 1:
-        options = " or ".join(f"{where}.{key}" if inner else where for where, inner in homes)
-        raise ValueError(f"{row.name} has {name!r} in two places, {options}: write the one that is meant.")
-    (where, inner), = homes
-    value = _checked(row, name, value, getattr(row, where) if inner is None else bound(getattr(row, where))[inner])
-    if inner is None:
-        return replace(row, **{where: value})
-    function = getattr(row, where)
-    plain, before = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
-    return replace(row, **{where: partial(plain, **before | {inner: value})})
-
-
-def _checked(row: Method, name: str, value: object, before: object) -> object:
-    """A number for a number, true or false for a switch; numbers may come as text, from the command line."""
-    if isinstance(before, bool):
-        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        value = words.get(value.lower(), value) if isinstance(value, str) else value
-        if not isinstance(value, bool):
-            raise ValueError(f"method.{name}={value!r}: {row.name} expects true or false.")
-        return value
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError(f"method.{name}={value!r}: {row.name} expects a number, it has {before}.")
-    return int(number) if isinstance(before, int) and number.is_integer() else number
-
-
-# what a run keeps of its row
-
-def described(row: Method) -> dict:
-    """A row as JSON: its words, every constant, every function by name; functions of the user's own by their text too."""
-    return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
-            "constants": constants(row), "functions": {k: _called(f) for k, f in functions(row).items()},
-            "wants": sorted(getattr(row, "wanted", ())), "texts": _texts(row)}
-
-
-def _called(function: Callable) -> str:
-    plain = function.func if isinstance(function, partial) else function
-    return f"{plain.__module__}.{getattr(plain, '__qualname__', type(plain).__qualname__)}"
-
-
-def _texts(row: Method) -> dict[str, str]:
-    """Hashes of the functions that are not the package's: their constants alone do not say what they compute."""
-    return {name: text_hash(function) for name, function in functions(row).items()
-            if not _called(function).startswith("postgrad.")}
-
-
-def difference(before: Mapping, now: Mapping) -> str:
-    """What differs between two described rows, in words; "" where nothing does."""
-    found = []
-    for part in ("constants", "functions", "texts"):
-        old, new = before.get(part, {}), now.get(part, {})
-        for key in sorted(old.keys() | new.keys()):
-            if old.get(key) != new.get(key):
-                found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is {new.get(key)}")
-    found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in ("kind", "source", "wants")
-              if before.get(key) != now.get(key)]
-    return "; ".join(found)

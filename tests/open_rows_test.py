@@ -1,0 +1,236 @@
+"""Rows are open: constants can be set, a user's row is a row, columns come by keyword, a run keeps the row it was made with."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import microbatch_test as micro
+import pytest
+import torch
+import toy
+from recipes_test import small
+
+from postgrad import methods, objectives, recipes
+from postgrad.batches.columns import columns, minibatches, weighed
+from postgrad.maths import surrogate
+from postgrad.methods import METHODS, Policy, change, constants, described, difference, title
+from postgrad.recipes import running
+from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.run import Run
+from postgrad.settings import override, plain, unplain
+from postgrad.user_code import record
+
+FILE = '''
+from functools import partial
+
+import torch
+
+from postgrad import method
+
+
+def soft(logp, old_logp, adv, mask, *, tau):
+    """-tanh(rho - 1) A / tau, and nothing is clipped."""
+    ratio = torch.where(mask, logp - old_logp, 0.0).exp()
+    return torch.where(mask, -torch.tanh((ratio - 1) / tau) * tau * adv, 0.0), torch.zeros_like(mask)
+
+
+row = method("grpo", name="soft", about="a soft clip", paper="none", surrogate=partial(soft, tau=0.5))
+'''
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "soft.py").write_text(FILE)
+    return tmp_path / "soft.py"
+
+
+# constants
+
+def test_constants_are_what_can_be_set():
+    assert constants(METHODS["dapo"]) == {
+        "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0, "entropy": 0.0,
+        "whiten": False, "resample_flat": True, "overlong": True, "low": 0.2, "high": 0.28}
+    assert {k: constants(METHODS["ppo"])[k] for k in ("gamma", "lam")} == {"gamma": 1.0, "lam": 0.95}
+    wide = change(METHODS["dapo"], high=0.3)
+    assert wide.surrogate.keywords == {"low": 0.2, "high": 0.3} and wide != METHODS["dapo"]
+    assert change(wide, high=0.28) == METHODS["dapo"] and METHODS["dapo"].surrogate.keywords["high"] == 0.28
+    assert title(wide, METHODS) == "dapo(high=0.3)" and title(METHODS["dapo"], METHODS) == "dapo"
+
+
+@pytest.mark.parametrize(("change_", "words"), [
+    ("method.hihg=0.3", "dapo has no constant 'hihg'. Did you mean 'high'"),
+    ("method.high=wide", "method.high='wide': dapo expects a number, it has 0.28"),
+    ("method.high=nan", "expects a number"), ("method.whiten=2", "dapo expects true or false"),
+    ("clip=0.3", "method.low and method.high; the largest norm of the gradient is max_grad_norm"),
+    ("learning_rate=1", "It is called lr here"), ("entropy_coef=1", "no setting 'entropy_coef'"),
+])
+def test_a_constant_that_is_none_is_a_sentence(change_, words):
+    with pytest.raises(ValueError, match=words):
+        recipes.resolve("dapo:words", [change_])
+
+
+def test_the_short_form_is_taken_where_it_is_unique():
+    _, config = recipes.resolve("dapo:words", ["high=0.3", "method.low=0.1", "lr=1e-4"])
+    assert (constants(config.method)["high"], constants(config.method)["low"], config.optim.lr) == (0.3, 0.1, 1e-4)
+    _, config = recipes.resolve("grpo:words", ["method=ppo", "lam=0.9"])  # the constants are those of the row that is named
+    assert config.method.name == "ppo" and config.method.credit.keywords["lam"] == 0.9
+    with pytest.raises(ValueError, match="'alpha' may be method.alpha or optim.adapter.alpha"):
+        recipes.resolve("cpo:questions", ["alpha=2"])
+    assert constants(recipes.resolve("dpo:questions", ["beta=0.2"])[1].method)["beta"] == 0.2
+
+
+def test_a_name_in_two_functions_is_written_with_its_place():
+    def twice(reward, mask, group_size, *, low=1.0):
+        return reward * low
+    row = change(METHODS["grpo"], name="twice", credit=twice)
+    assert constants(row)["credit.low"] == 1.0 and constants(row)["surrogate.low"] == 0.2
+    with pytest.raises(ValueError, match="has 'low' in two places, credit.low or surrogate.low"):
+        change(row, low=0.1)
+    assert constants(change(row, **{"credit.low": 2.0}))["credit.low"] == 2.0
+
+
+def test_a_changed_row_comes_back_from_a_run():
+    _, config = recipes.resolve("dapo:words", ["high=0.3"])
+    saved = json.loads(json.dumps(plain(config, record)))
+    assert saved["method"] == {"name": "dapo", "high": 0.3}
+    again = unplain(RolloutConfig, saved)
+    assert again.method == config.method and described(again.method) == described(config.method)
+    assert plain(recipes.resolve("dapo:words")[1], record)["method"] == "dapo"
+
+
+# every row
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_resolves_trains_and_shows(name, tmp_path):
+    from postgrad.studio.forms import menu, sections
+    recipe, row = recipes.recipe_of(name)
+    assert row is METHODS[name] and name in {entry["name"] for entry in menu()}
+    setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))
+    _, config = recipes.resolve(f"{name}:{setting}")
+    shown = {field["key"] for group in sections(f"{name}:{setting}", {}) for field in group["fields"]}
+    assert {f"method.{key}" for key in constants(row)} <= shown
+    config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
+    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
+    assert run.info["row"] == described(row) and run.state()["state"] == "done"
+
+
+# a user's row
+
+def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
+    recipe, config = recipes.resolve("soft.py", ["tau=0.7"], task="words")
+    assert recipe == "rollouts" and config.method.name == "soft" and constants(config.method)["tau"] == 0.7
+    config = small(config, save_every=1, **{"evaluation.every": 0})
+    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
+    assert run.config["method"] == {"name": "soft.py:soft", "tau": 0.7}
+    assert run.info["row"]["functions"]["surrogate"].endswith(".soft") and run.info["row"]["texts"]
+    file.write_text(FILE.replace("torch.tanh", "torch.sin"))
+    with pytest.raises(ValueError, match=r"the row soft has changed since this run began \(the text of surrogate\)"):
+        recipes.resume(tmp_path / "run")
+    file.write_text(FILE.replace("kl_in_loss", "kl_in_loss").replace('name="soft",', 'name="soft", kl_in_loss=0.5,'))
+    with pytest.raises(ValueError, match="kl_in_loss was 0.04 and is 0.5"):
+        recipes.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("x = 1", "soft.py defines no row"), ("import nothing_here", "soft.py, line 1: ModuleNotFoundError"),
+    (FILE.replace('name="soft"', 'name="dapo"'), "dapo is a row of the table: give yours another name"),
+    (FILE + "\nother = method(row, name='hard')", "defines several rows: name one, e.g. soft.py:soft"),
+])
+def test_a_file_that_is_none(file, text, words):
+    file.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        recipes.resolve("soft.py", task="words")
+
+
+def test_a_registered_row_goes_by_its_name():
+    mine = methods.register(change(METHODS["nano"], name="mine_alone"))
+    try:
+        assert methods.get("mine_alone") is mine
+        with pytest.raises(ValueError, match="grpo is a row of the table"):
+            methods.register(change(METHODS["nano"], name="grpo"))
+    finally:
+        del METHODS["mine_alone"]
+
+
+def test_what_differs_is_said_in_words():
+    a, b = described(METHODS["grpo"]), described(change(METHODS["grpo"], kl_in_loss=0.1))
+    assert difference(a, b) == "kl_in_loss was 0.04 and is 0.1" and difference(a, a) == ""
+    other = described(change(METHODS["grpo"], surrogate=surrogate.policy_gradient))
+    assert "surrogate was postgrad.maths.surrogate.clipped_ratio and is" in difference(a, other)
+
+
+# columns by keyword
+
+def by_entropy(logp, old_logp, adv, mask, *, entropy, lengths, sampler_logp, scale):
+    assert entropy.shape == mask.shape == sampler_logp.shape and lengths.shape == mask.shape[:1]
+    return torch.where(mask, -scale * adv * logp * entropy.detach() / lengths[:, None], 0.0), torch.zeros_like(mask)
+
+
+def surest(mask, adv, *, entropy, share):
+    """The tokens whose entropy is among the lowest share of the whole step."""
+    edge = entropy[mask].quantile(share)
+    return mask & (entropy <= edge)
+
+
+WANTING = Policy(
+    name="wanting", credit=METHODS["grpo"].credit, surrogate=partial(by_entropy, scale=2.0), weigh=METHODS["dapo"].weigh,
+    surrogate_wants=("entropy", "lengths", "sampler_logp"), choose=partial(surest, share=0.4), choose_wants=("entropy",))
+
+
+def test_a_row_is_handed_the_columns_it_names():
+    models, batch = micro.step_of(METHODS["grpo"])
+    loss, _ = objectives.build(WANTING)(models, batch)
+    logp, entropy = models.policy.logp(batch.tokens, batch.mask)
+    by_hand = -2.0 * batch.adv * logp * entropy / batch.mask.sum(1, keepdim=True)
+    torch.testing.assert_close(loss[batch.mask], by_hand[batch.mask])
+    without = replace(batch, sampler_logp=None)
+    with pytest.raises(ValueError, match="wanting needs batch.sampler_logp"):
+        objectives.build(WANTING)(models, without)
+
+
+@pytest.mark.parametrize(("wants", "words"), [
+    (("entropie",), "wants a column 'entropie'. Did you mean 'entropy'"), (("value",), "has no critic: set critic=True")])
+def test_a_row_cannot_want_what_is_not_there(wants, words):
+    with pytest.raises(ValueError, match=words):
+        replace(WANTING, surrogate_wants=wants)
+
+
+def test_a_choice_over_the_step_is_made_once_so_any_split_is_exact():
+    """The share is of the whole step: chosen again in each micro-batch it would be another update."""
+    models, batch = micro.step_of(METHODS["grpo"])
+    batch = replace(batch, entropy=models.policy.logp(batch.tokens, batch.mask)[1].detach())
+    step = weighed(batch, WANTING, micro.LONG)
+    counted = step.weight > 0
+    assert 0 < counted.sum() < batch.mask.sum() and counted.sum() == pytest.approx(0.4 * batch.mask.sum().item(), abs=2)
+    _, terms, grads, _ = micro.passes(WANTING, models, step, 10**9)
+    for tokens in (1, 20, 90):
+        _, split_terms, split_grads, _ = micro.passes(WANTING, models, step, tokens)
+        assert split_terms == terms and all(torch.equal(a, b) for a, b in zip(split_grads, grads, strict=True))
+    anew = [weighed(part, WANTING, micro.LONG) for part in step.split(20)]
+    assert sum(int((part.weight > 0).sum()) for part in anew) != int(counted.sum())
+
+
+def test_the_assembly_line_fills_what_is_wanted_early():
+    policy = toy.Talker(toy.POLICY)
+    rows = torch.arange(12)
+    batch = toy.rollout_batch(replace(WANTING, choose=None, choose_wants=()), rows, policy, None, None, 4)
+    assert batch.entropy is None
+    models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
+    reward = torch.zeros(batch.mask.shape, dtype=torch.float64)
+    filled = columns(batch, reward, WANTING, models, group_size=4, kl=0.0, tokens_per_pass=10**9, several=False)
+    torch.testing.assert_close(filled.entropy, policy.logp(batch.tokens, batch.mask)[1])
+    assert filled.old_logp is None
+    parts = minibatches(filled, WANTING, group_size=4, epochs=2, count=3, budget=3, seed=0, step=1)
+    assert len(parts) == 6 and all((part.weight > 0).sum() < part.mask.sum() for part in parts)
+
+
+def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatch):
+    config = small(RolloutConfig(task="words", method="dapo"), save_every=1, **{"evaluation.every": 0})
+    running.start("rollouts", config, recipes.module("rollouts").build, tmp_path / "run")
+    kept = Run.open(tmp_path / "run").rows("metrics")
+    monkeypatch.setitem(METHODS, "dapo", change(METHODS["dapo"], high=0.4))
+    with pytest.raises(ValueError, match=r"the row dapo has changed since this run began \(high was 0.28 and is 0.4\)"):
+        recipes.resume(tmp_path / "run")
+    assert Run.open(tmp_path / "run").rows("metrics") == kept
+    assert override(config, ["method.high=0.28"]).method.name == "dapo"
