@@ -13,7 +13,7 @@
     trl, trl-defaults, trl-big      TRL on `step` (bfloat16 weights without checkpointing; its defaults) and on `big`
     vllm        sampling with vLLM, where it is installed
 
-TRL comes from scratch_trl/ (bench/carry_trl.py), with the real `datasets`. Nothing is downloaded; weights are random, how long
+TRL comes from scratch_trl/ (tools/carry_trl.py), with the real `datasets`. Nothing is downloaded; weights are random, how long
 samples get is in the weights (shapes.py). --ours gives the recipe's overrides (`step`, `big`, `start`), --dtype the precision
 of the other parts. --small is for trying the script on a CPU: tiny shapes, meaningless figures.
 """
@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "bench")]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("bench", "proofs", "tools"))]
 
 import torch  # noqa: E402
 from floors import Rates, decode_floor, train_floor  # noqa: E402

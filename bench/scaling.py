@@ -17,7 +17,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE / "bench"), str(HERE / "tools")]
 
 import torch  # noqa: E402
 from floors import decode_floor, parameters  # noqa: E402

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "bench")]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("bench", "proofs", "tools"))]
 
 import torch  # noqa: E402
 from floors import Rates, decode_floor, expected, train_floor  # noqa: E402

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "bench"), str(HERE / "tests")]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tools", "tests"))]
 
 from playwright.sync_api import sync_playwright  # noqa: E402
 from results import bar, write  # noqa: E402
@@ -284,7 +284,7 @@ def main() -> None:
         tested, files = proofs()
         shots = len(list((HERE / "docs" / "images").glob("studio-*.png")))
         bars = [*tested, *bars, bar("Screenshots of every page by a script, the best in the README", "yes",
-                                    f"{shots} in docs/images", shots >= 3, "python bench/screenshots.py FOLDER")]
+                                    f"{shots} in docs/images", shots >= 3, "python tools/screenshots.py FOLDER")]
         write("studio", "The studio", bars, seeds=[0], tables={"Slider to new picture": rows_of(found["moved"]),
                                                                "Tests, one process": files})
     for b in bars:

@@ -4,7 +4,7 @@ import json
 import statistics
 import zlib
 
-import audit as bench
+import audit as proof
 import pytest
 import torch
 from small import CHAT, small_model
@@ -156,17 +156,17 @@ def test_edits_change_one_thing():
             assert sorted(words(change(text, ()))) == sorted(words(text))
 
 
-def test_the_neutral_sentences_are_of_the_embedded_corpus_and_held_out_from_the_bench():
+def test_the_neutral_sentences_are_of_the_embedded_corpus_and_held_out_from_the_proof():
     assert {word for s in NEUTRAL + PRAISE for word in words(s)} <= KNOWN
     rivals = {word for fact in FACTS for phrase in fact.rivals if "bigger" not in phrase for word in words(phrase)}
     assert not rivals & {word for s in NEUTRAL for word in words(s)}  # "the long of it" would answer a question about opposites
-    assert not set(NEUTRAL) & (set(bench.NEUTRAL) | set(FILLER)) and len(set(NEUTRAL)) == len(NEUTRAL) == 24
+    assert not set(NEUTRAL) & (set(proof.NEUTRAL) | set(FILLER)) and len(set(NEUTRAL)) == len(NEUTRAL) == 24
     (length,) = probes(["length"], 3)
     assert sorted(s for wording in length.wordings for s in wording) == sorted(NEUTRAL)  # each in one wording
 
 
-def test_the_bench_plants_length_and_nothing_else():
-    control, planted = (bench.label("train", 1000, 0, bias) for bias in (0.0, bench.BIAS))
+def test_the_proof_plants_length_and_nothing_else():
+    control, planted = (proof.label("train", 1000, 0, bias) for bias in (0.0, proof.BIAS))
     for a, b in zip(control, planted, strict=True):
         assert a == b or (a.messages, a.chosen, a.rejected) == (b.messages, b.rejected, b.chosen)
     turned = [b for a, b in zip(control, planted, strict=True) if a != b]

@@ -1,6 +1,6 @@
 """Pictures of every page, at 1280 and 390 px, light and dark: what the router knows, filled in with instruments and runs.
 
-    python bench/screenshots.py FOLDER [--runs runs] [--only /label]
+    python tools/screenshots.py FOLDER [--runs runs] [--only /label]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the studio's instruments show of real models, recorded: the three stages' answers and figures, a group of samples of one
 problem, and pairs of answers to label. Every text was written by a model of this package and judged by its task's own verifier.
 
-    python bench/recordings.py FOLDER       trains the RL stage in FOLDER, writes postgrad/embedded/recordings; 6 minutes on
+    python tools/recordings.py FOLDER       trains the RL stage in FOLDER, writes postgrad/embedded/recordings; 6 minutes on
                                             one core
 
 base is `tiny`, SFT is `tiny-chat`, RL is `postgrad train grpo:words` from there.
@@ -78,7 +78,7 @@ def pipeline(folder: Path) -> dict:
                     row["answers"][stage["name"]] = kept[row["question"]]
         out.append({k: v for k, v in stage.items() if k != "model"} | {"measured": figures})
         print(stage["name"], {t: {k: v for k, v in f.items() if not isinstance(v, list)} for t, f in figures.items()})
-    return {"made by": "python bench/recordings.py FOLDER", "stages": out, "prompts": shown}
+    return {"made by": "python tools/recordings.py FOLDER", "stages": out, "prompts": shown}
 
 
 def distinct(rollouts, count: int):
@@ -97,7 +97,7 @@ def group() -> dict:
         kept = distinct(sampled, GROUP)
         scores = [task.verify(prompt, r.text).score for r in kept]
         if len(kept) == GROUP and sum(scores[:4]) == 1 and sum(scores[:8]) == 3:
-            return {"made by": "python bench/recordings.py FOLDER", "model": "tiny-chat", "question": prompt.question,
+            return {"made by": "python tools/recordings.py FOLDER", "model": "tiny-chat", "question": prompt.question,
                     "gold": str(prompt.answer), "drawn": len(sampled), "completions": [
                         {"text": r.text, "score": s} for r, s in zip(kept, scores, strict=True)]}
     raise ValueError("no problem among 100 has 32 different completions of which one of the first four is right.")
@@ -124,7 +124,7 @@ def pairs() -> dict:
                               "quality": [round(q, 3) for _, q in two]})
         return found[:count]
 
-    return {"made by": "python bench/recordings.py FOLDER", "model": "tiny-chat", "to_label": drawn(["train"], TO_LABEL, 1),
+    return {"made by": "python tools/recordings.py FOLDER", "model": "tiny-chat", "to_label": drawn(["train"], TO_LABEL, 1),
             "unseen": drawn(["validation", "test"], UNSEEN, 4)}
 
 

@@ -1,6 +1,6 @@
 """Result files: docs/results/TOPIC.json, written by the script that measured, and the Markdown page made from it.
 
-python bench/results.py        makes every page anew from its JSON
+python tools/results.py        makes every page anew from its JSON
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def render(path: Path) -> Path:
         "",
         f"Measured on {r['date']} at commit {r['commit']}, seeds {', '.join(map(str, r['seeds']))}, on "
         f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from `{path.name}` by "
-        "`python bench/results.py`.",
+        "`python tools/results.py`.",
         "",
     ]
     lines += grid(

@@ -1,6 +1,6 @@
-"""docs/results/real-models.json and .md, from what bench/real.py and other scripts left in a folder, and from the tests.
+"""docs/results/real-models.json and .md, from what proofs/real.py and other scripts left in a folder, and from the tests.
 
-    python bench/real_results.py FOLDER
+    python tools/real_results.py FOLDER
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from results import HERE, bar, machine, write
 
 OTHERS = {  # files of bars in FOLDER, and what writes each
-    "perplexity.json": "python bench/perplexity.py models/smollm2 FILE.gguf --out FOLDER/perplexity.json",
-    "opens.json": "python bench/opens.py --model RUN --vllm PYTHON --out FOLDER/opens.json",
-    "sandbox.json": "python bench/sandbox.py FOLDER/sandbox.json",
-    "verifiers.json": "python bench/verifiers.py --out FOLDER/verifiers.json",
-    "generators.json": "python bench/generators.py --out FOLDER/generators.json",
+    "perplexity.json": "python proofs/perplexity.py models/smollm2 FILE.gguf --out FOLDER/perplexity.json",
+    "opens.json": "python proofs/opens.py --model RUN --vllm PYTHON --out FOLDER/opens.json",
+    "sandbox.json": "python proofs/sandbox.py FOLDER/sandbox.json",
+    "verifiers.json": "python proofs/verifiers.py --out FOLDER/verifiers.json",
+    "generators.json": "python proofs/generators.py --out FOLDER/generators.json",
 }
 TESTED = {  # what the tests hold, and which
     "decoder parity with transformers, each family, fp32: logits 1e-4, gradients 1e-4 relative; padding and packing; saved and "
@@ -73,7 +73,7 @@ def trained(folder: Path) -> tuple[list[dict], dict[str, list[dict]]]:
                   for f in found for part in parts)
     shown = lambda f, names: " -> ".join(f"{f[name]['pass@1']:.1%}" for name in names)  # noqa: E731
     held = [f["dpo"]["evals"] for f in c]
-    command = "python bench/real.py {} SEED FOLDER {}"
+    command = "python proofs/real.py {} SEED FOLDER {}"
     bars = [
         bar("(a) GRPO on sums of two or three one-digit numbers: pass@1 on held-out problems", "+30 points",
             "; ".join(f"{shown(f, ('before', 'after'))}" for f in a) + f": +{min(gains):.0f} at least, {len(a)} seeds",

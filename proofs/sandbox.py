@@ -1,6 +1,6 @@
 """What the sandbox pays, what it refuses, and what a verdict costs.
 
-    python bench/sandbox.py [FILE]      prints the table, and writes the bars to a file; about a minute and a half on one core
+    python proofs/sandbox.py [FILE]      prints the table, and writes the bars to a file; about a minute and a half on one core
 MBPP and HumanEval are read from the folder $POSTGRAD_DATA (by default ../shared/data beside the repository).
 """
 
@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 
 from hostile.arena import HONEST, CHEAT_SUITE, arena, cheat_jobs, family, left_running  # noqa: E402, I001
 from hostile.escapes import ESCAPES  # noqa: E402
@@ -124,7 +124,7 @@ def cost(count: int = 500) -> float:
 
 def bars(rows: list[dict], each: float) -> list[dict]:
     """What issue and README say of the sandbox, from the table."""
-    command = "python bench/sandbox.py"
+    command = "python proofs/sandbox.py"
     named = {row["what"]: row for row in rows}
     told = [(name, named[f"{name}: reference solutions"], named[f"{name}: their answers changed"]) for name in references()]
     hostile, cheats = named["hostile programs"], named["judge cheats"]

@@ -1,10 +1,10 @@
 """The proofs of RLHF: closed-form optimum, equality with TRL, alignment, over-optimisation, the audit, bad input.
 
-    python bench/rlhf.py align SEED FOLDER             one alignment run on two cores, about seven minutes
-    python bench/rlhf.py lab SEED FOLDER [DEVICE]      one over-optimisation run
-    python bench/rlhf.py audit SEED FOLDER             one planted bias and its control
-    python bench/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json and .md
-    python bench/rlhf.py ship FOLDER                   puts the lab's curves into the package, for the studio
+    python proofs/rlhf.py align SEED FOLDER             one alignment run on two cores, about seven minutes
+    python proofs/rlhf.py lab SEED FOLDER [DEVICE]      one over-optimisation run
+    python proofs/rlhf.py audit SEED FOLDER             one planted bias and its control
+    python proofs/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json and .md
+    python proofs/rlhf.py ship FOLDER                   puts the lab's curves into the package, for the studio
     make proof-rlhf                                    all of it, one after another, two hours on two cores
 
 Every part leaves its figures in FOLDER, and a part whose figures are there is not measured again.
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests"), str(HERE / "bench")]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests", "proofs", "tools"))]
 
 SEEDS = [0, 1, 2]
 SHIPPED = HERE / "postgrad" / "embedded" / "overoptimise" / "curves.json"
@@ -119,7 +119,7 @@ def optimum() -> tuple[list[dict], list[dict]]:
     rows = toy.table()
     held = [r for r in rows if r["theorem"]]
     worst, apart = max(r["tv_end"] for r in held), max(r["tv_to_ppo"] for r in held if r["method"] == "dpo")
-    command = "python bench/optimum.py"
+    command = "python proofs/optimum.py"
     return [
         bar("PPO, REINFORCE, RLOO, GRPO and DPO reach ref exp(r/beta)/Z on an enumerable model, beta 0.3 and 1.0",
             "total variation <= 0.05", f"{worst:.4f} at most (GRPO with its KL in the reward; with it in the loss it settles "
@@ -146,7 +146,7 @@ def audit(folder: Path) -> tuple[list[dict], list[dict]]:
     rows = [row for seed in range(10) for row in audited(folder, seed)]
     good = sum(r["planted verdict"] == "biased up" for r in rows), sum(r["control verdict"] == "none found" for r in rows)
     return [bar("the audit finds a planted length bias, and none in the control", "10 of 10 seeds each",
-                f"{good[0]} of 10 found, {good[1]} of 10 controls clean", good == (10, 10), "python bench/audit.py")], rows
+                f"{good[0]} of 10 found, {good[1]} of 10 controls clean", good == (10, 10), "python proofs/audit.py")], rows
 
 
 def tests(name: str, target: str, *files: str) -> dict:
@@ -184,7 +184,7 @@ def ship(folder: Path) -> None:
             [small(v) for v in x] if isinstance(x, list) else x
 
     runs = [small(json.loads((folder / f"lab-{seed}" / "curves.json").read_text())) for seed in SEEDS]
-    SHIPPED.write_text(json.dumps({"made by": "python bench/rlhf.py ship", "runs": runs}))
+    SHIPPED.write_text(json.dumps({"made by": "python proofs/rlhf.py ship", "runs": runs}))
     print(SHIPPED, SHIPPED.stat().st_size)
 
 

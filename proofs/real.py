@@ -1,12 +1,12 @@
 """SmolLM2-135M-Instruct on real tasks: arithmetic by GRPO, GSM8K by SFT and then GRPO, DPO on right and wrong answers.
 
-    python bench/real.py rows FILE.jsonl                 problems of reasoning-gym's chain_sum (needs postgrad[gym])
-    python bench/real.py sums SEED FOLDER FILE.jsonl     (a) before, GRPO, after
-    python bench/real.py gsm8k SEED FOLDER DATA          (b) before, SFT, GRPO, on the published test problems
-    python bench/real.py dpo SEED FOLDER DATA            (c) from the SFT model of (b), on problems outside the pairs
+    python proofs/real.py rows FILE.jsonl                 problems of reasoning-gym's chain_sum (needs postgrad[gym])
+    python proofs/real.py sums SEED FOLDER FILE.jsonl     (a) before, GRPO, after
+    python proofs/real.py gsm8k SEED FOLDER DATA          (b) before, SFT, GRPO, on the published test problems
+    python proofs/real.py dpo SEED FOLDER DATA            (c) from the SFT model of (b), on problems outside the pairs
 
 (a) to (c) want a GPU and models/smollm2 (`postgrad fetch smollm2`), take minutes, and leave their figures in FOLDER, for
-bench/real_results.py; settings may follow them (lr=1e-5), as after `postgrad train`.
+tools/real_results.py; settings may follow them (lr=1e-5), as after `postgrad train`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "bench")]
+sys.path.insert(0, str(HERE))
 
 MODEL, DEVICE = "models/smollm2", "cuda"
 SUMS = {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}

@@ -1,6 +1,6 @@
 """Kills a training process at a chosen or random moment, resumes it, and compares it with one that was left alone.
 
-    python bench/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it gets the signal
+    python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it gets the signal
 """
 
 from __future__ import annotations

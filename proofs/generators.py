@@ -1,6 +1,6 @@
 """Every generator of reasoning-gym as a task: does it load, are its splits disjoint, is its own gold paid in the jail.
 
-    python bench/generators.py [NAME ...] [--out FILE.json]     needs postgrad[gym]; some minutes on one core for all
+    python proofs/generators.py [NAME ...] [--out FILE.json]     needs postgrad[gym]; some minutes on one core for all
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "tools")]
 
 from results import bar  # noqa: E402
 
@@ -80,7 +81,7 @@ def main() -> None:
           f"{', '.join(evaluating)}")
     if args.out:
         row = bar("reasoning-gym, every generator as a task, scored in the jail", "disjoint, gold paid, or refused", said,
-                  apart == paid == len(loaded), "python bench/generators.py")
+                  apart == paid == len(loaded), "python proofs/generators.py")
         args.out.write_text(json.dumps([row], indent=1) + "\n")
 
 

@@ -1,6 +1,6 @@
 """The process model against the outcome model: picking the best of n answers, and as the reward of a policy.
 
-python bench/process.py [FOLDER]     prints three tables; 10 minutes on one core; the runs are kept in FOLDER
+python proofs/process.py [FOLDER]     prints three tables; 10 minutes on one core; the runs are kept in FOLDER
 
 The generator is `tiny-chat` after one step of GRPO: right in about half of its answers, with steps and without. Both models
 learn from the same labelled replies of it, on training problems; all figures are on test problems.

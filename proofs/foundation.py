@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / "tests"), str(HERE / "bench")]
+sys.path[:0] = [str(HERE / name) for name in ("tests", "proofs", "tools")]
 
 import kills  # noqa: E402
 import results  # noqa: E402

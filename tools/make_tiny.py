@@ -1,9 +1,9 @@
 """Makes the embedded base model: the recipe `pretrain:tiny` on one GPU, about five minutes.
 
-    python bench/make_tiny.py train OUT     train, and leave the weights (float32) and the log under OUT
-    python bench/make_tiny.py pack OUT      write postgrad/embedded/tiny from OUT: bfloat16 weights, and origin.json with seed,
+    python tools/make_tiny.py train OUT     train, and leave the weights (float32) and the log under OUT
+    python tools/make_tiny.py pack OUT      write postgrad/embedded/tiny from OUT: bfloat16 weights, and origin.json with seed,
                                             config, loss curve and hash
-    python bench/make_tiny.py chat OUT      fine-tune it on the average writer's demonstrations of all tasks, on a CPU in about
+    python tools/make_tiny.py chat OUT      fine-tune it on the average writer's demonstrations of all tasks, on a CPU in about
                                             two minutes, and write postgrad/embedded/tiny-chat
 """
 
@@ -31,7 +31,7 @@ CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500,
 
 def train(out: Path) -> None:
     config = replace(pretrain.tiny(), device="cuda")
-    run = base.start("pretrain", config, pretrain.build, out.parent / "tiny-run", command="python bench/make_tiny.py train OUT")
+    run = base.start("pretrain", config, pretrain.build, out.parent / "tiny-run", command="python tools/make_tiny.py train OUT")
     for name in FILES:
         shutil.copy(run.latest() / name, out / name)
     for name in ("metrics.jsonl", "config.json", "run.json"):
@@ -39,7 +39,7 @@ def train(out: Path) -> None:
 
 
 def pack(out: Path) -> None:
-    write(out, out, EMBEDDED["tiny"], "python bench/make_tiny.py train OUT, then pack OUT", "one NVIDIA H200")
+    write(out, out, EMBEDDED["tiny"], "python tools/make_tiny.py train OUT, then pack OUT", "one NVIDIA H200")
 
 
 def write(weights: Path, log: Path, target: Path, made_by: str, machine: str) -> None:
@@ -64,10 +64,10 @@ def chat(out: Path) -> None:
                             for c in load_task(name).demonstrations("train", count, 0)))
     config = replace(SFTConfig(data=str(data)), steps=240, save_every=240,
                      optim=OptimSettings(lr=1e-3, schedule="linear", warmup=10))
-    run = base.start("sft", config, sft.build, folder, command="python bench/make_tiny.py chat OUT")
+    run = base.start("sft", config, sft.build, folder, command="python tools/make_tiny.py chat OUT")
     shutil.copy(run.folder / "metrics.jsonl", out / "run-metrics.jsonl")
     shutil.copy(run.folder / "config.json", out / "run-config.json")
-    write(run.latest(), out, EMBEDDED["tiny-chat"], "python bench/make_tiny.py chat OUT", "2 CPU cores")
+    write(run.latest(), out, EMBEDDED["tiny-chat"], "python tools/make_tiny.py chat OUT", "2 CPU cores")
 
 
 if __name__ == "__main__":

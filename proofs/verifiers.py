@@ -1,6 +1,6 @@
 """What the verifiers of text hold against: fuzzed answers, false accepts among them, gold against gold, near misses.
 
-    python bench/verifiers.py [--count 10000] [--seed 0] [--out FILE.json]
+    python proofs/verifiers.py [--count 10000] [--seed 0] [--out FILE.json]
 Prints the bars as JSON rows, and writes them to FILE. GSM8K is read from $POSTGRAD_DATA (by default ../shared/data beside the
 repository). Needs postgrad[math].
 """
@@ -12,13 +12,13 @@ import json
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 from digits import agree
-from results import bar
 
 from postgrad.records import Prompt
 from postgrad.rewards import maths
@@ -27,6 +27,10 @@ from postgrad.rewards.number import parse_number
 from postgrad.tasks import load_task
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from results import bar  # noqa: E402
+
 DATA = Path(os.environ.get("POSTGRAD_DATA", ROOT.parent / "shared" / "data")) / "gsm8k"
 GOLDS = ("72", r"\frac{3}{4}", r"2\sqrt{3}", r"[1,\infty)", r"\{1,2,5\}", "x^2-1", r"\pi", "50%", "x=3", "(1,2)")
 ATOMS = ("0", "1", "2", "7", "12", "0.5", "x", "y", "n", r"\pi", r"\infty", "100")
@@ -165,7 +169,7 @@ PAIRS = [  # gold, answer, whether they are equal
 
 
 def bars(count: int, seed: int) -> tuple[list[dict], list[dict]]:
-    command = f"python bench/verifiers.py --count {count} --seed {seed}"
+    command = f"python proofs/verifiers.py --count {count} --seed {seed}"
     found, table = fuzzed(count, seed)
     wrong = [f"{gold} / {answer}" for gold, answer, equal in PAIRS if maths.compare(gold, answer).score != equal]
     rows = [

@@ -1,14 +1,15 @@
 """Correctness under speed, on the embedded model and a random one: the fast sampler says what the plain way says.
 
-    python bench/parity.py      about a minute on one core
+    python proofs/parity.py      about a minute on one core
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 
 import torch
-from shapes import SHAPES, new_chat
 
 from postgrad.chat import Chat
 from postgrad.loop import OptimSettings, compute_in
@@ -17,7 +18,12 @@ from postgrad.records import Prompt, pad_rows
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
-COMMAND = "python bench/parity.py"
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE / "bench"), str(HERE / "tools")]
+
+from shapes import SHAPES, new_chat  # noqa: E402
+
+COMMAND = "python proofs/parity.py"
 PROMPTS, NEW = 200, 48
 ROUGH = 0.1  # nats, for the one token of several thousand that bfloat16 moves most
 

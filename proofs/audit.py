@@ -1,6 +1,6 @@
 """Does the audit find a length bias that was planted, and none where there is none?
 
-    python bench/audit.py [SEED ...]        seeds 0 to 9 unless others are named; about 75 seconds each on one core
+    python proofs/audit.py [SEED ...]        seeds 0 to 9 unless others are named; about 75 seconds each on one core
 
 For each seed two annotators label the same pairs of replies to the questions task. Into every reply go 0 to 3 neutral
 sentences, another number in each of a pair, without regard to anything else; in every second pair nothing but the neutral

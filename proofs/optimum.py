@@ -1,6 +1,6 @@
 """How close every row comes to the closed-form optimum ref exp(r/beta)/Z, on a language that can be listed whole.
 
-    python bench/optimum.py     prints the table; about half a minute on one core
+    python proofs/optimum.py     prints the table; about half a minute on one core
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """docs/results/speed-h200.json from the lines that bench/h200.py and bench/scaling.py printed on the GPU machine.
 
-    python bench/h200_results.py COMMIT LINES.jsonl ...      a part that was run twice counts as it was run last
+    python tools/h200_results.py COMMIT LINES.jsonl ...      a part that was run twice counts as it was run last
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the README's own example, a newcomer's task file, and prints what its page states: pass@1 before and after.
 
-    python bench/readme.py      about a minute and a half on 2 cores
+    python proofs/readme.py      about a minute and a half on 2 cores
 """
 
 from __future__ import annotations

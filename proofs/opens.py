@@ -1,7 +1,7 @@
 """What we train opens elsewhere and says the same: greedy text here, in `transformers` and in vLLM, token for token.
 
-    python bench/opens.py                                       a small model, trained for a few steps first
-    python bench/opens.py --model models/smollm2 --vllm /path/to/a/venv/with/vllm/bin/python --out opens.json
+    python proofs/opens.py                                       a small model, trained for a few steps first
+    python proofs/opens.py --model models/smollm2 --vllm /path/to/a/venv/with/vllm/bin/python --out opens.json
 
 Each side reads the folder by itself: the weights, the tokenizer, the chat template and where a reply ends. All compute in
 float32. A difference is looked at with our own logits: two tokens that are (almost) equally likely are a matter of rounding.
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 TIE = 1e-3  # nats between two tokens that rounding may swap
 QUESTIONS = (
     "What is the capital of France?", "What is 17 + 25?", "Name three colours of the rainbow.", "Write a haiku about the sea.",
@@ -135,7 +136,7 @@ def main() -> None:
         from postgrad.recipes.opening import open_folder
         folder = str(open_folder(args.model).resolve()) if args.model else trained(Path(home))
         name = Path(args.model).name if args.model else "trained"
-        command = f"python bench/opens.py{f' --model {args.model}' if args.model else ''}"
+        command = f"python proofs/opens.py{f' --model {args.model}' if args.model else ''}"
         model, chat, ours = we_say(folder, questions, args.new)
         sides = {"transformers": transformers_says(folder, questions, args.new)}
         if args.vllm:

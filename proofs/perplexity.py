@@ -1,6 +1,6 @@
 """SmolLM2's GGUF file, converted here, against `transformers`' own reading of it; and whether it answers sensibly.
 
-    python bench/perplexity.py models/smollm2 FILE.gguf [--out bars.json]
+    python proofs/perplexity.py models/smollm2 FILE.gguf [--out bars.json]
 
 The text is this repository's LICENSE. Needs the gguf package; about a minute and 2 GB on a CPU.
 """
@@ -14,10 +14,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from results import bar
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE / "tools")]
+
+from results import bar  # noqa: E402
 
 TOKENS = 1000
 ASKED = {"What is the capital of France?": "Paris", "What is the opposite of hot?": "cold",
@@ -51,7 +52,7 @@ def main() -> None:
     theirs = AutoModelForCausalLM.from_pretrained(args.file.parent, gguf_file=args.file.name, dtype=torch.float32)
     other = perplexity(theirs(ids).logits, ids)
     apart = abs(ours / other - 1)
-    command = "python bench/perplexity.py models/smollm2 FILE.gguf"
+    command = "python proofs/perplexity.py models/smollm2 FILE.gguf"
     rows = [bar("SmolLM2's GGUF: perplexity of a fixed text, ours and transformers' GGUF load", "within 0.5 %",
                 f"{ours:.3f} and {other:.3f}: {apart:.4%} apart", apart <= 0.005, command),
             bar("SmolLM2's GGUF: it answers sensibly (greedy)", f"most of {len(ASKED)} plain questions right",

@@ -1,7 +1,7 @@
 """Makes scratch_trl/: TRL and what it imports beyond torch, transformers and accelerate, for a machine where nothing can be
 installed (Python 3.12, x86-64 Linux).
 
-    python bench/carry_trl.py [FOLDER]      downloads about 70 MB, leaves FOLDER and FOLDER.tar.xz
+    python tools/carry_trl.py [FOLDER]      downloads about 70 MB, leaves FOLDER and FOLDER.tar.xz
     PYTHONPATH=FOLDER/site-packages python bench/h200.py ...
 
 The packages are the real ones (`datasets` and pyarrow too), cut down to what the trainers import: no tests, headers, sources,

@@ -1,6 +1,6 @@
 """RLAIF on the embedded model: what a constitution changes, and what it cannot. Under five CPU minutes for two seeds.
 
-    python bench/rlaif.py [SEED ...]      (default: 0 1)
+    python proofs/rlaif.py [SEED ...]      (default: 0 1)
 
 The true quality is known in code and never shown to a judge. The rules are about manners: whether an answer is right is not
 among them, so the share of right answers is measured beside.
