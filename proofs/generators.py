@@ -61,7 +61,7 @@ def look(name: str) -> Report:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     asked.add_argument("names", nargs="*", metavar="NAME")
     asked.add_argument("--out", type=Path)
     args = asked.parse_args()

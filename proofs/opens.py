@@ -124,7 +124,7 @@ def compare(name: str, command: str, model, chat, ours: list[dict], theirs: list
 
 
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     p.add_argument("--model", help="a model's folder, a run or an embedded model (default: a small one is trained)")
     p.add_argument("--vllm", metavar="PYTHON", help="the interpreter of an environment that has vLLM")
     p.add_argument("--prompts", metavar="FILE", help="questions, one a line (default: 20 of our own)")

@@ -33,7 +33,7 @@ def perplexity(logits: torch.Tensor, ids: torch.Tensor) -> float:
 
 @torch.no_grad()
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     asked.add_argument("folder")
     asked.add_argument("file", type=Path)
     asked.add_argument("--out", type=Path)

@@ -193,7 +193,7 @@ def bars(count: int, seed: int) -> tuple[list[dict], list[dict]]:
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     asked.add_argument("--count", type=int, default=10_000)
     asked.add_argument("--seed", type=int, default=0)
     asked.add_argument("--out", type=Path)

@@ -40,16 +40,17 @@ def menu() -> list[dict]:
     found = []
     for name in dict.fromkeys([*recipes.ALIASES, *recipes.RECIPES, *recipes.PIPELINES]):
         home = recipes.module(recipes.ALIASES.get(name, name))
-        about = METHODS[name].about if name in METHODS else first_line(home)
-        settings = [(key, first_line(made)) for key, made in home.SETTINGS.items()]
+        about = METHODS[name].about if name in METHODS else first_words(home)
+        settings = [(key, first_words(made)) for key, made in home.SETTINGS.items()]
         own = name not in recipes.PIPELINES and any(f.name == "task" for f in fields(config_class(name)))
         found.append({"name": name, "about": about, "settings": settings, "own": own, "pipeline": name in recipes.PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found, key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
 
-def first_line(thing) -> str:
-    return (inspect.getdoc(thing) or "").strip().partition("\n")[0]
+def first_words(thing) -> str:
+    """The first paragraph of its docstring, on one line."""
+    return " ".join((inspect.getdoc(thing) or "").strip().partition("\n\n")[0].split())
 
 
 def config_class(name: str):
@@ -81,7 +82,7 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
 def grouped(config, name: str = "") -> Iterator[dict]:
     """A config and the groups of settings in it, each followed by those inside it: "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
-    yield {"name": name, "about": first_line(type(config)) if name else "", "config": config, "prefix": prefix}
+    yield {"name": name, "about": first_words(type(config)) if name else "", "config": config, "prefix": prefix}
     for f in fields(config):
         if is_dataclass(value := getattr(config, f.name)):
             yield from grouped(value, prefix + f.name)

@@ -1,15 +1,13 @@
-"""The studio's bars, in a real browser, and its tests: docs/results/studio.*
+"""How fast the studio is in a real browser: its start, its first page, its sliders, a long run.
 
-    python bench/studio.py             needs chromium and a quiet machine; about eight minutes
-    python bench/studio.py --speed     the timings alone, printed, in about two
+    python bench/studio_speed.py        needs chromium and a quiet machine; about two minutes
 
-A slider's time is from its event to the frame after the new picture, while trainings as the studio starts them keep every core
-busy.
+A slider's time is from its event to the frame after the new picture, while trainings as the studio starts them
+keep every core busy. proofs/studio.py adds the studio's tests and writes docs/results/studio.*
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -22,7 +20,6 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-import xml.etree.ElementTree as ET
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +27,7 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tools", "tests"))]
 
 from playwright.sync_api import sync_playwright  # noqa: E402
-from results import bar, write  # noqa: E402
+from results import bar  # noqa: E402
 
 from postgrad.run import Run  # noqa: E402
 from postgrad.studio.instruments import INSTRUMENTS  # noqa: E402
@@ -38,7 +35,7 @@ from postgrad.studio.instruments.base import Slider  # noqa: E402
 from postgrad.studio.pages import STATIC  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-COMMAND, SPEED = "python bench/studio.py", "python bench/studio.py --speed"
+SPEED = "python bench/studio_speed.py"
 STARTS, MOVES, LABELS = 5, 60, 30
 ACT = """
 ([selector, value]) => new Promise((done) => {
@@ -198,6 +195,15 @@ def rows_of(moved: dict[str, list[float]]) -> list[dict]:
              "worst, ms": max(ms), "moves": len(ms)} for name, ms in moved.items()]
 
 
+def show(found: dict) -> None:
+    for row in rows_of(found["moved"]):
+        print("  ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{value}" for key, value in row.items()))
+
+
+def line(b: dict) -> str:
+    return f"{'ok ' if b['holds'] else 'NO '} {b['name']}: {b['measured']} ({b['target']})"
+
+
 def speed_bars(found: dict) -> list[dict]:
     def time_bar(name, target, times):
         middle = statistics.median(times)
@@ -222,73 +228,11 @@ def speed_bars(found: dict) -> list[dict]:
     ]
 
 
-MUST = (  # what issue 6 asks for -> the tests that show it: a file, and words in their names
-    ("Every page and instrument opens in a real browser, no console error, no request to another host", "pages",
-     ("every_page_opens",)),
-    ("A control of each of the eight instruments moved by keyboard, against the library function", "",
-     ("moved_by_keyboard", "leash_chosen_by_keyboard", "a_reward_by_keyboard", "model_size_by_keyboard", "tries_by_keyboard",
-      "labels_by_keyboard")),
-    ("A label survives kill -9 of the server", "label_browser", ("survives_kill_9",)),
-    ("A live run's curve grows while it trains; stopped and resumed from the page", "runs_browser",
-     ("started_watched_stopped_and_resumed", "rows_appear_as_they_are_logged")),
-    ("Two runs compared", "runs_browser", ("two_runs_have_one_cursor",)),
-    ("The dark theme", "pages", ("theme_follows_the_system", "every_page_opens")),
-    ("390 px without sideways scroll; axe-core finds nothing serious (wide and light, narrow and dark)", "pages",
-     ("every_page_opens",)),
-    ("Every route of the router x no token, wrong token, foreign Host, foreign Origin, cross-site form: refused", "guard",
-     ("every_route_refuses", "a_form_of_another_site")),
-    ("500 path-traversal strings: nothing read outside the folders", "",
-     ("no_path_leaves_the_static_folder", "crooked", "link_out_of_the_static_folder")),
-    ("100 XSS strings as prompts, completions, names of runs and labellers, addresses: none runs in a real browser", "",
-     ("100_poisons",)),
-    ("Kill the server: the run goes on, and the reopened page shows every step", "runs_browser",
-     ("goes_on_when_the_server_is_killed",)),
-    ("What runs code is refused where other machines can reach the port", "", ("other_machines", "others_can_reach")),
-    ("The export opens as files, without a server", "pages", ("opens_as_files",)),
-)
-
-
-def proofs() -> tuple[list[dict], list[dict]]:
-    """The studio's tests, run once: a bar for each thing that they show, and the time of each file."""
-    report = Path(tempfile.mkdtemp(prefix="studio-tests-")) / "junit.xml"
-    files = sorted(str(p.relative_to(HERE)) for p in (HERE / "tests").glob("studio_*_test.py"))
-    subprocess.run([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *files], cwd=HERE, check=False,
-                   env=os.environ | {"OMP_NUM_THREADS": "1", "POSTGRAD_BROWSER": "1"})
-    cases = [(c.get("classname").rpartition(".")[2], c.get("name"), float(c.get("time")), not len(c))
-             for c in ET.parse(report).iter("testcase")]  # noqa: S314
-    bars = []
-    for name, where, words in MUST:
-        shown = [(file, test, held) for file, test, _, held in cases if where in file and any(w in test for w in words)]
-        held, absent = sum(h for *_, h in shown), [w for w in words if not any(w in test for _, test, _ in shown)]
-        missing = f"; no test is named {', '.join(absent)}" if absent else ""
-        tested = " ".join(sorted({f"tests/{file}.py" for file, *_ in shown}))
-        bars.append(bar(name, "all pass", f"{held} of {len(shown)} tests pass{missing}", held == len(shown) and not absent,
-                        f"pytest {tested} -k '{' or '.join(words)}'"))
-    times: dict[str, list] = {}
-    for file, _, seconds, held in cases:
-        times.setdefault(file, []).append((seconds, held))
-    rows = [{"file": f"tests/{file}.py", "tests": len(seen), "passed": sum(h for _, h in seen),
-             "seconds": sum(s for s, _ in seen)} for file, seen in times.items()]
-    return bars, rows
-
-
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("--speed", action="store_true", help="the timings alone, printed")
-    args = words.parse_args()
     found = timings()
-    for row in rows_of(found["moved"]):
-        print("  ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{value}" for key, value in row.items()))
-    bars = speed_bars(found)
-    if not args.speed:
-        tested, files = proofs()
-        shots = len(list((HERE / "docs" / "images").glob("studio-*.png")))
-        bars = [*tested, *bars, bar("Screenshots of every page by a script, the best in the README", "yes",
-                                    f"{shots} in docs/images", shots >= 3, "python tools/screenshots.py FOLDER")]
-        write("studio", "The studio", bars, seeds=[0], tables={"Slider to new picture": rows_of(found["moved"]),
-                                                               "Tests, one process": files})
-    for b in bars:
-        print(f"{'ok ' if b['holds'] else 'NO '} {b['name']}: {b['measured']} ({b['target']})")
+    show(found)
+    for b in speed_bars(found):
+        print(line(b))
 
 
 if __name__ == "__main__":
