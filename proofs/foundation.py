@@ -220,7 +220,8 @@ def main() -> None:
         tests("every row of the table passes the learning test", "all rows", "tests/learning_test.py"),
         *more,
         *parity(),
-        tests("batch, padding and packing invariance", "green", "tests/decoder_test.py", "tests/sampler_test.py"),
+        tests("batch, padding and packing invariance", "green", "tests/decoder_test.py", "tests/model_files_test.py",
+              "tests/sampler_test.py"),
         tests("micro-batch sums equal the whole batch, float64, every row", "bit for bit", "tests/microbatch_test.py"),
     ]
     more, killed = resume(folder)

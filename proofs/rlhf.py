@@ -160,7 +160,7 @@ def write(folder: Path) -> None:
     import rlaif
     bars, best = optimum()
     bars.append(tests("losses equal TRL 1.16's own code, every row that it has", "1e-6 in float64, or explained",
-                      "tests/trl_test.py"))
+                      "tests/trl_test.py", "tests/trl_rollouts_test.py"))
     more, policies, judges = align(folder)
     bars += more
     more, turns, of_n = lab(folder)
@@ -168,7 +168,8 @@ def write(folder: Path) -> None:
     more, probed = audit(folder)
     bars += more
     bars.append(tests("bad input is a sentence with its line, and nothing is dropped uncounted", "green",
-                      "tests/preference_test.py", "tests/store_test.py"))
+                      "tests/preference_test.py", "tests/store_test.py", "tests/store_disk_test.py",
+                      "tests/label_cli_test.py"))
     tables = {"The closed-form optimum": best, "Alignment, seed by seed": policies, "Its reward models": judges,
               "Over-optimisation: turning points": turns, "Best of n against the same proxy": of_n, "The audit": probed,
               **kept(folder, "process", process.table), "RLAIF": kept(folder, "rlaif", lambda: rlaif.table([0, 1]))}
