@@ -25,10 +25,10 @@ test: $(READY) lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 proof: $(READY)
-	$(BIN)/python bench/foundation.py
+	$(BIN)/python proofs/foundation.py
 
 proof-rlhf: $(READY)
-	$(BIN)/python bench/rlhf.py all runs/proof-rlhf
+	$(BIN)/python proofs/rlhf.py all runs/proof-rlhf
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

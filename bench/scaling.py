@@ -17,11 +17,12 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE / "bench"), str(HERE / "tools")]
 
 import torch  # noqa: E402
 from floors import decode_floor, parameters  # noqa: E402
-from h200 import Setting, draw, train  # noqa: E402
+from passes import Setting, draw, train  # noqa: E402
 from results import bar, grid, write  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 
@@ -84,7 +85,7 @@ def exponents(rows: list[dict]) -> dict[str, tuple[float, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cpu", choices=HELD)
     parser.add_argument("--axes", default="rows,tokens,size")
     parser.add_argument("--most", type=int, default=4096)

@@ -12,7 +12,6 @@ none. Beside each figure stands the floor (floors.py). --write puts docs/results
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
@@ -21,20 +20,19 @@ from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "bench")]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("bench", "proofs", "tools"))]
 
 import torch  # noqa: E402
 from floors import Rates, decode_floor, expected, train_floor  # noqa: E402
-from results import bar, grid, write  # noqa: E402
+from results import grid, write  # noqa: E402
 from shapes import SHAPES, write_model, write_pairs, write_talks, write_task  # noqa: E402
+from tables import DEFAULTS, FP32, TUNED, agreement, bars, row, start_row  # noqa: E402
 from work import Side, Work  # noqa: E402
 
 PROMPT, NEW, PROMPTS, GROUP = 16, 48, 8, 8
 RAGGED = 0.047                      # the chance of stopping after each token: 19 of 48 tokens on average
 PAIRS, TALKS, LONGEST = 32, 64, 112
-SAME = 1e-4                         # largest relative difference of losses and gradient norms over the compared steps
 FLOAT, HALF = ("optim.precision=fp32",), ("optim.precision=bf16",)
-DEFAULTS, TUNED, FP32 = "TRL defaults", "TRL tuned", "postgrad fp32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,15 +96,6 @@ def measure(sides: dict[str, Side], case: Case, rounds: int) -> dict[str, dict[s
     return seen
 
 
-def agreement(case: str, shape: str, ours: list[dict], theirs: list[dict]) -> dict:
-    """Losses and gradient norms of the same steps: TRL says those of a step with the next one."""
-    pairs = [(a, b["before"]) for a, b in zip(ours, theirs[1:], strict=False)]
-    off = {key: max(abs(a[key] - b[key]) / max(abs(b[key]), 1e-3) for a, b in pairs) for key in ("loss", "grad_norm")}
-    return {"work": case, "model": shape, "steps": len(pairs), "loss, largest relative difference": off["loss"],
-            "gradient norm, the same": off["grad_norm"], "tokens of a step": int(ours[0]["tokens"]),
-            "TRL's": int(theirs[0]["tokens"]), "same": max(off.values()) < SAME and ours[0]["tokens"] == theirs[0]["tokens"]}
-
-
 def same_rollouts(ours: Side, theirs: Side, work: Work, shape: str, folder: Path) -> dict:
     """Three steps of GRPO without its division by the std (TRL's is another) on the rollouts that our side drew."""
     work = replace(work, steps=4, replay=str(folder / "replay.json"))
@@ -115,29 +104,6 @@ def same_rollouts(ours: Side, theirs: Side, work: Work, shape: str, folder: Path
         seen.append([side.start(work), *(side.ask("step") for _ in range(3))])
         assert side.ask("step") == {"done": True}
     return agreement(f"GRPO on the same rollouts, beta {work.beta}", shape, *seen)
-
-
-def cell(answers: list[dict]) -> str:
-    ms = [1e3 * a["seconds"] for a in answers[1:]]
-    return f"{statistics.median(ms):.0f} ms ({min(ms):.0f} to {max(ms):.0f})"
-
-
-def rate(answers: list[dict], key: str = "seconds") -> float:
-    """Tokens a second, the median of the rounds."""
-    return statistics.median(a["tokens"] / a[key] for a in answers[1:])
-
-
-def row(name: str, shape: str, seen: dict[str, list[dict]], floors: dict[str, float]) -> dict:
-    """A line of the table. Ratios are of tokens a second, so that they hold where lengths differ."""
-    line = {"work": name, "model": shape, **{side: cell(answers) for side, answers in seen.items()}}
-    for side in seen:
-        if side.startswith("postgrad"):
-            short = side.removeprefix("postgrad ")
-            line |= {f"{short} x {other}": round(rate(seen[side]) / rate(seen[other]), 2) for other in (DEFAULTS, TUNED)}
-            line[f"{short} x {DEFAULTS}, CPU time"] = round(rate(seen[side], "cpu") / rate(seen[DEFAULTS], "cpu"), 2)
-    tokens = statistics.median(a["tokens"] for a in seen[FP32][1:])
-    return line | {"tokens": int(tokens), "tokens/s": int(rate(seen[FP32])), "tokens/CPU s": int(rate(seen[FP32], "cpu")),
-                   **{f"floor {name}": f"{1e3 * seconds:.0f} ms" for name, seconds in floors.items()}}
 
 
 def floors(case: Case, rates: dict[str, Rates], tokens: float) -> tuple[dict, dict]:
@@ -170,51 +136,12 @@ def starts(new_sides, work: Work, rounds: int) -> dict[str, dict]:
     return seen
 
 
-def start_row(shape: str, seen: dict[str, dict]) -> dict:
-    line = {"model": shape}
-    for name, found in seen.items():
-        line |= {f"{name}: first step": f"{statistics.median(found['first']):.1f} s",
-                 f"{name}: peak": f"{statistics.median(found['peak']) / 2**20:.0f} MiB"}
-    return line
-
-
-def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks: list[dict], ours: list[str]) -> list[dict]:
-    """The CPU lines of what was to be shown, for the smallest shape that was run; the best of our precisions."""
-    command, found = "make bench", []
-
-    def best(rows: list[dict], name: str) -> tuple[dict, str]:
-        line = next((r for r in rows if r["work"] == name and r["model"] == "1M"), None)
-        return line, max(ours, key=lambda k: line[f"{k} x {DEFAULTS}"]) if line else ""
-
-    for rows, name, target in ((table, "GRPO step, beta 0", 3.0), (samples, "sampling", 4.0)):
-        line, how = best(rows, name)
-        if line:
-            ratio, cpu = line[f"{how} x {DEFAULTS}"], line[f"{how} x {DEFAULTS}, CPU time"]
-            found.append(bar(f"{name}, 1M, 8 x 8 samples of 16 + 48 tokens, against TRL's defaults", f">= {target:g}x",
-                             f"{ratio:.2f}x ({how}; {cpu:.2f}x by CPU time); {line[f'{how} x {TUNED}']:.2f}x TRL tuned",
-                             min(ratio, cpu) >= target, command))  # by either clock: a busy machine favours whom it likes
-    speeds = {r["work"]: r["tokens/CPU s"] for r in samples if r["model"] == "1M"}
-    if len(speeds) == 2:
-        kept = speeds["sampling, ragged"] / speeds["sampling"]
-        found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, fp32", ">= 80 %",
-                         f"{100 * kept:.0f} %", kept >= 0.8, command))
-    for shape, seen in memory.items():
-        peak = {name: statistics.median(x["peak"]) for name, x in seen.items()}
-        ratio, other = peak[FP32] / peak[TUNED], peak[FP32] / peak[DEFAULTS]
-        found.append(bar(f"peak memory of a GRPO step over what is loaded, {shape}, equal settings (fp32, no checkpointing)",
-                         "<= 0.5x TRL", f"{ratio:.2f}x; {other:.2f}x TRL's defaults", ratio <= 0.5, command))
-    if checks:
-        found.append(bar("both sides do the same work: losses, gradient norms, tokens, fp32", f"every work, {SAME:g} relative",
-                         f"{sum(c['same'] for c in checks)} of {len(checks)}", all(c["same"] for c in checks), command))
-    return found
-
-
 def show(heading: str, rows: list[dict]) -> None:
     print(f"\n## {heading}\n\n" + "\n".join(grid(rows)), flush=True)
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shapes", default="1M,5M")

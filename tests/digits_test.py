@@ -1,4 +1,4 @@
-"""The other road to an answer's value, by which bench/verifiers.py finds false accepts."""
+"""The other road to an answer's value, by which proofs/verifiers.py finds false accepts."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def test_hash_size_and_origin(name):
 
 
 def test_the_shipped_curves_show_what_they_are_for():
-    """Proxy and true reward of real runs, for the instrument on reward hacking: made by `bench/rlhf.py ship`."""
+    """Proxy and true reward of real runs, for the instrument on reward hacking: made by `proofs/rlhf.py ship`."""
     runs = json.loads((find_model("tiny").parent / "overoptimise" / "curves.json").read_text())["runs"]
     assert [run["seed"] for run in runs] == [0, 1, 2]
     for run in runs:

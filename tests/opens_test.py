@@ -1,4 +1,4 @@
-"""A checkpoint as others see it: what they would read as weights, and how bench/opens.py tells a tie from a fault."""
+"""A checkpoint as others see it: what they would read as weights, and how proofs/opens.py tells a tie from a fault."""
 
 import opens
 import torch

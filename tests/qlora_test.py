@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pytest
 import torch
 from lora_test import MASK, TOKENS
-from rlhf_test import small, trained
+from rlhf_small import small, trained
 from small import CHAT, begins
 
 from postgrad import methods

@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-import sandbox as bench
+import sandbox as proof
 from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_running, unjailed
 from hostile.cheats import CHEATS
 from hostile.escapes import ESCAPES, HARMLESS
@@ -273,10 +273,10 @@ def test_one_attack_that_is_not_refused_and_the_tier_is_not_used(monkeypatch, un
 # the references
 
 @jailed
-@pytest.mark.skipif(not bench.DATA_IS_HERE, reason="MBPP and HumanEval are not here: set POSTGRAD_DATA to their folder")
+@pytest.mark.skipif(not proof.DATA_IS_HERE, reason="MBPP and HumanEval are not here: set POSTGRAD_DATA to their folder")
 def test_references_are_paid_and_wrong_answers_are_not(judge):
-    for name, jobs in bench.references().items():
+    for name, jobs in proof.references().items():
         jobs = [job for job in jobs[::8] if not job.suite.unsupported]
         paid = [outcome.kind for outcome in judge.outcomes(jobs)].count("pass")
         assert paid >= 0.99 * len(jobs), name
-        assert "pass" not in [outcome.kind for outcome in judge.outcomes([bench.spoilt(job) for job in jobs])], name
+        assert "pass" not in [outcome.kind for outcome in judge.outcomes([proof.spoilt(job) for job in jobs])], name

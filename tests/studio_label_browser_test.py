@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from studio_browser import STRANGE, browser, studio, tab  # noqa: F401
-from studio_runs_test import poisons
+from studio_small import poisons
 
 from postgrad.data.items import Item, sides
 from postgrad.data.store import Store

@@ -8,7 +8,7 @@ import pytest
 import torch
 from screenshots import addresses
 from studio_browser import STRANGE, TOKEN, axe, browser, serving, studio, tab  # noqa: F401
-from studio_runs_test import make, poisons
+from studio_small import make, poisons
 
 from postgrad.data.items import Item
 from postgrad.data.store import Store

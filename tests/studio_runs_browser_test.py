@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from studio_browser import TOKEN, browser, studio, tab  # noqa: F401
-from studio_runs_test import grow, make, poisoned
+from studio_small import grow, make, poisoned
 
 from postgrad.run import Run
 from postgrad.studio import processes

@@ -12,7 +12,9 @@ runs/NAME/
 JSON here is strict: a float that is not finite is written as "nan", "inf" or "-inf"; `number` turns it back. A row is one
 os.write on an O_APPEND descriptor, so a kill tears at most the last line, and readers skip a line without its newline.
 
-folder  class Run and the list of runs
+reader  rows, curves and the state of a run, for whoever looks
+writer  the lock of the one process that writes, its rows and its status
+folder  class Run, which adds checkpoints and the way back to them; and the list of runs
 rows    strict JSON, and the lines of the logs
 disk    files, locks and checkpoint folders under kills, full disks and flipped bits
 

@@ -27,15 +27,16 @@ def menu() -> list[dict]:
     for name in recipes.names():
         recipe, row = recipes.recipe_of(name)
         home = recipes.module(recipe)
-        settings = [(key, first_line(made)) for key, made in home.SETTINGS.items()]
-        found.append({"name": name, "about": row.about if row else first_line(home), "settings": settings,
+        settings = [(key, first_words(made)) for key, made in home.SETTINGS.items()]
+        found.append({"name": name, "about": row.about if row else first_words(home), "settings": settings,
                       "own": name in METHODS, "pipeline": name in recipes.PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
     return sorted(found, key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
 
-def first_line(thing) -> str:
-    return (inspect.getdoc(thing) or "").strip().partition("\n")[0]
+def first_words(thing) -> str:
+    """The first paragraph of its docstring, on one line."""
+    return " ".join((inspect.getdoc(thing) or "").strip().partition("\n\n")[0].split())
 
 
 def start_of(spec: str):
@@ -66,7 +67,7 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
 def grouped(config, name: str = "") -> Iterator[dict]:
     """A config and the groups of settings in it, each followed by those inside it: "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
-    yield {"name": name, "about": first_line(type(config)) if name else "", "config": config, "prefix": prefix}
+    yield {"name": name, "about": first_words(type(config)) if name else "", "config": config, "prefix": prefix}
     for f in fields(config):
         if isinstance(value := getattr(config, f.name), Settings):
             yield from grouped(value, prefix + f.name)

@@ -83,15 +83,16 @@ def functions_of(path: str) -> dict[str, tuple[str, int]]:
 
 @cache
 def sentences() -> dict[str, tuple[tuple[str, str], ...]]:
-    """{cell: ((check, sentence), ...)} from the decorators and docstrings of checks.py."""
+    """{cell: ((check, sentence), ...)} from the decorators and docstrings of the files in checks/."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
-    for node in ast.parse((Path(__file__).parent / "checks.py").read_text(encoding="utf-8")).body:
-        for mark in getattr(node, "decorator_list", ()):
-            cell = ast.literal_eval(mark.args[0])
-            found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node))))
+    for path in sorted((Path(__file__).parent / "checks").glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for mark in getattr(node, "decorator_list", ()):
+                cell = ast.literal_eval(mark.args[0])
+                found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node))))
     return found
 
 
 def typeset(text: str) -> str:
-    """Typed signs as printed ones: a true minus, a curved apostrophe."""
-    return re.sub(r"(?<=[ (=])-(?=[\dP(]| )", "−", text).replace("'", "’")
+    """Typed signs as printed ones, on one line: a true minus, a curved apostrophe."""
+    return re.sub(r"(?<=[ (=])-(?=[\dP(]| )", "−", " ".join(text.split())).replace("'", "’")

@@ -1,5 +1,5 @@
 """1. The training pipeline: the package's own model as base, after SFT and after RL, on the same prompts. Figures and answers
-were recorded by bench/recordings.py; means, intervals and pass@k are taken from the counts by the functions of evaluate."""
+were recorded by tools/recordings.py; means, intervals and pass@k are taken from the counts by the functions of evaluate."""
 
 from __future__ import annotations
 

@@ -1,0 +1,124 @@
+"""A setting of the GPU tables, and its two passes: sampling, and forward and backward of training."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "bench")]
+
+import torch  # noqa: E402
+from floors import Rates, train_floor  # noqa: E402
+from shapes import SHAPES, questions, write_model, write_task  # noqa: E402
+from work import Work  # noqa: E402
+
+from postgrad import methods, objectives  # noqa: E402
+from postgrad.chat import Chat  # noqa: E402
+from postgrad.loop import Optim, OptimSettings  # noqa: E402
+from postgrad.maths.weights import sequence_mean  # noqa: E402
+from postgrad.models import Models, load_model  # noqa: E402
+from postgrad.records import Batch, Prompt  # noqa: E402
+from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The sizes of the table, and where its files lie."""
+
+    folder: Path
+    ours: tuple[str, ...]
+    dtype: torch.dtype
+    device: str = "cuda"
+    shape: str = "135M"
+    big: str = "1B"
+    prompts: int = 64
+    group: int = 8
+    prompt: int = 128
+    new: int = 128
+    cap: int = 1024
+    passes: int = 8                 # 64 rows of 256 tokens at a time, for both sides
+
+    @property
+    def rows(self) -> int:
+        return self.prompts * self.group
+
+    def model(self, shape: str, chance: float = 0.0) -> Path:
+        """The folder of a shape, written when first asked for."""
+        folder = self.folder / f"{shape}-{chance:.4f}"
+        return folder if folder.exists() else write_model(folder, SHAPES[shape], chance, dtype=torch.bfloat16)
+
+    def work(self, shape: str, how: tuple[str, ...], steps: int = 4, beta: float = 0.0) -> Work:
+        task = self.folder / f"task-{shape}" / "task.py"
+        if not task.exists():
+            write_task(task.parent, self.prompts, self.prompt, SHAPES[shape].vocab_size)
+        return Work(kind="grpo", model=str(self.model(shape)), data=str(task), steps=steps, how=how, beta=beta,
+                    prompts=self.prompts, group=self.group, new_tokens=self.new, passes=self.passes, device=self.device)
+
+    def recipe(self) -> tuple[str, ...]:
+        """The overrides of our side: the same number of tokens at once, and what --ours says."""
+        return f"optim.tokens_per_pass={self.rows * (self.prompt + self.new) // self.passes}", *self.ours
+
+    def rates(self, shape: str) -> Rates:
+        return Rates.measure(SHAPES[shape], self.dtype, self.device)
+
+
+def timed(work) -> tuple[float, object]:
+    sync = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    sync()
+    began = time.perf_counter()
+    found = work()
+    sync()
+    return time.perf_counter() - began, found
+
+
+def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
+    """A policy ready to train, in the precision that was asked for."""
+    models = Models(policy=load_model(folder, device=s.device))
+    precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[s.dtype]
+    at_once = s.rows * (s.prompt + s.new) // s.passes
+    return models, Optim(models, OptimSettings(lr=1e-6, precision=precision, tokens_per_pass=at_once), steps=1)
+
+
+def draw(s: Setting, chance: float, new: int, rounds: int = 3) -> tuple[list[float], int, float, object, list]:
+    """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model, the rollouts)."""
+    folder = s.model(s.shape, chance)
+    model, chat = opened(s, folder)[0].policy, Chat.load(folder)
+    asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
+    sampler, seconds, speeds, rows = LocalSampler(model, chat), [], [], []
+    for turn in range(rounds + 1):
+        passed, groups = timed(lambda: sampler.sample(asked, s.group, Sampling(max_new_tokens=new), turn))  # noqa: B023
+        rows = [r for g in groups for r in g]
+        seconds.append(passed)
+        speeds.append(sum(len(r.tokens) for r in rows) / passed)
+    return seconds, sum(len(r.tokens) for r in rows), statistics.median(speeds[1:]), model, rows
+
+
+def train(s: Setting, rounds: int = 5) -> dict:
+    """The policy's objective and its backward pass over the rows of a step; no optimizer."""
+    (models, optim), width = opened(s, s.model(s.shape)), s.prompt + s.new
+    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (s.rows, width), generator=torch.Generator().manual_seed(0))
+    tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)  # a group has one prompt
+    mask = (torch.arange(width) >= s.prompt).expand(s.rows, width)
+    ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(s.rows))
+    batch = Batch(ids=ids, tokens=tokens, mask=mask, lengths=torch.full((s.rows,), width), weight=sequence_mean(mask, s.new),
+                  adv=torch.ones(mask.shape)).to(s.device)
+    objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
+
+    def once() -> None:
+        for micro in batch.split(optim.tokens_per_pass):
+            (objective(models, micro)[0] * micro.weight).sum().backward()
+            optim.gather()
+        optim.adam.zero_grad(set_to_none=True)
+
+    seconds = [timed(once)[0] for _ in range(rounds)]
+    floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new, s.rows * s.new, width)
+    return {"tokens/s": s.rows * width / statistics.median(seconds[rounds // 2:]), "seconds": seconds,
+            "floor tokens/s": s.rows * width / floor, **peak()}
+
+
+def peak() -> dict:
+    return {"peak GiB": torch.cuda.max_memory_allocated() / 2**30} if torch.cuda.is_available() else {}

@@ -1,0 +1,138 @@
+"""The one process that writes a run: its lock, its rows and its status.
+
+Left out on purpose: checkpoints and the way back to them (`folder`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from postgrad.run import disk
+from postgrad.run.disk import RunBusy
+from postgrad.run.reader import Reader
+from postgrad.run.rows import append, dumps, open_log
+
+
+class Writer(Reader):
+    """A reader that can also write rows. The first write takes the lock."""
+
+    def __init__(self, folder: str | Path, lock: int | None = None):
+        super().__init__(folder)
+        self._lock, self._files, self._next = lock, {}, None
+        _WRITERS.add(self)
+
+    # the lock
+
+    def _own(self) -> None:
+        if self._lock is None:
+            try:
+                self._lock = disk.take(self.folder / "lock")
+                self._next = None  # another process may have gone on since we read
+            except BlockingIOError:
+                pid = self._status().get("pid")
+                raise RunBusy(f"process {pid} is training in {self.folder}: wait for it, stop it with `kill {pid}`, "
+                              "or start a run with another name") from None
+            except OSError as error:
+                raise ValueError(f"cannot write in {self.folder} ({error.strerror}): check its permissions") from error
+
+    def alive(self) -> bool:
+        return self._lock is not None or super().alive()
+
+    def stop(self) -> int:
+        """Ask the process that trains here to save and leave, by SIGTERM; -> its id. A second time, it leaves at once."""
+        pid = disk.holder(self.folder / "lock") or self._status().get("pid")
+        if not self.alive() or not isinstance(pid, int) or pid < 2:
+            raise ValueError(f"nobody is training in {self.folder}: there is nothing to stop.")
+        if pid == os.getpid():
+            raise ValueError(f"{self.folder} is trained by this very process: end it where it was started.")
+        os.kill(pid, signal.SIGTERM)
+        return pid
+
+    def close(self) -> None:
+        """Give the lock back; reading goes on working."""
+        for fd in self._files.values():
+            os.close(fd)
+        self._files = {}
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @contextmanager
+    def locked(self) -> Iterator[Self]:
+        """Hold the lock for a block: with run.locked(): train(...)"""
+        self._own()
+        try:
+            yield self
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_files"):
+            self.close()
+
+    # writing rows
+
+    @property
+    def next_step(self) -> int:
+        """The step that comes after the last one in the metrics."""
+        if self._next is None:
+            rows, _ = self.rows("metrics")
+            self._next = rows[-1]["step"] + 1 if rows else 1
+        return self._next
+
+    def log(self, step: int, row: Mapping) -> None:
+        """The metrics of one step; steps come in order, each once."""
+        self._own()
+        assert step == self.next_step, f"metrics of step {step} came where step {self.next_step} was next"
+        self._append("metrics", step, row)
+        self._next = step + 1
+
+    def log_eval(self, step: int, row: Mapping) -> None:
+        self._append("evals", step, row)
+
+    def log_samples(self, step: int, rows: Iterable[Mapping]) -> None:
+        for row in rows:
+            self._append("samples", step, row)
+
+    def event(self, kind: str, text: str, step: int | None = None, **data) -> None:
+        """Something to tell. With a step it is undone when the run goes back before that step; without, it stays."""
+        self._append("events", step, {"kind": kind, "text": text, "time": time.time(), "data": data})
+
+    def _append(self, name: str, step: int | None, row: Mapping) -> None:
+        assert row.get("step", step) == step, f"a row of step {row.get('step')} was logged as step {step}"
+        self._own()
+        line = dumps({"step": step, **row}).encode() + b"\n"
+        if name not in self._files:
+            self._files[name] = open_log(self.folder / f"{name}.jsonl")
+        try:
+            append(self._files[name], line)
+        except OSError as error:
+            disk.fail(self.folder, error, f"{name}.jsonl", len(line))
+
+    def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:
+        """Replace status.json at one stroke. No step: the last logged one. An end (not "running") gives the lock back."""
+        assert state in ("running", "done", "stopped", "failed"), state
+        self._own()
+        text = dumps({"state": state, "pid": os.getpid(), "step": self.next_step - 1 if step is None else step,
+                      "steps": self.info.get("steps"), "updated": time.time(), "error": error})
+        temp = self.folder / ".status.json.tmp"
+        try:
+            temp.write_text(text + "\n")
+            os.replace(temp, self.folder / "status.json")
+        except OSError as fault:
+            temp.unlink(missing_ok=True)
+            disk.fail(self.folder, fault, "status.json", len(text))
+        if state != "running":
+            self.close()
+
+
+# A forked child must not keep its parent's run locked after the parent's death, nor write in it.
+_WRITERS: weakref.WeakSet[Writer] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [writer.close() for writer in list(_WRITERS)])

@@ -1,0 +1,125 @@
+"""Kills a training process at a chosen or random moment, resumes it, and compares it with one that was left alone.
+
+    python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it gets the signal
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CALLS = ("write", "fsync", "rename", "replace", "open")
+SMALL = {
+    "sft": ("sft:words", "steps=12", "rows_per_step=8", "examples=64", "save_every=3"),
+    "grpo": ("grpo:words", "steps=9", "save_every=3", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
+             "rollouts.group_size=4", "rollouts.max_new_tokens=24", "rollouts.epochs=2", "rollouts.minibatches=2",
+             "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),
+}
+
+
+def child(at: int, number: int, args: list[str]) -> int:
+    """Counts the calls of `os` that touch files and sends itself a signal before the given one is carried out."""
+    import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
+    from postgrad.cli import main
+    seen, inside = 0, []
+
+    def watched(call):
+        def wrapper(*a, **k):
+            nonlocal seen
+            seen += 1
+            if ".tmp-" in str(a[0]) and "checkpoints" in str(a[0]):
+                inside.append(seen)
+            if seen == at:
+                os.kill(os.getpid(), number)
+            return call(*a, **k)
+        return wrapper
+
+    for name in CALLS:
+        setattr(os, name, watched(getattr(os, name)))
+    code = main(args)
+    print(json.dumps({"calls": seen, "inside_save": inside}), file=sys.stderr)
+    return code
+
+
+def spawn(args: list[str], *, at: int = 0, number: int = signal.SIGKILL, kill_after: float | None = None) -> tuple[int, str]:
+    """A training process. at: the file call at which it signals itself; kill_after: seconds after which it is killed."""
+    command = [sys.executable, __file__, str(at), str(int(number)), *args]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               env=os.environ | {"OMP_NUM_THREADS": "1"})
+    try:
+        _, said = process.communicate(timeout=kill_after)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, said = process.communicate()
+    return process.returncode, said
+
+
+def train_args(recipe: str, folder: Path) -> list[str]:
+    return ["train", *SMALL[recipe], "--run", str(folder), "--json"]
+
+
+def left_alone(recipe: str, folder: Path) -> dict:
+    """The uninterrupted run; returns how many file calls it made, and which of them were inside a save."""
+    code, said = spawn(train_args(recipe, folder))
+    assert code == 0, said
+    return json.loads(said.splitlines()[-1])
+
+
+def finish(recipe: str, folder: Path) -> None:
+    """Resumes until done (or starts, when the kill came before there was a run)."""
+    code, said = spawn(["resume", str(folder), "--json"] if (folder / "run.json").exists() else train_args(recipe, folder))
+    assert code == 0, said
+
+
+def facts(folder: Path) -> dict[str, object]:
+    """What must be equal bit for bit: all metrics but the clock, sampled tokens, evaluations, final weights and state."""
+    def rows(name):
+        lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        return [{k: v for k, v in row.items() if not k.startswith(("time/", "seconds"))} for row in lines]
+
+    last = max(p for p in (folder / "checkpoints").iterdir() if p.name.isdigit())
+    state = json.loads((last / "state.json").read_text())
+    for held in state["batches"].get("held", []):
+        held["facts"] = {k: v for k, v in held["facts"].items() if not k.startswith("time/")}
+    return {"metrics": rows("metrics.jsonl"), "samples": rows("samples.jsonl"), "evals": rows("evals.jsonl"), "state": state,
+            "last": last.name, "weights": (last / "model.safetensors").read_bytes(),
+            "optimizer": (last / "state.tensors").read_bytes()}
+
+
+def differences(alone: dict, folder: Path) -> list[str]:
+    """What a finished run has that one left alone has not; none is what resuming promises."""
+    resumed = facts(folder)
+    found = [name for name in alone if alone[name] != resumed[name]]
+    found += [f"left behind: {p.name}" for p in folder.rglob("*tmp*")]
+    steps = [row["step"] for row in resumed["metrics"]]
+    return found + (["steps not once each"] if steps != list(range(1, len(steps) + 1)) else [])
+
+
+def try_kill(recipe: str, run: Path, alone: dict, **moment) -> dict:
+    """Kills a run at the moment (at=N or kill_after=seconds), resumes it, and says where it was and what differs."""
+    code, _ = spawn(train_args(recipe, run), **moment)
+    half = list((run / "checkpoints").glob(".tmp*")) if run.exists() else []
+    finish(recipe, run)
+    return {"recipe": recipe, **{k: round(v, 2) for k, v in moment.items()}, "exit": code, "inside_save": bool(half),
+            "differences": differences(alone, run)}
+
+
+def try_kills(recipe: str, folder: Path, count: int, seed: int) -> list[dict]:
+    """A third inside a save, a third at any file call, the rest at random times of the run's length."""
+    began, rng = time.perf_counter(), random.Random(f"{recipe}/{seed}")
+    calls = left_alone(recipe, folder / "alone")
+    length, alone, third = time.perf_counter() - began, facts(folder / "alone"), count // 3
+    moments = [{"at": rng.choice(calls["inside_save"])} for _ in range(third)]
+    moments += [{"at": rng.randint(1, calls["calls"])} for _ in range(third)]
+    moments += [{"kill_after": rng.uniform(0.3, 0.95) * length} for _ in range(count - 2 * third)]
+    return [try_kill(recipe, folder / f"killed-{i}", alone, **moment) for i, moment in enumerate(moments)]
+
+
+if __name__ == "__main__":
+    sys.exit(child(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

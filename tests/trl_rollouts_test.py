@@ -1,0 +1,136 @@
+"""Losses and advantages on rollouts equal those of TRL's own code, made as `trl_test` says."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from theirs import BUDGET, HOMES, OLD, POLICY, PROMPT, REFERENCE, agree, answers, load, ours, policy_trainer, scored
+
+from postgrad import objectives
+from postgrad.maths import credit
+from postgrad.methods import METHODS
+
+
+@pytest.fixture(autouse=True, scope="module")
+def offline_float64():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+        pytest.importorskip("trl", reason="TRL is the other side of these tests: pip install -e '.[test]'")
+        for name in HOMES:
+            load(name)
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(previous)
+
+
+GROUP = 4
+REWARD = torch.tensor([1.0, 0.0, 0.25, 0.5, 1.0, 1.0, 0.0, 1.0, 0.3, 0.2, 0.1, 0.9], dtype=torch.float64)
+
+
+def rollouts(method):
+    """Three prompts of four samples with reward, credit and weight as the row has them; the samples are those of OLD."""
+    batch = answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)
+    old, ref = (model.logp(batch.tokens, batch.mask)[0].detach() for model in (OLD, REFERENCE))
+    reward = credit.kl_penalty(credit.place_reward(REWARD, batch.mask), old, ref, batch.mask, method.kl_in_reward)
+    adv = method.credit(reward, batch.mask, GROUP, None)
+    return replace(batch, adv=adv, old_logp=old, ref_logp=ref, weight=method.weigh(batch.mask, BUDGET))
+
+
+def row_advantage(batch):  # [B, T] -> [B]: all tokens of a row have the same
+    return batch.adv[:, PROMPT]
+
+
+KINDS = {"gspo": "grpo", "grpo": "grpo", "dr_grpo": "dr_grpo", "dapo": "dapo", "cispo": "cispo"}
+
+
+def grpo_trainer(name, batch, passes=1, **changes):
+    """TRL's settings for a row, with the row's constants. (Its defaults are no row: DAPO's loss, clip 0.2 both ways, no KL.)"""
+    row, clip = METHODS[name], METHODS[name].surrogate.keywords
+    high = 1 + clip["high"] if name == "cispo" else clip["high"]  # CISPO's is the largest weight itself
+    settings = {
+        "loss_type": KINDS[name], "importance_sampling_level": "sequence" if name == "gspo" else "token",
+        "epsilon_low": clip["low"], "epsilon_high": high, "beta": row.kl_in_loss,
+        "scale_rewards": "none" if name == "dr_grpo" else "group",
+    }
+    return policy_trainer("GRPOTrainer", batch, REWARD, GROUP, passes, **(settings | changes))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_group_row(name):
+    """The surrogate, the KL and the normaliser, at the row's advantages, on samples of another policy: the clip is at work."""
+    batch = rollouts(METHODS[name])
+    made = grpo_trainer(name, batch)
+    agree(ours(METHODS[name], batch), made._compute_loss(POLICY, scored(made, batch) | {"advantages": row_advantage(batch)}))
+    seen = objectives.build(METHODS[name])(SimpleNamespace(policy=POLICY), batch)[1].results()
+    assert 0 < seen["clip_fraction"] < 1
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
+def test_the_advantages_of_a_group(name):
+    """Dr. GRPO's are the same. GRPO's std is the population's (the paper does not say which), TRL's the sample's plus 1e-4.
+
+    The ratio is sqrt(G/(G-1)) + 1e-4/std: about 1.15 for four samples.
+    """
+    batch = rollouts(METHODS[name])
+    theirs = scored(grpo_trainer(name, batch), batch)["advantages"]
+    std = REWARD.view(-1, GROUP).std(1, unbiased=False).repeat_interleave(GROUP)
+    factor = (GROUP / (GROUP - 1)) ** 0.5 + 1e-4 / std if name == "grpo" else 1.0
+    torch.testing.assert_close(row_advantage(batch), theirs * factor, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo", "cispo"])
+def test_a_step_in_two_passes(name):
+    """TRL divides in passes of equally many rows by what our weights hold for the whole step.
+
+    Not so its bnpo, where it takes the mean of the passes' token means: that is not the token mean.
+    """
+    batch = rollouts(METHODS[name])
+
+    def theirs(passes, **changes):
+        made = grpo_trainer(name, batch, passes, **changes)
+        inputs = scored(made, batch) | {"advantages": row_advantage(batch)}
+        size = len(batch) // passes
+        parts = [{k: x[i: i + size] if x.dim() else x for k, x in inputs.items()} for i in range(0, len(batch), size)]
+        return sum(made._compute_loss(POLICY, part) for part in parts)
+
+    agree(ours(METHODS[name], batch), theirs(2))
+    if name == "dapo":
+        agree(ours(METHODS[name], batch), theirs(1, loss_type="bnpo"))
+        assert abs(theirs(2, loss_type="bnpo") - theirs(1, loss_type="bnpo")) > 1e-3
+
+
+def rloo_trainer(batch, clip):
+    return policy_trainer(
+        "RLOOTrainer", batch, REWARD, GROUP, beta=METHODS["rloo"].kl_in_reward, reward_clip_range=None,
+        normalize_advantages=False, epsilon_low=clip, epsilon_high=clip,
+    )
+
+
+def test_rloo():
+    """Advantages, KL in the reward included, are the same. The paper's loss is REINFORCE's, -A log pi.
+
+    TRL's is -min(s A, clip(s) A), s the ratio of whole sequences. On policy s = 1 and the gradients are the same (the values
+    are not); off policy, inside the clip, TRL's gradient is the row's with every advantage times s.
+    """
+    row = METHODS["rloo"]
+    batch = rollouts(row)
+    inputs = scored(rloo_trainer(batch, 0.2), batch)
+    torch.testing.assert_close(row_advantage(batch), inputs["advantages"], rtol=0, atol=1e-12)
+    now = POLICY.logp(batch.tokens, batch.mask)[0].sum(1).detach()
+    ratio = (now - inputs["old_logps"]).exp()
+    assert (ratio - 1).abs().max() > 0.2
+    for old, clip, factor in ((now, 0.2, torch.ones(len(batch))), (inputs["old_logps"], 1e9, ratio)):
+        theirs = rloo_trainer(batch, clip)._compute_loss(POLICY, inputs | {"old_logps": old})
+        mine = ours(row, replace(batch, adv=batch.adv * factor[:, None]))
+        agree(mine - mine.detach(), theirs - theirs.detach())
+
+
+def test_overlong():
+    from trl.rewards import get_soft_overlong_punishment
+
+    lengths = torch.arange(1, 26)
+    theirs = get_soft_overlong_punishment(20, 4)([[0] * n for n in lengths.tolist()])
+    torch.testing.assert_close(credit.overlong(lengths, 20, 4), torch.tensor(theirs))

@@ -1,0 +1,100 @@
+"""Result files: docs/results/TOPIC.json, written by the script that measured, and the Markdown page made from it.
+
+python tools/results.py        makes every page anew from its JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+RESULTS = HERE / "docs" / "results"
+
+
+def bar(name: str, target: str, measured: str, holds: bool, command: str) -> dict:
+    return {"name": name, "target": target, "measured": measured, "holds": bool(holds), "command": command}
+
+
+def machine() -> dict:
+    import torch
+
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), ""
+    )
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
+
+
+def commit() -> str:
+    git = ["git", "-C", str(HERE)]
+    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout.strip()
+    return name + (" with uncommitted changes" if dirty else "")
+
+
+def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables: dict[str, list[dict]],
+          on: dict | None = None, at: str | None = None) -> Path:
+    """tables: heading -> rows, shown below the bars. on, at: the machine and the commit, where they are not these."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    body = {
+        "title": title,
+        "commit": at or commit(),
+        "date": time.strftime("%Y-%m-%d"),
+        "seeds": seeds,
+        "machine": on or machine(),
+        "bars": bars,
+        "tables": tables,
+    }
+    path = RESULTS / f"{topic}.json"
+    path.write_text(json.dumps(body, indent=1) + "\n")
+    return render(path)
+
+
+def render(path: Path) -> Path:
+    r = json.loads(path.read_text())
+    m = r["machine"]
+    more = "".join(f"; {name}: {what}" for name, what in m.items() if name not in ("cpu", "cores", "python", "torch"))
+    lines = [
+        f"# {r['title']}",
+        "",
+        f"Measured on {r['date']} at commit {r['commit']}, seeds {', '.join(map(str, r['seeds']))}, on "
+        f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from `{path.name}` by "
+        "`python tools/results.py`.",
+        "",
+    ]
+    lines += grid(
+        [
+            {
+                "what": b["name"],
+                "target": b["target"],
+                "measured": b["measured"],
+                "holds": "yes" if b["holds"] else "**no**",
+                "command": f"`{b['command']}`",
+            }
+            for b in r["bars"]
+        ]
+    )
+    for heading, rows in r["tables"].items():
+        lines += ["", f"## {heading}", ""] + grid(rows)
+    page = path.with_suffix(".md")
+    page.write_text("\n".join(lines) + "\n")
+    return page
+
+
+def grid(rows: list[dict]) -> list[str]:
+    if not rows:
+        return ["(none)"]
+    names = list(rows[0])
+    show = lambda x: f"{x:.4g}" if isinstance(x, float) else str(x).replace("|", "\\|")  # noqa: E731
+    return ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)] + [
+        "| " + " | ".join(show(row.get(n, "")) for n in names) + " |" for row in rows
+    ]
+
+
+if __name__ == "__main__":
+    for found in sorted(RESULTS.glob("*.json")):
+        print(render(found))
