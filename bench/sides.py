@@ -32,7 +32,7 @@ def ours(work: Work, gate: Gate) -> None:
 
     recipe, config = recipes.resolve(*spec(work))
     seed_everything(config.seed)
-    parts = recipes.module(recipe).build(config, Path(work.model))
+    parts = recipes.module(recipe).build(config, running.beginning(config))
     if work.kind == "grpo":
         from postgrad.tasks import load_task
         prompts, turn = load_task(work.data).prompts("train", work.prompts, 0), iter(range(10**9))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -102,7 +102,8 @@ class Optim:
 
     def gather(self) -> None:
         """The gradients of a pass go to the masters, where they are summed in float32."""
-        pairs = [(p.grad, m) for p, m in zip(self.rounded, self.masters, strict=True) if p.grad is not None]
+        pairs: list[tuple[Any, Any]] = [(p.grad, master) for p, master in zip(self.rounded, self.masters, strict=True)
+                                        if p.grad is not None]
         if pairs:
             for _, master in pairs:
                 master.grad = torch.zeros_like(master) if master.grad is None else master.grad
@@ -169,7 +170,9 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
     """One optimizer step per batch, whatever the algorithm."""
     began = time.perf_counter()
     for step, batch in enumerate(batches, start=run.next_step):
-        stats, total, sampled = Stats(), 0.0, time.perf_counter()
+        stats = Stats()
+        total: torch.Tensor | float = 0.0
+        sampled = time.perf_counter()
         for micro in batch.split(optim.tokens_per_pass):
             loss, seen = objective(models, micro)
             part = (loss * micro.weight).sum()

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from postgrad.maths import kl, surrogate
-from postgrad.records import Batch, Explained, Max, Mean, Stats
+from postgrad.models import Models
+from postgrad.records import Batch, Entry, Explained, Max, Mean, Stats
 
-Objective = Callable[[object, Batch], tuple[Tensor, Stats]]
+Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
 
 
 def build(method, temperature: float = 1.0) -> Objective:
@@ -145,12 +146,13 @@ def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[st
 def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, entropy: Tensor, clipped: Tensor) -> Stats:
     logp = logp.detach()
     ratio = torch.where(mask, (logp - old_logp).exp(), 0.0)
-    stats = {
+    stats: dict[str, Entry] = {
         "entropy": _mean(entropy, mask),
         "clip_fraction": _mean(clipped, mask),
         "ratio_max": Max(ratio.max()),
         "approx_kl": _mean(kl.k3(old_logp, logp), mask),  # KL(old || new) on samples of the old policy: never negative
     }
+    assert batch.adv is not None
     columns = {"logp": logp, "entropy": entropy, "ratio": ratio, "adv": batch.adv}
     if batch.ref_logp is not None:
         columns["kl"] = kl.k3(logp, batch.ref_logp) * mask

@@ -7,9 +7,10 @@ pair), P prompts, G samples per prompt, V vocabulary. Everything about token t s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,8 +36,8 @@ class Prompt:
     @classmethod
     def ask(cls, question: str, answer: object = None, *, id: str | None = None, system: str | None = None, **meta) -> Prompt:
         """One question as a prompt; without an id, the id is a hash of the text."""
-        messages = ({"role": "system", "content": system},) if system else ()
-        messages += ({"role": "user", "content": question},)
+        before = ({"role": "system", "content": system},) if system else ()
+        messages = (*before, {"role": "user", "content": question})
         name = id or hashlib.sha256(f"{system}\n{question}".encode()).hexdigest()[:12]
         return cls(id=name, messages=messages, answer=answer, meta=meta)
 
@@ -179,7 +180,7 @@ class Batch:
         """The units [start, stop), trimmed to their own longest row."""
         rows, units = slice(start * self.rows_per_unit, stop * self.rows_per_unit), slice(start, stop)
         width = width or int(self.lengths[rows].max())
-        cut = {}
+        cut: dict[str, Any] = {}
         for f in fields(self):
             x = getattr(self, f.name)
             if isinstance(x, Tensor):
@@ -210,7 +211,7 @@ class Batch:
             start = stop
 
 
-def pad_rows(rows: list[list], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
+def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
     """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     width = width or int(lengths.max())
@@ -252,7 +253,7 @@ class Max:
 class Explained:
     """1 - Var(error) / Var(target), kept as sums: 1 is a perfect critic, 0 one that says a constant."""
 
-    count: float
+    count: Tensor | float
     target: Tensor | float
     target_sq: Tensor | float
     error: Tensor | float
@@ -269,12 +270,15 @@ class Explained:
         return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
 
 
-class Stats(dict):
+Entry = Mean | Max | Explained
+
+
+class Stats(dict[str, Any]):
     """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches, and columns for the sample log."""
 
-    def __init__(self, entries: Mapping[str, Mean | Max | Explained] = (), columns: Mapping[str, Tensor] = ()):
-        super().__init__(entries)
-        self.columns = {name: list(x.detach()) for name, x in dict(columns).items()}  # name -> a tensor [T] per row
+    def __init__(self, entries: Mapping[str, Entry] | None = None, columns: Mapping[str, Tensor] | None = None):
+        super().__init__(entries or {})
+        self.columns = {name: list(x.detach()) for name, x in (columns or {}).items()}  # name -> a tensor [T] per row
 
     def add(self, seen: Stats) -> None:
         for name, entry in seen.items():

@@ -11,12 +11,13 @@ import difflib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
 
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a group of settings is: a frozen dataclass, made with `setting`."""
+    """What a group of settings is: a frozen dataclass, its fields made with `setting`."""
 
 
 def setting(default=MISSING, about: str = "", when: str = "", *, group: Callable | None = None,

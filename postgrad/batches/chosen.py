@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import torch
 
-from postgrad.batches.collect import RolloutLine, sampled
+from postgrad.batches.collect import RolloutLine, RowT, sampled
 from postgrad.batches.keep import pick
 from postgrad.batches.shuffled import logp_of
 from postgrad.maths.select import best_and_worst
+from postgrad.methods import Preference, Supervised
 from postgrad.records import Batch, Scored
 
 
-class ChosenBatches(RolloutLine):
+class ChosenBatches(RolloutLine[RowT]):
     """One batch from each collection, used `epochs` times. Rows that are not chosen are counted, not trained."""
 
     def __init__(self, prompts, **line):
@@ -37,7 +38,7 @@ class ChosenBatches(RolloutLine):
         raise NotImplementedError
 
 
-class ChosenPairs(ChosenBatches):
+class ChosenPairs(ChosenBatches[Preference]):
     """The best and the worst of each group as a pair. A group with equal scores, or with a failed verdict, gives none."""
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
@@ -49,17 +50,19 @@ class ChosenPairs(ChosenBatches):
         made = pick(batch, index)
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
         ref = None
-        if self.method.reference:  # at temperature 1, as the objective reads the policy, whatever was sampled at
+        # At temperature 1, as the objective reads the policy, whatever was sampled at.
+        if self.method.reference and self.models.reference:
             ref, _ = logp_of(self.models.reference, made, self.tokens_per_pass)
         return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),
                        facts={"chosen_share": 2 * len(kept) / len(rows)})
 
 
-class ChosenTexts(ChosenBatches):
+class ChosenTexts(ChosenBatches[Supervised]):
     """The rows that the method's `select` keeps, to be imitated. The KL bound of best-of-n is logged beside them."""
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score if s.verdict.error is None else -math.inf for s in rows])
+        assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
         chosen = self.method.select(score, self.settings.group_size) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
         made = pick(batch, sorted(kept or [0], key=lambda i: int(batch.lengths[i])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import torch
 
@@ -111,13 +112,16 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     return facts
 
 
-class RolloutLine:
+RowT = TypeVar("RowT", bound=Method)
+
+
+class RolloutLine(Generic[RowT]):
     """An assembly line from prompts: collects, then makes batches of the collection (`batches_of` is each line's own).
 
     sample(prompts, group_size, seed, step) -> groups of rollouts.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models, method: Method,
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models, method: RowT,
                  settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give Models(reference=...).")

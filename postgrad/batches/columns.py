@@ -57,16 +57,18 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
         old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature)
     if method.reference:
+        assert models.reference is not None, f"{method.name} needs a reference"
         ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature)
     if method.critic:
         (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch, tokens_per_pass)
     if method.kl_in_reward > 0:
+        assert old is not None and ref is not None
         reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
         gap = torch.where(batch.mask, old - ref, 0.0)
         facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))  # in nats, mean over the replies
     batch = replace(batch, old_logp=old, ref_logp=ref, value=value, entropy=entropy if "entropy" in early else None)
     adv = method.credit(reward, batch.mask, group_size, **further(batch, method.credit_wants))
-    returns = adv + value if method.critic else None
+    returns = adv + value if value is not None else None
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
     return replace(batch, adv=adv, returns=returns, old_logp=old if several else None, facts=facts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,8 +33,8 @@ def held_batch(kept: dict) -> Batch:
     scored = []
     for s in kept["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
-        rollout = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
-        verdict = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
+        rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
+        verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
         scored.append(Scored(rollout=Rollout(prompt=prompt, **rollout), verdict=Verdict(**verdict)))
     return Batch(ids=tuple(kept["ids"]), rows_per_unit=kept["rows_per_unit"], facts=kept["facts"],
                  scored=tuple(scored), **kept["columns"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,7 @@ class Mix:
         new = assemble(ids, tokens, masks)
         new |= {"weight": self.weight * token_mean(new["mask"], new["mask"].shape[1])}
         width = max(batch.tokens.shape[1], new["tokens"].shape[1])
-        columns = {}
+        columns: dict[str, Any] = {}
         for f in fields(batch):
             if isinstance(x := getattr(batch, f.name), Tensor):
                 below = new[f.name].to(x) if f.name in new else x.new_zeros(len(ids), *x.shape[1:])

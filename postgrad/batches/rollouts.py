@@ -10,10 +10,11 @@ from postgrad.batches.collect import RolloutLine, sampled
 from postgrad.batches.columns import columns, minibatches, rewards
 from postgrad.batches.mix import Mix
 from postgrad.maths.kl import adaptive_coefficient
+from postgrad.methods import Policy
 from postgrad.records import Batch, Prompt, Scored
 
 
-class RolloutBatches(RolloutLine):
+class RolloutBatches(RolloutLine[Policy]):
     """Prompt -> rollout -> verdict -> credit -> weight. Epochs and minibatches live here, and so does the KL coefficient.
 
     target: the KL per reply, in nats, to which the coefficient is steered, within about `horizon` rollouts; None: it

@@ -31,7 +31,7 @@ def rows_in(module) -> list[Method]:
     found: list[Method] = []
     for name, value in vars(module).items():
         held = value if isinstance(value, tuple | list) else [value]
-        found += [] if name.startswith("_") else [row for row in held if isinstance(row, Row) and row not in found]
+        found += [] if name.startswith("_") else [row for row in held if isinstance(row, Method) and row not in found]
     return found
 
 
@@ -97,7 +97,7 @@ def find(row: Method) -> Method | None:
     known = get(row.file) if row.file else METHODS.get(row.name) if row.name in _BUILT_IN else None
     if known is None or constants(known).keys() != constants(row).keys():
         return None
-    words = {"constants": {}}
+    words: dict = {"constants": {}}
     return known if not difference(described(known) | words, described(row) | words) else None
 
 

@@ -40,9 +40,9 @@ def bound(function: Callable) -> dict[str, object]:
     """The constants of a function: what `partial` bound, else its keyword-only defaults. {"low": 0.2, "high": 0.28}"""
     plain = function.func if isinstance(function, partial) else function
     try:
-        parameters = inspect.signature(plain).parameters.values()
+        parameters = list(inspect.signature(plain).parameters.values())
     except (TypeError, ValueError):  # something built in, which has no signature
-        parameters = ()
+        parameters = []
     defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and isinstance(p.default, int | float)}
     return defaults | (function.keywords if isinstance(function, partial) else {})
 

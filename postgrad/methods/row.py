@@ -60,6 +60,7 @@ class Row(Open):
         """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a name that
         finds it again is kept as a record, and has to be handed in again."""
         from postgrad import methods
+        assert isinstance(self, Method)
         found = methods.find(self)
         if found is None:
             return self.record()

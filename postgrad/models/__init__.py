@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.foreign import Foreign
@@ -10,9 +11,11 @@ from postgrad.models.heads import ScalarModel
 from postgrad.models.load import deciding_files, find_model, home_of, load_model, load_scalar, on_hub, save_model
 from postgrad.models.lora import Adapted, Adapter, Adapters, is_adapted
 from postgrad.models.nf4 import quantise
+from postgrad.models.protocols import Critic, LanguageModel, Scorer, Trainable
 from postgrad.models.weights import weight_files
 
-__all__ = ["Adapted", "Adapter", "Adapters", "Config", "Decoder", "Models", "ScalarModel", "deciding_files", "find_model",
+__all__ = ["Adapted", "Adapter", "Adapters", "Config", "Critic", "Decoder", "LanguageModel", "Models",
+           "ScalarModel", "Scorer", "Trainable", "deciding_files", "find_model",
            "home_of", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model", "weight_files"]
 
 
@@ -20,17 +23,17 @@ __all__ = ["Adapted", "Adapter", "Adapters", "Config", "Decoder", "Models", "Sca
 class Models:
     """Up to four: the policy is trained; the reference stands still; the critic is trained beside it; the reward is fixed."""
 
-    policy: object
-    reference: object | None = None
-    critic: object | None = None
-    reward: object | None = None
+    policy: Any                             # a LanguageModel, or where a scalar head is trained a Scorer; Trainable
+    reference: LanguageModel | None = None
+    critic: Any = None                      # a Critic, Trainable
+    reward: Scorer | None = None
 
-    def trained(self) -> dict[str, object]:
+    def trained(self) -> dict[str, Trainable]:
         return {name: m for name in ("policy", "critic") if (m := getattr(self, name)) is not None}
 
     def decoders(self) -> list[Decoder | Foreign]:
         """The networks behind them: several models may stand on one."""
-        found = []
+        found: list[Decoder | Foreign] = []
         for model in filter(None, (self.policy, self.reference, self.critic, self.reward)):
             while hasattr(model, "body"):
                 model = model.body

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
-from postgrad.models.decoder import Config, Decoder
+from postgrad.models.decoder import Config
 from postgrad.packing import Packed, pack
 
 
 class ScalarModel(nn.Module):
-    """A decoder body and a linear head to one number, or to several: an ensemble whose members share the body.
+    """A body (a decoder, or one with an adapter) and a linear head to one number, or to several: an ensemble whose
+    members share the body.
 
     One head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0. Several start at
     random, each at its own place, or they would stay one.
     head: what the number was trained to be, `reward` and `outcome` (of a whole answer) or `process` (after each step).
     """
 
-    def __init__(self, body: Decoder, heads: int = 1, generator: torch.Generator | None = None, head: str = "reward"):
+    def __init__(self, body: Any, heads: int = 1, generator: torch.Generator | None = None, head: str = "reward"):
         super().__init__()
         self.body, self.head = body, head
         self.score_head = nn.Linear(body.config.hidden_size, heads, bias=False).to(body.head)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -66,7 +67,7 @@ def at_step(name: str, step: str | None) -> Path:
     if not step.isdecimal() or int(step) not in there:
         raise ValueError(f"run {name} keeps no step {step!r}: it has {', '.join(map(str, there)) or 'none yet'} "
                          f"(e.g. {name}@{there[-1] if there else 1}).")
-    return run.verify(int(step)) if int(step) else open_folder(begins_with(name))
+    return run.verify(int(step)) if int(step) else open_folder(begins_with(name) or name)
 
 
 def begins_with(name: str | Path) -> str | None:
@@ -76,7 +77,7 @@ def begins_with(name: str | Path) -> str | None:
     """
     run = Run.open(name)
     expected, model = run.info.get("begins_with"), run.config.get("model")
-    if not expected:
+    if not expected or model is None:
         return None
     beside = str(Path(name).parent / Path(model).name)
     for place in [place for place in (beside, model) if run_named(place)] or [model]:
@@ -118,7 +119,7 @@ def open_model(name: str | Path, device: str = "cpu", bits: int = 16) -> tuple[D
     if bits == 16:
         return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
     model, chat = with_chat(open_folder(name), load_model)
-    return quantise(model, device), chat
+    return cast(Decoder, quantise(model, device)), chat
 
 
 def open_writer(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from postgrad.chat import Chat
 from postgrad.models import ScalarModel, is_adapted, load_scalar
@@ -37,14 +38,13 @@ class Part:
 
     kind: str
     name: str
-    value: object
+    value: Any
     weight: float = 1.0
 
     @property
     def models(self) -> tuple[str, ...]:
         """The models that it opens by name."""
-        return {"models": self.value, "grader": self.value[:1]}.get(self.kind, ()) if self.kind in ("models", "grader") \
-            else ()
+        return self.value if self.kind == "models" else self.value[:1] if self.kind == "grader" else ()
 
 
 def parts_of(reward: object) -> tuple[Part, ...]:
@@ -159,7 +159,7 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
                              "say.")
         return Verifying(task.verify, task.waits)
     waiting = list(models)
-    judges = {}
+    judges: dict[str, tuple[Judge, float]] = {}
     for part in parts:
         count = len(part.value) if part.kind == "models" else int(part.kind == "model")
         mine, waiting = waiting[:count], waiting[count:]
@@ -172,7 +172,8 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
 
 def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, device: str, ensemble: str) -> Judge:
     if part.kind == "grader":
-        return open_grader(*part.value, device)
+        model, rubric = part.value
+        return open_grader(model, rubric, device)
     if part.kind == "verifier":
         return Verifying(part.value, part.value.waits)
     if part.kind == "function":
@@ -186,7 +187,8 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
     if task.steps is None:
         raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take a reward model, "
                          "or the task's own verifier (reward=none).")
-    return ProcessJudge(models[0], chat, lambda r: [step.end for step in task.steps(r.prompt, r.text)], device=device)
+    steps = task.steps
+    return ProcessJudge(models[0], chat, lambda r: [step.end for step in steps(r.prompt, r.text)], device=device)
 
 
 def open_grader(name: str, rubric: str, device: str) -> Grader:

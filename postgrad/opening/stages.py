@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from postgrad.opening.models import begins_with, open_folder, run_named, runs_in
@@ -42,7 +43,8 @@ def stages(name: str) -> tuple[list[Stage], list[str]]:
 
     The second list says which runs of a folder were passed over, and why.
     """
-    inside, found = runs_in(name), {}
+    inside = runs_in(name)
+    found: dict[Path, Stage] = {}
     passed = {place: why for place in inside if (why := silent(place))}
     for place in [p for p in inside if p not in passed] if inside else [name]:
         for stage in way_to(place):

@@ -41,7 +41,7 @@ def recipe_for(row: methods.Method) -> str:
     A row on pairs without a score of its own trains a scalar head: a reward model.
     """
     if row.source == "pairs":
-        return "reward" if row.score is None else "preference"
+        return "reward" if getattr(row, "score", None) is None else "preference"
     return {"conversations": "sft", "singles": "preference", "steps": "process", "outcomes": "process"}.get(
         row.source, "rollouts")
 
@@ -89,7 +89,7 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
         options = ", ".join(f"{name}:{s}" for s in home.SETTINGS)
         raise ValueError(f"{name} of what? Name a setting ({options}), a task of your own with --task FILE, or data of your "
                          "own with data=FILE.jsonl.")
-    made = known(**given | first)
+    made = known(**{**given, **first})
     return override(made, [c for c in changes if c.split("=", 1)[0] not in first], elsewhere)
 
 

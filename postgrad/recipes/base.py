@@ -92,7 +92,7 @@ class Parts:
 
 def prove(task: Task, split: str = "train", count: int = 8) -> None:
     """The verifier pays its own gold and not garbage; before any training."""
-    if task.gold is not None:
+    if task.gold is not None and task.verify is not None:
         check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
 
 

@@ -107,7 +107,8 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
     return carry_on(run, parts, config, watch, callback)
 
 
-def carry_on(run: Run, parts: Parts, config, watch: Watch | None, callback) -> Run:
+def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
+             callback: Callable[[int, dict], None] | None = None) -> Run:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
         with run.locked(), stop_on_signal() as stop:
@@ -174,7 +175,7 @@ def sample_rows(now: Now, chat: Chat, groups: int = 2) -> Iterator[dict]:
             shown.append(name)
         at = len(s.rollout.prompt_tokens)
         columns = {key: [round(x, 5) for x in rows[i][at: at + len(s.rollout.tokens)].float().tolist()]
-                   for key, rows in {**now.stats.columns, "mask": now.batch.mask}.items()}
+                   for key, rows in [*now.stats.columns.items(), ("mask", list(now.batch.mask))]}
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
                "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens), "columns": columns,
                "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),

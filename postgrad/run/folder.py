@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Self
 
 from postgrad.run import disk
 from postgrad.run.disk import DamagedCheckpoint
@@ -51,7 +52,7 @@ class Run(Writer):
         return cls(folder, disk.build(folder, texts, LOGS, bring or {}))
 
     @classmethod
-    def open(cls, folder: str | Path) -> Run:
+    def open(cls, folder: str | Path) -> Self:
         """An existing run, to read or (after `resume`) to go on with."""
         folder = Path(os.path.abspath(folder))
         disk.refuse_if_none(folder)
