@@ -9,7 +9,7 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "undisturbed"},
+    {"maths", "packing", "garbage_collection"},
     {"records", "hub"},
     {"chat", "models", "sampler", "rewards", "data"},
     {"methods", "tasks", "batches", "objectives"},
