@@ -87,7 +87,7 @@ def test_logits_and_gradients_are_those_of_transformers(pair):
     tokens, draw = random_tokens(2, 100), torch.Generator().manual_seed(2)
     a, b = ours.logits(tokens), theirs(tokens).logits
     assert b.std() > 0.3
-    same(a, b, 2e-5)
+    same(a, b, 1e-5 if theirs.config.model_type == "olmo2" else 2e-5)
     pull = torch.randn(a.shape, generator=draw)
     mine, wanted = ({n: g for (n, _), g in zip(m.named_parameters(), torch.autograd.grad((x * pull).mean(), m.parameters()),
                                                strict=True)} for m, x in ((ours, a), (theirs, b)))
