@@ -35,6 +35,9 @@ class Family:
     bias_by_config: bool = False  # attention_bias, on all four projections
     gguf: str = ""
 
+    def __post_init__(self):
+        assert self.qk_norm in ("", "head", "projection") and self.gguf in ("", "halves", "neighbours"), self
+
 
 WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32}
 FAMILIES = {
