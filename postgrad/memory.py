@@ -14,10 +14,12 @@ Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from postgrad.methods import Method
 from postgrad.models.families import Config
+from postgrad.models.layer import Layer, layer_spec, layer_specs, stored_tensors
 
 GB = 1e9
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
@@ -100,24 +102,18 @@ class Memory:
 
 
 def matrices(c: Config) -> int:
-    """Weights in the seven matrices of all layers: what LoRA adapts and NF4 shrinks."""
-    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    return c.num_hidden_layers * c.hidden_size * (2 * q + 2 * kv + 3 * c.intermediate_size)
+    """Weights in the matrices of all layers: what LoRA adapts and NF4 shrinks."""
+    return sum(matrix.size for layer in layer_specs(c) for matrix in layer.matrices)
 
 
 def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
-    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    biases = c.parts.qkv_bias * (q + 2 * kv) + c.parts.o_bias * c.hidden_size
-    small = 2 * c.hidden_size + biases + c.parts.qk_norm * 2 * c.head_dim
-    vocabulary = (1 if c.tie_word_embeddings else 2) * c.vocab_size * c.hidden_size
-    return matrices(c) + vocabulary + c.num_hidden_layers * small + c.hidden_size
+    return sum(math.prod(tensor.shape) for tensor in stored_tensors(c))
 
 
 def adapter(c: Config, rank: int) -> int:
-    """Weights of a LoRA adapter on all seven matrices: rank x (inputs + outputs) of each."""
-    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    return c.num_hidden_layers * rank * (7 * c.hidden_size + 2 * q + 2 * kv + 3 * c.intermediate_size)
+    """Weights of a LoRA adapter on all matrices: rank x (inputs + outputs) of each."""
+    return rank * sum(matrix.inputs + matrix.outputs for layer in layer_specs(c) for matrix in layer.matrices)
 
 
 def held(method: Method, reward_model: bool = False) -> tuple[str, ...]:
@@ -132,18 +128,25 @@ def samples(method: Method) -> bool:
     return method.source.startswith("rollouts")
 
 
-def layers(c: Config, setup: Setup) -> float:
-    """Bytes that one model's layers keep for the backward pass over rows x tokens.
+def kept(layer: Layer, setup: Setup) -> int:
+    """Numbers that a layer keeps of each token for the backward pass.
 
-    Of each token and layer: input and output of two norms (4D), queries and what attention gives (2Q), keys and values (2K),
-    gate, up and their product (3F); no attention matrix. Adapters in bfloat16 are not compiled, and keep the gate's SiLU too
-    (4F). Recomputed: each layer's input, and one layer in full at a time. Last, the final norm's input and output (2D).
+    What each norm reads; what the matrices of each half read; queries, keys, values and what attention gives;
+    gate, up and their product; no attention matrix. Adapters in bfloat16 are not compiled, and keep the
+    gate's SiLU too. For Llama, of hidden size D, queries Q, keys K, inner size F: 4D + 2Q + 2K + 3F (or 4F).
     """
-    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    gated = 4 if setup.lora and setup.width == 2 else 3
-    layer = 4 * c.hidden_size + 2 * q + 2 * kv + gated * c.intermediate_size
-    kept = layer + c.num_hidden_layers * c.hidden_size if setup.recompute else c.num_hidden_layers * layer
-    return setup.width * setup.rows * setup.tokens * (kept + 2 * c.hidden_size)
+    norms = sum(norm.width for half in layer.halves for norm in half.norms)
+    read = sum(half.inputs[0].inputs + half.output.inputs for half in layer.halves)
+    given = sum(matrix.outputs for half in layer.halves for matrix in half.inputs)
+    return norms + read + given + (layer.mlp.output.inputs if setup.lora and setup.width == 2 else 0)
+
+
+def layers(c: Config, setup: Setup) -> float:
+    """Bytes that one model's layers keep for the backward pass over rows x tokens. Recomputed: each layer's
+    input, and one layer in full at a time. Last, the final norm's input and output."""
+    each = [kept(layer, setup) for layer in layer_specs(c)]
+    numbers = max(each) + len(each) * c.hidden_size if setup.recompute else sum(each)
+    return setup.width * setup.rows * setup.tokens * (numbers + 2 * c.hidden_size)
 
 
 def logits(c: Config, setup: Setup) -> float:
@@ -156,7 +159,8 @@ def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:
     """What is alive beside the gradients. A critic is walked back first, so its layers and the head's backward pass are not
     there at the same time. That needs COPIES of the logits and, unless frozen, a float32 sum of the head's own gradient; fused,
     a chunk's part of it outweighs the few copies. Of a body in 4 bits one matrix at a time is whole."""
-    whole = setup.width * c.hidden_size * c.intermediate_size if setup.bits == 4 and setup.lora else 0
+    largest = max(matrix.size for matrix in layer_spec(c, 0).matrices)
+    whole = setup.width * largest if setup.bits == 4 and setup.lora else 0
     if not head:
         return trained * layers(c, setup) + whole
     gradient = 0 if setup.lora else (1 if setup.width == 4 else 2) * 4 * c.vocab_size * c.hidden_size
@@ -165,10 +169,12 @@ def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:
 
 
 def cache(c: Config, setup: Setup) -> float:
-    """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being written. Of a
-    body in 4 bits also gate and up, which at each step are made whole and merged in float32, in four arrays at most."""
-    per_token = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim
-    whole = 4 * 4 * c.hidden_size * c.intermediate_size if setup.bits == 4 and setup.lora else 0
+    """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being
+    written. Of a body in 4 bits also the matrices that are fused, gate and up, say: made whole at each step,
+    and merged in float32, they are there twice at most."""
+    per_token = sum(m.outputs for layer in layer_specs(c) for m in layer.attention.inputs if m.short != "q")
+    fused = max(sum(matrix.size for matrix in half.inputs) for half in layer_spec(c, 0).halves)
+    whole = 2 * 4 * fused if setup.bits == 4 and setup.lora else 0
     return setup.width * per_token * setup.samples * setup.tokens + whole
 
 

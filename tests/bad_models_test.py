@@ -150,7 +150,8 @@ def test_without_transformers(folder, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     check(["train", "grpo:words", "model=bad", "--json"], capsys, tmp_path, "'gemma3', which runs through transformers: "
-          "pip install 'postgrad[hf]', or name a model of llama, mistral, qwen2, qwen3, which need no more.")
+          "pip install 'postgrad[hf]', or name a model of llama, mistral, qwen2, qwen3, olmo2, which need no "
+          "more.")
 
 
 def test_memory_has_no_figures_for_others(folder, tmp_path, capsys):

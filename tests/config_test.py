@@ -87,8 +87,10 @@ def test_a_setting_may_be_named_without_its_group():
     assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
     config = override(RolloutConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
     assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
-    worn = override(config, ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]).optim.adapter
-    assert worn == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4) and worn.names == ("q_proj", "v_proj")
+    words = ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]
+    adapter = override(config, words).optim.adapter
+    assert adapter == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4)
+    assert adapter.names == ("q_proj", "v_proj")
 
 
 def test_changes_that_are_right_only_together():

@@ -9,7 +9,7 @@ from postgrad.chat import Chat
 from postgrad.models import find_model, load_model
 from postgrad.models.load import EMBEDDED
 from postgrad.sampler import Sampling
-from postgrad.sampler.local import Desk
+from postgrad.sampler.active import ActiveRows
 from postgrad.tasks import load_task
 
 
@@ -47,8 +47,9 @@ def test_the_base_can_write_steps_and_cannot_do_without():
 
     def right(template: str) -> float:
         prompts = [chat.encode(template.format(p.question)) for p in problems]
-        desk = Desk(model, chat, Sampling(temperature=0.0, max_new_tokens=64), rows=60, prompts=60, read=max(map(len, prompts)))
-        texts = {row.request: chat.decode(row.tokens) for row in desk.write(prompts, 1, [0] * 60)}
+        active = ActiveRows(model, chat, Sampling(temperature=0.0, max_new_tokens=64), rows=60, prompts=60,
+                            read=max(map(len, prompts)))
+        texts = {row.request: chat.decode(row.tokens) for row in active.write(prompts, 1, [0] * 60)}
         texts = [texts[i] for i in range(60)]
         hits = [t.split("Answer:")[-1].strip() == str(p.answer) for t, p in zip(texts, problems, strict=True)]
         return sum(hits) / len(hits)

@@ -97,8 +97,8 @@ def test_it_says_once_that_it_is_slower(folders, monkeypatch, capsys):
     monkeypatch.setattr(foreign, "TOLD", set())
     load_model(folders("gpt2")), load_model(folders("gpt2"))
     said = capsys.readouterr().err
-    assert said == ("postgrad: gpt2 runs through transformers, slower than llama, mistral, qwen2, qwen3, which have a decoder "
-                    "here.\n")
+    assert said == ("postgrad: gpt2 runs through transformers, slower than llama, mistral, qwen2, qwen3, "
+                    "olmo2, which have a decoder here.\n")
 
 
 def changed(folder, to, **changes):

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from postgrad.chat import Chat
 from postgrad.cli import main
-from postgrad.models import fetch, load_model
+from postgrad.models import Config, fetch, load_model
+from postgrad.models.families import FAMILIES, Parts
 from postgrad.models.gguf import convert_gguf, splitting
+from postgrad.models.layer import stored_tensors
 
 gguf = pytest.importorskip("gguf", reason="the extra postgrad[gguf] is not installed")
 TEMPLATE = "{% for m in messages %}<|s|>{{ m.content }}<|e|>{% endfor %}{% if add_generation_prompt %}<|s|>{% endif %}"
@@ -138,9 +141,23 @@ def test_what_is_not_understood_is_refused(more, words, tmp_path):
 
 
 def test_a_tensor_that_the_decoder_has_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("postgrad.models.gguf.LAYER", {})
-    with pytest.raises(ValueError, match="x.gguf: its tensor blk.0.attn_norm.weight is not one that this decoder has"):
-        convert_gguf(write(tmp_path / "x.gguf"), tmp_path)
+    """Qwen2's biases, read as a family that has none."""
+    monkeypatch.setitem(FAMILIES, "qwen2", replace(FAMILIES["qwen2"], bias_on_qkv=False))
+    with pytest.raises(ValueError, match="x.gguf: its tensor blk.0.attn_q.bias is not one that this decoder"):
+        convert_gguf(write(tmp_path / "x.gguf", "qwen2"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_names_are_those_of_the_package(kind):
+    """Hugging Face's names through the package's own table, for every family; Mistral's files say llama."""
+    named = {"mistral": "llama"}.get(kind, kind)
+    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == named)
+    table = gguf.get_tensor_name_map(arch, 2)
+    config = Config(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2, head_dim=4,
+                    num_attention_heads=2, num_key_value_heads=1,
+                    parts=Parts(model_type=kind, qkv_bias=True, o_bias=True))
+    for tensor in stored_tensors(config):
+        assert table.get_name(tensor.name, try_suffixes=(".weight", ".bias")) == tensor.gguf, tensor.name
 
 
 @pytest.mark.parametrize("keep", [0, 3, 40, 900])

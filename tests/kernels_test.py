@@ -90,45 +90,6 @@ def test_gate_halves_also_far_from_zero():
     torch.testing.assert_close(cpu.gate_halves(ab), F.silu(ab[:, :8]) * ab[:, 8:], **CLOSE)
 
 
-def test_pick_takes_the_token_whose_share_holds_u():
-    logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(6, 4).contiguous()
-    u = torch.tensor([0.0, 0.0999, 0.1001, 0.2999, 0.6001, 1 - 2**-53], dtype=torch.float64)
-    token, logp = cpu.pick(logits, u, 1.0)
-    assert token.tolist() == [0, 0, 1, 1, 3, 3]
-    torch.testing.assert_close(logp, logits[0][token], **CLOSE)
-
-
-@pytest.mark.parametrize("V", [5, 64, 300, 5000])
-def test_pick_never_takes_a_forbidden_token(V):
-    """-inf first, last and over whole blocks: u = 0 takes the first that may be taken, u just below 1 the last."""
-    logits = torch.full((2, V), -float("inf"))
-    allowed = [V // 2, V // 2 + 1]
-    logits[:, allowed] = torch.tensor([0.0, 1.0])
-    token, logp = cpu.pick(logits, torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), 1.0)
-    assert token.tolist() == allowed
-    torch.testing.assert_close(logp, torch.tensor([0.0, 1.0]).log_softmax(0), **CLOSE)
-
-
-@pytest.mark.parametrize("temperature", [0.25, 1.0, 3.0])
-def test_pick_draws_each_token_as_often_as_its_probability(temperature):
-    """u on a grid of 100,000: a token's share is its probability to one step of the grid, and logp is that of log_softmax."""
-    V, n = 300, 100_000
-    logits, u = 4 * draw(1, V), (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    token, logp = cpu.pick(logits.expand(n, V).contiguous(), u, temperature)
-    want = (logits[0].double() / temperature).log_softmax(0)
-    assert (token.diff() >= 0).all()
-    torch.testing.assert_close(torch.bincount(token, minlength=V) / n, want.exp().float(), rtol=0, atol=1.1 / n + 1e-6)
-    torch.testing.assert_close(logp, want[token].float(), **CLOSE)
-
-
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), None])
-def test_pick_refuses_logits_without_a_distribution(bad):
-    logits = draw(3, 70)
-    logits[1] = -float("inf") if bad is None else torch.where(torch.arange(70) == 66, bad, logits[1])
-    with pytest.raises(ValueError, match="row 1 of the logits"):
-        cpu.pick(logits, torch.zeros(3, dtype=torch.float64), 1.0)
-
-
 def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
     """A row alone gives the same bits as among others, on one thread as on three."""
     d = decoding(head_dim=20)
@@ -263,46 +224,6 @@ def test_training_does_not_depend_on_neighbours():
     cut = trained(10, spans(GROUP[0], (5, 10, 0, 5)))[0]
     assert all(torch.equal(a, b[:58]) for a, b in zip(alone, among, strict=True))
     assert all(torch.equal(a, b[:10]) for a, b in zip(cut[:3], among[:3], strict=True))
-
-
-@pytest.fixture
-def fresh():
-    """The library looked for anew, and as it was at the end."""
-    cpu.library.cache_clear()
-    yield
-    cpu.library.cache_clear()
-
-
-def test_without_a_compiler_there_is_one_warning_and_no_library(monkeypatch, fresh):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("POSTGRAD_KERNELS", raising=False)
-    with pytest.warns(UserWarning, match="no compiled kernels, so plain torch is used.*no C compiler found") as seen:
-        assert cpu.library() is None and cpu.library() is None
-    assert len(seen) == 1
-
-
-def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
-    compiler = tmp_path / "cc"
-    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && echo odd 1.0 && exit 0\necho cpu.c: too hard >&2\nexit 1\n")
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CC", str(compiler))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.warns(UserWarning, match="plain torch is used, which is slower: cpu.c: too hard"):
-        assert cpu.library() is None
-    assert not list(tmp_path.glob("postgrad/*"))  # nothing half made is left
-
-
-def test_plain_can_be_asked_for(monkeypatch, fresh):
-    monkeypatch.setenv("POSTGRAD_KERNELS", "plain")
-    assert cpu.library() is None
-
-
-def test_every_c_function_is_declared_to_ctypes():
-    names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate", "gate_backward", "attention",
-             "attention_backward", "decode"}
-    assert {name for _, name, _ in cpu.signatures(cpu.source())} == names
-    with pytest.raises(TypeError, match="argument"):
-        cpu.call("gate", 1, 2)
 
 
 def test_other_types_are_refused_not_misread():

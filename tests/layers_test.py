@@ -9,7 +9,7 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "undisturbed", "settings", "user_code"},
+    {"maths", "packing", "garbage_collection", "settings", "user_code"},
     {"records", "hub"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},

@@ -1,4 +1,4 @@
-"""Adapters: none worn is the base bit for bit, merged is worn, nothing but adapters trains, and four models share a body."""
+"""Adapters: none is the base bit for bit, merged says the same, only they train, four models share a body."""
 
 import pytest
 import torch
@@ -42,10 +42,10 @@ def test_the_body_alone_is_the_base_bit_for_bit(base):
     assert torch.equal(reference.logp(TOKENS, MASK)[0], base.logp(TOKENS, MASK)[0])
     with pytest.raises(ValueError, match="do not fit"):
         model.hidden(torch.zeros(1, 1000, dtype=torch.int64))
-    assert model.body.worn is None and torch.equal(model.hidden(TOKENS), on)
+    assert model.body.active_adapter is None and torch.equal(model.hidden(TOKENS), on)
 
 
-def test_merged_is_worn(tmp_path, base):
+def test_merged_says_what_the_active_adapter_says(tmp_path, base):
     model = adapted()
     save_model(model, tmp_path)
     plain = load_model(tmp_path)
@@ -66,7 +66,7 @@ def test_one_layer_by_hand():
     adapter = Adapter(body, rank=1, alpha=3.0, generator=torch.Generator().manual_seed(0))
     adapter.A["q_proj"].data, adapter.B["q_proj"].data = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[2.0], [1.0]])
     x, model = torch.tensor([[1.0, 1.0, 2.0]]), Adapted(body, adapter)
-    with model.worn():
+    with model.active():
         assert body["q_proj"](x).tolist() == [[9.0 + 3.0 * 2.0 * -1.0, 1.0 + 3.0 * 1.0 * -1.0]]
     assert body["q_proj"](x).tolist() == [[9.0, 1.0]]
     assert model.merged()["q_proj.weight"].tolist() == [[7.0, 2.0, -3.0], [3.0, -1.0, -2.0]]

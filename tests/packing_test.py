@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from postgrad.garbage_collection import no_garbage_collection
 from postgrad.packing import Laid, Spans, common_prompts, last_of, pack, padded
 from postgrad.records import Batch
-from postgrad.undisturbed import undisturbed
 
 TOKENS = torch.tensor([[1, 2, 3, 7, 8], [1, 2, 3, 9, 0], [4, 2, 3, 5, 0]])
 MASK = torch.tensor([[0, 0, 0, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]]).bool()
@@ -78,11 +78,11 @@ def test_no_garbage_is_collected_while_a_graph_is_captured():
     before = Cycle()
     weakref.finalize(before, seen.append, "before")
     del before
-    with undisturbed():
+    with no_garbage_collection():
         assert seen == ["before"] and not gc.isenabled()
     assert gc.isenabled()
     gc.disable()
-    with undisturbed():
+    with no_garbage_collection():
         pass
     was = gc.isenabled()
     gc.enable()

@@ -66,7 +66,7 @@ def bodies():
     return packed, plain
 
 
-def worn(body, seed=1):
+def adapted(body, seed=1):
     model = Adapted(body, Adapter(body, rank=4, generator=torch.Generator().manual_seed(seed)))
     for b in model.adapter.B.values():
         b.data.normal_(0, 0.05, generator=torch.Generator().manual_seed(seed))
@@ -77,7 +77,7 @@ def worn(body, seed=1):
 def test_loss_and_gradients_are_those_of_the_unpacked_weights(precision):
     seen = []
     for body in bodies():
-        model = worn(body)
+        model = adapted(body)
         body.precision = precision
         loss = -model.logp(TOKENS, MASK)[0].sum() / MASK.sum()
         loss.backward()
@@ -90,7 +90,7 @@ def test_loss_and_gradients_are_those_of_the_unpacked_weights(precision):
 
 
 def test_no_whole_matrix_waits_for_the_backward_pass():
-    model = worn(quantise(load_model("tiny")))
+    model = adapted(quantise(load_model("tiny")))
     kept, sizes = [], {m.out_features * m.in_features for m in model.body.modules() if isinstance(m, Linear4)}
     with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
         model.logp(TOKENS[:1], MASK[:1])
@@ -106,24 +106,24 @@ def test_bytes_held_are_those_of_the_estimate():
     packed = quantise(body)
     small = parameters(config) - matrices(config)
     assert held_bytes(packed) == pytest.approx(matrices(config) * 4.127 / 8 + 4 * small, rel=1e-3)
-    adapted = Adapted(packed, Adapter(packed, rank=8, generator=torch.Generator()))
-    held = held_bytes(packed) + held_bytes(adapted)
+    model = Adapted(packed, Adapter(packed, rank=8, generator=torch.Generator()))
+    held = held_bytes(packed) + held_bytes(model)
     said = estimate(config, methods.get("sft"), Setup(lora=8, bits=4, single=True)).weights
     assert held == pytest.approx(said, rel=1e-3)
     packed.to(torch.bfloat16)
-    held = held_bytes(packed) + held_bytes(adapted)
+    held = held_bytes(packed) + held_bytes(model)
     assert held == pytest.approx(estimate(config, methods.get("sft"), Setup(lora=8, bits=4)).weights, rel=1e-3)
 
 
 def test_the_sampler_says_what_the_trainer_says_and_copies_no_matrix():
-    model = worn(quantise(load_model("tiny-chat")))
+    model = adapted(quantise(load_model("tiny-chat")))
     sampler = LocalSampler(model, CHAT)
     (row,), = sampler.sample([Prompt.ask("What is 3 plus 4?", id="1")], 1, Sampling(max_new_tokens=12), 0)
     tokens = torch.tensor([[*row.prompt_tokens, *row.tokens]])
     mask = torch.arange(tokens.shape[1])[None] >= len(row.prompt_tokens)
     torch.testing.assert_close(model.logp(tokens, mask)[0][mask], torch.tensor(row.logp), rtol=1e-4, atol=1e-4)
     matrix = min(m.out_features * m.in_features for m in model.body.modules() if isinstance(m, Linear4))
-    kept = sampler._desk.engine.weights
+    kept = sampler._active.engine.weights
     assert {name for name, w in kept.items() if w.numel() >= matrix} == {"embed", "head"}
 
 

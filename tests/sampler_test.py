@@ -1,35 +1,23 @@
 """The sampler: what it says it sampled from is what it sampled from, and a row is a function of its prompt and its seed."""
 
-import math
 import threading
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
-from transformers.generation import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from postgrad.chat import Chat
-from postgrad.maths.noise import uniform
 from postgrad.models import Config, Decoder, find_model, load_model
 from postgrad.models.engine import Engine
-from postgrad.models.kernels import plain
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import Verifying
-from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler, local
+from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
 from postgrad.tasks import load_task
 
 SHORT = Prompt.ask("Hi", id="hi")
 PROMPTS = [*load_task("words").prompts("test", 20, 0), *load_task("arithmetic").prompts("test", 12, 0), SHORT,
            Prompt.ask("Écris 数.", id="odd", system="Be brief."), Prompt.ask("Tom has 3 pears. " * 12, id="long"),
            Prompt.ask("", id="none")]
-FILTERS = {
-    "whole": {},
-    "cool": dict(temperature=0.6),
-    "top-k": dict(top_k=5),
-    "top-p": dict(top_p=0.8, temperature=1.3),
-    "min-p": dict(min_p=0.1, temperature=1.5),
-    "all": dict(temperature=1.4, top_k=12, top_p=0.9, min_p=0.02),
-}
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +38,6 @@ def sampler(model, chat):
 @pytest.fixture(scope="module")
 def theirs():
     return LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32).eval()
-
-
-def warped(logits, settings):
-    """The logits as transformers' own filters leave them, in its order."""
-    chain = [TemperatureLogitsWarper(settings.temperature)]
-    chain += [TopKLogitsWarper(settings.top_k)] if settings.top_k else []
-    chain += [TopPLogitsWarper(settings.top_p)] if settings.top_p < 1 else []
-    chain += [MinPLogitsWarper(settings.min_p)] if settings.min_p else []
-    for warp in chain:
-        logits = warp(None, logits)
-    return logits
 
 
 def rows_of(groups):
@@ -121,67 +98,6 @@ def test_greedy_is_transformers_token_for_token(sampler, chat, theirs):
         assert set(rollout.logp) == {0.0}  # a choice without chance
         lengths.add(len(rollout.tokens))
     assert len(lengths) > 5
-
-
-def chi_square(counts, p):
-    """How many standard deviations the chi-square statistic lies above its mean; rare outcomes are taken together."""
-    expected = p.double() * counts.sum()
-    common = expected >= 5
-    seen = torch.cat([counts[common], counts[~common].sum()[None]]).double()
-    wanted = torch.cat([expected[common], expected[~common].sum()[None]])
-    assert counts[p == 0].sum() == 0
-    keep = wanted > 0
-    statistic, degrees = ((seen - wanted)[keep] ** 2 / wanted[keep]).sum().item(), int(keep.sum()) - 1
-    assert degrees >= 1
-    return (statistic - degrees) / math.sqrt(2 * degrees)
-
-
-@pytest.mark.parametrize("name", FILTERS)
-def test_frequencies_are_the_softmax(name):
-    settings, draws = Sampling(**FILTERS[name]), 40_000
-    logits = torch.randn(2, 40, generator=torch.Generator().manual_seed(0)) * 1.5
-    p = warped(logits, settings).softmax(-1)
-    assert name in ("whole", "cool") or (p == 0).any()
-    for row in range(2):
-        u = uniform(torch.full((draws,), 7 + row), torch.arange(draws))
-        tokens, logp = local.choose(logits[row].expand(draws, 40), u, settings, plain)
-        assert chi_square(tokens.bincount(minlength=40), p[row]) < 3
-        torch.testing.assert_close(logp, p[row].log()[tokens], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["whole", "all"])
-def test_first_tokens_of_many_samples_are_the_softmax(name, sampler, theirs):
-    settings = Sampling(max_new_tokens=1, **FILTERS[name])
-    (group,) = sampler.sample(PROMPTS[:1], 3000, settings, seed=11)
-    logits = theirs(torch.tensor([group[0].prompt_tokens])).logits[0, -1:]
-    p = warped(logits, settings).softmax(-1)[0].detach()
-    assert p.max() < 0.9
-    assert chi_square(torch.tensor([r.tokens[0] for r in group]).bincount(minlength=1024), p) < 3
-
-
-@pytest.mark.parametrize("name", FILTERS)
-def test_the_log_prob_is_of_the_filtered_distribution(name, sampler, theirs):
-    settings = Sampling(max_new_tokens=12, **FILTERS[name])
-    for rollout in (r for group in sampler.sample(PROMPTS[:4], 3, settings, seed=2) for r in group):
-        with torch.no_grad():
-            logits = theirs(torch.tensor([[*rollout.prompt_tokens, *rollout.tokens]])).logits[0]
-        steps = warped(logits[len(rollout.prompt_tokens) - 1 : -1], settings).log_softmax(-1)
-        wanted = steps.gather(1, torch.tensor(rollout.tokens)[:, None]).squeeze(1)
-        torch.testing.assert_close(torch.tensor(rollout.logp), wanted, rtol=0, atol=2e-5)
-
-
-def test_a_choice_by_hand():
-    """Probabilities 1/2, 1/4, 1/4: u below 1/2 is token 0, from 1/2 token 1, from 3/4 token 2; zero is never chosen."""
-    logits = torch.tensor([[-torch.inf, 2.0, 1.0, 1.0]]).mul(math.log(2)).expand(6, 4)
-    u = torch.tensor([0.0, 0.4999, 0.5001, 0.7499, 0.7501, 1 - 2**-53], dtype=torch.float64)
-    tokens, logp = local.choose(logits, u, Sampling(), plain)
-    assert tokens.tolist() == [1, 1, 2, 2, 3, 3]
-    assert logp.exp().tolist() == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.25, 0.25])
-    tokens, logp = local.choose(logits, u, Sampling(top_p=0.5), plain)
-    assert tokens.tolist() == [1] * 6 and logp.tolist() == [0.0] * 6  # renormalised: the only one left is certain
-    assert local.choose(logits, u, Sampling(top_k=1), plain)[0].tolist() == [1] * 6
-    assert set(local.choose(logits, u, Sampling(min_p=0.51), plain)[0].tolist()) == {1}
-    assert set(local.choose(logits, u, Sampling(min_p=0.49), plain)[0].tolist()) == {1, 2, 3}
 
 
 def test_the_stop_token_is_included_and_ends_the_row(sampler, chat):
@@ -261,24 +177,26 @@ def test_a_call_that_was_broken_off_leaves_no_row_behind(model, chat):
     sampler.ended = fails
     with pytest.raises(RuntimeError, match="no verdict"):
         sampler.sample(PROMPTS[:8], 4, settings, 0)
-    desk = sampler._desk
-    assert (desk.slot < desk.rows).any()  # rows that were being written
-    sampler.ended = lambda r: seen.append(bool((desk.slot[2:] == desk.rows).all() and desk.done[2:].all()))
+    active = sampler._active
+    assert (active.slot < active.rows).any()  # rows that were being written
+    rest = slice(2, None)
+    sampler.ended = lambda r: seen.append(bool((active.slot[rest] == active.rows).all()
+                                               and active.done[rest].all()))
     seen: list[bool] = []
     after = sampler.sample(PROMPTS[:1], 2, settings, 0)
-    assert sampler._desk is desk and all(seen) and len(seen) == 2
+    assert sampler._active is active and all(seen) and len(seen) == 2
     assert rows_of(after) == rows_of(fresh.sample(PROMPTS[:1], 2, settings, 0))
 
 
-def test_the_desk_is_kept_and_sees_new_weights(chat):
+def test_the_slots_are_kept_and_see_new_weights(chat):
     model = load_model("tiny").requires_grad_(False)
     sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=8)
     before = rows_of(sampler.sample(PROMPTS[:4], 2, settings, 0))
-    desk = sampler._desk
+    active = sampler._active
     for p in model.parameters():
         p.mul_(1.5)
     after = rows_of(sampler.sample(PROMPTS[:4], 2, settings, 0))
-    assert sampler._desk is desk and after != before
+    assert sampler._active is active and after != before
     assert after == rows_of(LocalSampler(model, chat).sample(PROMPTS[:4], 2, settings, 0))
 
 
@@ -318,17 +236,6 @@ def test_the_policy_step_is_noted(model, chat):
     sampler.policy_step = 7
     assert sampler.sample(PROMPTS[:1], 1, Sampling(max_new_tokens=2), 0)[0][0].policy_step == 7
     assert sampler.sample([], 4, Sampling(), 0) == []
-
-
-@pytest.mark.parametrize(("settings", "words"), [
-    (dict(max_new_tokens=0), "max_new_tokens is 0: a reply needs at least 1 token"),
-    (dict(temperature=-1.0), "temperature is -1.0: use 0 for greedy"),
-    (dict(top_k=-1), "top_k -1"), (dict(top_p=0.0), "top_p 0.0"), (dict(top_p=1.5), "top_p 1.5"),
-    (dict(min_p=1.0), "min_p 1.0"),
-])
-def test_settings_out_of_range(settings, words):
-    with pytest.raises(ValueError, match=words):
-        Sampling(**settings)
 
 
 def test_the_scripted_sampler(chat):

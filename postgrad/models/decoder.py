@@ -1,7 +1,8 @@
 """The Llama family of decoders in one file, for training and sampling alike, in Hugging Face's weight names and layout.
 
-RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU; and what Mistral and Qwen add: biases, norms of
-queries and keys, sliding windows, scaled rotary positions (families.py says which and reads their config.json). Left out on
+RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU; and what Mistral, Qwen and OLMo add:
+biases, norms of queries and keys, norms after instead of before, sliding windows, scaled rotary positions.
+families.py says which and reads their config.json; the modules are those that layer.py describes. Left out on
 purpose: dropout, attention maps, loss functions (objectives.py), a generate method (sampler/).
 """
 
@@ -20,6 +21,7 @@ from postgrad.maths.logprob import chosen_logp
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for
+from postgrad.models.layer import Half, Matrix, layer_spec
 from postgrad.models.replay import Replays
 from postgrad.packing import Packed, last_of, pack
 
@@ -40,35 +42,40 @@ class Linear(nn.Linear):
         return ops.linear(x, self.weight, self.bias)
 
 
-class Attention(nn.Module):
-    def __init__(self, c: Config, layer: int):
+class Inside(nn.Module):
+    """The matrices and norms within a half of a layer, by the last part of their names."""
+
+    def __init__(self, half: Half, eps: float):
         super().__init__()
-        self.head_dim, self.parts = c.head_dim, c.parts
-        self.window = c.parts.window if layer in c.parts.window_layers else None
-        self.q_proj = Linear(c.hidden_size, c.num_attention_heads * c.head_dim, bias=c.parts.qkv_bias)
-        self.k_proj = Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=c.parts.qkv_bias)
-        self.v_proj = Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, bias=c.parts.qkv_bias)
-        self.o_proj = Linear(c.num_attention_heads * c.head_dim, c.hidden_size, bias=c.parts.o_bias)
-        if c.parts.qk_norm:
-            self.q_norm, self.k_norm = Norm(c.head_dim, c.rms_norm_eps), Norm(c.head_dim, c.rms_norm_eps)
+        for weight in half.inside:
+            module = (Linear(weight.inputs, weight.outputs, bias=weight.bias) if isinstance(weight, Matrix)
+                      else Norm(weight.size, eps))
+            self.add_module(last_part(weight), module)
+        self.input_names, self.output_name = [last_part(m) for m in half.inputs], last_part(half.output)
+
+    def write(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return getattr(self, self.output_name)(x, ops)
+
+
+class Attention(Inside):
+    def __init__(self, half: Half, eps: float, head_dim: int):
+        super().__init__(half, eps)
+        self.head_dim, self.norm_names = head_dim, [last_part(norm) for norm in half.inner]
+        self.head_by_head = all(norm.size == head_dim for norm in half.inner)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
         """[N, D] -> queries, keys and values [N, heads, head_dim], queries and keys at their positions."""
-        q, k, v = (p(x, ops).view(len(x), -1, self.head_dim) for p in (self.q_proj, self.k_proj, self.v_proj))
-        if self.parts.qk_norm:
-            q, k = self.q_norm(q, ops), self.k_norm(k, ops)
+        parts = [getattr(self, name)(x, ops).view(len(x), -1, self.head_dim) for name in self.input_names]
+        for i, name in enumerate(self.norm_names):
+            norm, y = getattr(self, name), parts[i]
+            parts[i] = norm(y, ops) if self.head_by_head else norm(y.flatten(1), ops).view_as(y)
+        q, k, v = parts
         return ops.rotate(q, cos, sin), ops.rotate(k, cos, sin), v
 
 
-class MLP(nn.Module):
-    def __init__(self, c: Config):
-        super().__init__()
-        self.gate_proj = Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.up_proj = Linear(c.hidden_size, c.intermediate_size, bias=False)
-        self.down_proj = Linear(c.intermediate_size, c.hidden_size, bias=False)
-
+class MLP(Inside):
     def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return self.down_proj(ops.gate(self.gate_proj(x, ops), self.up_proj(x, ops)), ops)
+        return self.write(ops.gate(*[getattr(self, name)(x, ops) for name in self.input_names]), ops)
 
 
 class Layer(nn.Module):
@@ -76,17 +83,38 @@ class Layer(nn.Module):
 
     def __init__(self, c: Config, index: int):
         super().__init__()
-        self.input_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
-        self.self_attn = Attention(c, index)
-        self.post_attention_layernorm = Norm(c.hidden_size, c.rms_norm_eps)
-        self.mlp = MLP(c)
+        spec, eps = layer_spec(c, index), c.rms_norm_eps
+        self.window = spec.window
+        before = self.add_norm(spec.attention.before, eps)
+        self.self_attn = Attention(spec.attention, eps, c.head_dim)
+        self.around_attention = before, self.add_norm(spec.attention.after, eps)
+        before = self.add_norm(spec.mlp.before, eps)
+        self.mlp = MLP(spec.mlp, eps)
+        self.around_mlp = before, self.add_norm(spec.mlp.after, eps)
+
+    def add_norm(self, norm, eps: float) -> str | None:
+        """A described norm as a module; -> its name, None where there is none."""
+        if norm is None:
+            return None
+        self.add_module(norm.name, Norm(norm.size, eps))
+        return norm.name
+
+    def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
+        return x if name is None else getattr(self, name)(x, ops)
 
     def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
-        return self.self_attn(self.input_layernorm(x, ops), cos, sin, ops)
+        before, _ = self.around_attention
+        return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
 
     def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:  # [N, D], [N, heads, head_dim] -> [N, D]
-        x = x + self.self_attn.o_proj(answer.flatten(1), ops)
-        return x + self.mlp(self.post_attention_layernorm(x, ops), ops)
+        (_, after), (before, last) = self.around_attention, self.around_mlp
+        x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
+        return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
+
+
+def last_part(weight) -> str:
+    """self_attn.q_proj -> q_proj"""
+    return weight.name.split(".")[-1]
 
 
 class Body(nn.Module):
@@ -147,9 +175,10 @@ class Decoder(nn.Module):
 
     def start(self, generator: torch.Generator) -> Decoder:
         """Fresh weights: normal, 0.02; the projections that write into the residual stream are scaled down by depth."""
+        outputs = tuple(f"{half.output.name}.weight" for half in layer_spec(self.config, 0).halves)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                deep = name.endswith(("o_proj.weight", "down_proj.weight"))
+                deep = name.endswith(outputs)
                 std = 0.02 / (2 * self.config.num_hidden_layers) ** 0.5 if deep else 0.02
                 p.data.copy_(torch.empty(p.shape).normal_(0.0, std, generator=generator))
             elif name.endswith("bias"):
@@ -171,7 +200,7 @@ class Decoder(nn.Module):
         """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown each layer's k and v."""
         self.angles(tokens.shape[1])
         trained = self.head.requires_grad and torch.is_grad_enabled() and keep is None
-        if self.compiled and trained and not hasattr(self, "worn"):
+        if self.compiled and trained and not hasattr(self, "active_adapter"):
             self._replays = self._replays or Replays(self)
             states = self._replays(tokens, packed)
             if states is not None:
@@ -182,23 +211,23 @@ class Decoder(nn.Module):
     def run(self, tokens: Tensor, positions: Tensor, laid, keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
         """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        ask, take = halves(self.compiled and keep is None and not hasattr(self, "worn"))
+        ask, take = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
             q, k, v = ask(layer, x, cos, sin, ops)
             if keep is not None:
                 keep(i, k, v)
-            x = take(layer, x, ops.attention(q, k, v, laid, layer.self_attn.window), ops)
+            x = take(layer, x, ops.attention(q, k, v, laid, layer.window), ops)
         return self.model.norm(x, ops)
 
     @property
     def ops(self) -> ModuleType:
         return kernels_for(self.head.device, self.head.dtype, self.precision)
 
-    def engine(self, **room) -> Engine:
-        return self.engine_for(self, **room)
+    def engine(self, **sizes) -> Engine:
+        return self.engine_for(self, **sizes)
 
-    engine_for = staticmethod(Engine)  # also for those who wear an adapter on this
+    engine_for = staticmethod(Engine)  # also for an adapter on this
 
     def merged(self) -> Merged:
         """The weights of a plain decoder that says the same: its own."""

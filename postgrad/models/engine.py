@@ -1,8 +1,10 @@
 """One new token a step for many rows at once: a decoder's weights and cache, laid out for sampling.
 
-The prompts' keys and values are kept once each, whatever the number of samples; every row has a slot of its own for what it
-writes. The weights are a copy with the projections of queries, keys and values in one matrix, and gate and up in another; of a
-body in 4 bits there is no copy.
+The prompts' keys and values are kept once each, whatever the number of samples; every row has a slot of its
+own for what it writes. The weights are a copy with the projections of queries, keys and values in one matrix,
+and gate and up in another; of a body in 4 bits there is no copy. What a layer has, and in which order, is
+read from its description (layer.py). Where the kernels have a step for all layers at once (kernels/decode.py
+says for which), it is taken instead of the one here.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.models.kernels import kernels_for
+from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
 from postgrad.packing import pack, sent
 
@@ -50,13 +53,14 @@ class Engine:
         self.dtype = model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
         self.read, self.new, self.rows, self.prompts = read, new, rows, prompts
-        layers, kv, size = self.c.num_hidden_layers, self.c.num_key_value_heads, self.c.head_dim
-        room, asked = (layers, rows + 1, kv, new, size), (layers, prompts + 1, kv, read, size)
+        self.layers = layer_specs(self.c)
         self.k, self.v, self.k_prompt, self.v_prompt = (
-            torch.zeros(shape, dtype=self.dtype, device=self.device) for shape in (room, room, asked, asked))
+            torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
+                        dtype=self.dtype, device=self.device)
+            for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
         angles = model.angles(read + new - 1)  # copied: a captured graph reads these, and the model may make a longer table
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in angles)
-        self.layout = layout(self.c)
+        self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}
         self.refresh()
 
@@ -102,49 +106,52 @@ class Engine:
         """Token number `at` of each row, written to its slot -> the state [R, D] from which the next one is chosen."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, c, ops, position, length = self.weight, self.c, self.ops, prompt_length + at, at + 1
+        w, ops, position, length = self.weight, self.ops, prompt_length + at, at + 1
         x, delta = w("embed")[token], None
-        for i in range(c.num_hidden_layers):
-            y = ops.add_norm(x, delta, w(f"{i}.before"), c.rms_norm_eps)
+        for i, layer in enumerate(self.layers):
+            y = self.enter(x, delta, layer.attention.before, i)
             qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
-            if c.parts.qk_norm:
-                qkv = self.normed(qkv, i)
+            if layer.attention.inner:
+                qkv = self.normed(qkv, i, layer.attention.inner)
             q = ops.place(qkv, self.cos, self.sin, position, slot, at, self.k[i], self.v[i])
-            window = c.parts.window if i in c.parts.window_layers else None
-            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i], slot, length,
-                           window)
-            y = ops.add_norm(x, F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), w(f"{i}.after"), c.rms_norm_eps)
-            delta = F.linear(ops.gate_halves(F.linear(y, w(f"{i}.gate_up"))), w(f"{i}.down"))
-        return ops.add_norm(x, delta, w("norm"), c.rms_norm_eps)
+            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i],
+                           slot, length, layer.window)
+            delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
+            y = self.enter(x, delta, layer.mlp.before, i)
+            y = ops.gate_halves(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))
+            delta = self.leave(F.linear(y, w(f"{i}.down"), w(f"{i}.down_bias")), layer.mlp.after, i)
+        return ops.add_norm(x, delta, w("norm"), self.c.rms_norm_eps)
 
-    def normed(self, qkv: Tensor, layer: int) -> Tensor:
-        """Each head's query and key through its norm (Qwen3)."""
-        H, KV = self.c.num_attention_heads, self.c.num_key_value_heads
-        q, k, v = qkv.view(len(qkv), -1, self.c.head_dim).split([H, KV, KV], dim=1)
-        q, k = (F.rms_norm(x, (self.c.head_dim,), self.weights[f"{layer}.{name}"], self.c.rms_norm_eps)
-                for x, name in ((q, "q_norm"), (k, "k_norm")))
-        return torch.cat([q, k, v], dim=1).flatten(1)
+    def enter(self, x: Tensor, delta: Tensor | None, norm: Norm | None, layer: int) -> Tensor:  # [R, D]
+        """x += delta in place -> what a half of the layer reads."""
+        if norm is not None:
+            return self.ops.add_norm(x, delta, self.weight(f"{layer}.{norm.short}"), self.c.rms_norm_eps)
+        return x if delta is None else x.add_(delta)
+
+    def leave(self, delta: Tensor, norm: Norm | None, layer: int) -> Tensor:  # [R, D]
+        """What a half of the layer adds to x."""
+        if norm is None:
+            return delta
+        return self.ops.add_norm(delta, None, self.weight(f"{layer}.{norm.short}"), self.c.rms_norm_eps)
+
+    def normed(self, qkv: Tensor, layer: int, norms: tuple[Norm, ...]) -> Tensor:
+        """Queries and keys through their norms: each head by itself (Qwen3), or all heads as one (OLMo 2)."""
+        H, KV, size = self.c.num_attention_heads, self.c.num_key_value_heads, self.c.head_dim
+        *parts, v = qkv.view(len(qkv), -1, size).split([H, KV, KV], dim=1)
+        for i, norm in enumerate(norms):
+            weight, x = self.weights[f"{layer}.{norm.short}"], parts[i]
+            parts[i] = (F.rms_norm(x, (size,), weight, self.c.rms_norm_eps) if norm.size == size
+                        else F.rms_norm(x.flatten(1), (norm.size,), weight, self.c.rms_norm_eps).view_as(x))
+        return torch.cat([*parts, v], dim=1).flatten(1)
 
 
-def layout(config) -> dict[str, tuple[str, ...]]:
+def layout(config, layers: list[Layer]) -> dict[str, tuple[str, ...]]:
     """A decoder's weights by short names: those that are applied to the same thing stand together."""
-    embed = "model.embed_tokens.weight"
-    out = {"embed": (embed,), "head": (embed if config.tie_word_embeddings else "lm_head.weight",),
-           "norm": ("model.norm.weight",)}
-    for i in range(config.num_hidden_layers):
-        at = f"model.layers.{i}."
-        attention, mlp = at + "self_attn.", at + "mlp."
-        out |= {f"{i}.before": (at + "input_layernorm.weight",), f"{i}.after": (at + "post_attention_layernorm.weight",),
-                f"{i}.qkv": tuple(attention + f"{x}_proj.weight" for x in "qkv"),
-                f"{i}.o": (attention + "o_proj.weight",), f"{i}.down": (mlp + "down_proj.weight",),
-                f"{i}.gate_up": tuple(mlp + f"{x}_proj.weight" for x in ("gate", "up"))}
-        if config.parts.qkv_bias:
-            out[f"{i}.qkv_bias"] = tuple(attention + f"{x}_proj.bias" for x in "qkv")
-        if config.parts.o_bias:
-            out[f"{i}.o_bias"] = (attention + "o_proj.bias",)
-        if config.parts.qk_norm:
-            out |= {f"{i}.{x}": (attention + f"{x}.weight",) for x in ("q_norm", "k_norm")}
-    return out
+    out = {weight.short: (f"{weight.name}.weight",) for weight in outer_weights(config)}
+    for i, layer in enumerate(layers):
+        for short, names in layer.fused().items():
+            out[f"{i}.{short}"] = tuple(f"{LAYERS}.{i}.{name}" for name in names)
+    return {"head": out["embed"]} | out  # without a head of its own, the embedding's
 
 
 def fused(tensors: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:

@@ -1,7 +1,9 @@
 """The families of decoders and their config.json: what each adds to plain Llama, read, refused and written back.
 
-Llama 2 and 3 (SmolLM2 is one), Mistral, Qwen2 and 2.5, Qwen3 (dense). A setting that would change the result and is not built
-in is refused, never ignored. Left out on purpose: yarn and longrope, biases in the MLP, experts, quantised weights.
+Llama 2 and 3 (SmolLM2 is one), Mistral, Qwen2 and 2.5, Qwen3 (dense), OLMo 2. A family is a row of FAMILIES;
+layer.py makes a layer's description of it, and everything else follows from that. A setting that would change
+the result and is not built in is refused, never ignored. Left out on purpose: yarn and longrope, biases in
+the MLP, experts, quantised weights.
 """
 
 from __future__ import annotations
@@ -10,25 +12,44 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+# Where the norms of a layer stand, and what Hugging Face calls them there.
+BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
+AFTER = {"after_attention": "post_attention_layernorm", "after_mlp": "post_feedforward_layernorm"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a model_type means: its classes' name in `transformers`, and what its config.json means where it is silent."""
+    """What a model_type means: its classes' name in `transformers`, what its config.json means where it is
+    silent, and what its layers have: norms before or after each half by their names, norms of queries and
+    keys, biases.
+
+    qk_norm: before the rotation, "head", queries and keys head by head; "projection", all heads as one.
+    gguf: what GGUF rotates together, "halves" of a head, as here, or "neighbours"; "": not read from GGUF.
+    """
 
     classes: str
     silent: dict
+    norms: dict = field(default_factory=lambda: BEFORE)
+    qk_norm: str = ""
     bias_on_qkv: bool = False
     bias_by_config: bool = False  # attention_bias, on all four projections
-    qk_norm: bool = False
+    gguf: str = ""
+
+    def __post_init__(self):
+        assert self.qk_norm in ("", "head", "projection") and self.gguf in ("", "halves", "neighbours"), self
 
 
 WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32}
 FAMILIES = {
-    "llama": Family(classes="Llama", silent={"max_position_embeddings": 2048}, bias_by_config=True),
+    "llama": Family(classes="Llama", silent={"max_position_embeddings": 2048}, bias_by_config=True,
+                    gguf="neighbours"),
     "mistral": Family(classes="Mistral", silent={"max_position_embeddings": 131072, "sliding_window": 4096,
                                                  "num_key_value_heads": 8}),
-    "qwen2": Family(classes="Qwen2", silent=WINDOWS, bias_on_qkv=True),
-    "qwen3": Family(classes="Qwen3", silent={**WINDOWS, "head_dim": 128}, bias_by_config=True, qk_norm=True),
+    "qwen2": Family(classes="Qwen2", silent=WINDOWS, bias_on_qkv=True, gguf="halves"),
+    "qwen3": Family(classes="Qwen3", silent={**WINDOWS, "head_dim": 128}, bias_by_config=True, qk_norm="head",
+                    gguf="halves"),
+    "olmo2": Family(classes="Olmo2", silent={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
+                    bias_by_config=True, norms=AFTER, qk_norm="projection"),
 }
 SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
             "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
@@ -38,20 +59,23 @@ TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a family adds to plain Llama."""
+    """The family of a decoder, and what its config.json adds to the sizes."""
 
     model_type: str = "llama"
     qkv_bias: bool = False
     o_bias: bool = False
-    qk_norm: bool = False  # each head's query and key through a norm, before the rotation
     window: int | None = None  # a token sees itself and the window - 1 tokens before it ...
     window_layers: tuple[int, ...] = ()  # ... in these layers
     scaling: tuple[tuple[str, object], ...] = ()  # of the rotary frequencies: rope_type and its numbers
     tokens: tuple[tuple[str, object], ...] = field(default=(), compare=False)  # token ids, kept for those who read the folder
 
+    @property
+    def family(self) -> Family:
+        return FAMILIES[self.model_type]
+
     def written(self, layers: int) -> dict:
         """The keys of config.json that say this."""
-        family, plain = FAMILIES[self.model_type], "full_attention"
+        family, plain = self.family, "full_attention"
         out = {"model_type": self.model_type, "hidden_act": "silu", **dict(self.tokens)}
         if family.bias_by_config:
             out |= {"attention_bias": self.qkv_bias}
@@ -114,7 +138,7 @@ class Config:
         theta, scaling = _rotary(raw)
         window, layers = _window(raw)
         family, bias = FAMILIES[raw["model_type"]], bool(raw.get("attention_bias"))
-        parts = Parts(model_type=raw["model_type"], qk_norm=family.qk_norm, scaling=scaling,
+        parts = Parts(model_type=raw["model_type"], scaling=scaling,
                       qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias), o_bias=family.bias_by_config and bias,
                       window=window, window_layers=layers, tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
         sizes = {"rms_norm_eps": 1e-6, **raw, "rope_theta": theta, "parts": parts,
@@ -130,7 +154,7 @@ class Config:
 
     def architecture(self, purpose: str) -> str:
         """The class of `transformers` that reads the folder: "MistralForCausalLM"."""
-        return f"{FAMILIES[self.parts.model_type].classes}For{purpose}"
+        return f"{self.parts.family.classes}For{purpose}"
 
 
 def read_json(path: Path) -> dict:

@@ -139,8 +139,8 @@ class Foreign(nn.Module):
     def _cast(self):
         return torch.autocast(self.head.device.type, self.precision) if self.precision else nullcontext()
 
-    def engine(self, **room) -> ForeignEngine:
-        return self.engine_for(self, **room)
+    def engine(self, **sizes) -> ForeignEngine:
+        return self.engine_for(self, **sizes)
 
     engine_for = staticmethod(ForeignEngine)
 

@@ -41,7 +41,7 @@ class ForeignEngine:
         """Reads prompts into their places; returns the state from which each one's first new token is chosen."""
         tokens, lengths, place = (sent(x, self.device) for x in (tokens, lengths, torch.tensor(places)))
         self.asked[place, : tokens.shape[1]] = tokens
-        with self.worn() as network:
+        with self.adapted_network() as network:
             cache = new_cache() if self.store else None
             states = network.run(tokens, **({"past_key_values": cache} if self.store else {}))
         for layer, (prompts, _) in enumerate(self.store or ()):
@@ -66,7 +66,7 @@ class ForeignEngine:
                            for p, r in zip(prompts, rows, strict=True)), layer)
         mask = torch.cat([place >= 0, torch.ones_like(place[:, :1], dtype=torch.bool)], 1).long()
         last = self.model.config.max_position_embeddings - 1  # a row that ended and waits to be seen may stand beyond it
-        with self.worn() as network:
+        with self.adapted_network() as network:
             named = {"position_ids": length.clamp_max(last)[:, None]} if "position_ids" in arguments(network) else {}
             state = network.run(token[:, None], past_key_values=cache, attention_mask=mask, **named)
         for layer, (_, rows) in enumerate(self.store):
@@ -79,23 +79,23 @@ class ForeignEngine:
         place = torch.arange(int(length.max()) + 1, device=self.device).expand(len(slot), -1)
         asked = self.asked[prompt].gather(1, place.clamp_max(self.read - 1))
         mine = self.written[slot].gather(1, (place - prompt_length[:, None]).clamp(0, self.new - 1))
-        with self.worn() as network:
+        with self.adapted_network() as network:
             states = network.run(torch.where(place < prompt_length[:, None], asked, mine))
         return states[torch.arange(len(slot), device=self.device), length]
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
-        with self.worn() as network:
+        with self.adapted_network() as network:
             logits = network.read(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def worn(self):
-        """The network, wearing the adapter of the model if that is one."""
+    def adapted_network(self):
+        """The network, with the model's adapter active if it has one."""
         adapted = getattr(self.model, "body", None) is not None
-        return self.model.worn() if adapted else nullcontext(self.model)
+        return self.model.active() if adapted else nullcontext(self.model)
 
     def new_store(self) -> list | None:
         """For each layer, keys and values of the prompts and of the rows; None where the network keeps something else."""
-        with self.worn() as network:
+        with self.adapted_network() as network:
             if not keeps_keys(network):
                 return None
             cache = new_cache()
@@ -104,10 +104,10 @@ class ForeignEngine:
         if any(x is None for pair in layers for x in pair):  # a layer that looks at another one's
             return None
 
-        def room(count: int, long: int, like: tuple) -> tuple:
+        def empty(count: int, long: int, like: tuple) -> tuple:
             return tuple(x.new_zeros(count + 1, x.shape[1], long, x.shape[3]) for x in like)
 
-        return [(room(self.prompts, self.read, pair), room(self.rows, self.new, pair)) for pair in layers]
+        return [(empty(self.prompts, self.read, pair), empty(self.rows, self.new, pair)) for pair in layers]
 
 
 def new_cache():

@@ -7,21 +7,15 @@ what is not understood is refused, never ignored.
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from postgrad.models.families import Config, Parts
+from postgrad.models.families import FAMILIES, Config, Parts
+from postgrad.models.layer import stored_tensors
 from postgrad.models.weights import write_weights
 
-NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-LAYER = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
-         "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
-         "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-ADDS = {"llama": {}, "qwen2": {"qkv_bias": True}, "qwen3": {"qk_norm": True}}  # by general.architecture
 WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
          r"\s+(?!\S)|\s+")  # contractions, words, digits, signs, ends of lines, blanks
 DIGITS = {"llama-bpe": "{1,3}", "qwen2": ""}  # how many go together
@@ -60,8 +54,10 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
 
 def config_of(facts: dict, tied: bool) -> Config:
     kind = facts["general.architecture"]
-    if kind not in ADDS:
-        raise ValueError(f"its architecture is {kind!r}; {', '.join(ADDS)} are read.")
+    known = {name: family for name, family in FAMILIES.items() if family.gguf}
+    if kind not in known:
+        raise ValueError(f"its architecture is {kind!r}; {', '.join(known)} are read.")
+    family = known[kind]
     said = {key.removeprefix(f"{kind}."): x for key, x in facts.items() if key.startswith(f"{kind}.")}
     for key, plain in {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0}.items():
         if said.get(key, plain) != plain:
@@ -78,28 +74,19 @@ def config_of(facts: dict, tied: bool) -> Config:
                   num_key_value_heads=said.get("attention.head_count_kv", heads), tie_word_embeddings=tied,
                   max_position_embeddings=said["context_length"], rope_theta=said.get("rope.freq_base", 10000.0),
                   rms_norm_eps=float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),  # it is stored in float32
-                  parts=Parts(model_type=kind, tokens=tuple(ids.items()), **ADDS[kind]))
+                  parts=Parts(model_type=kind, qkv_bias=family.bias_on_qkv, tokens=tuple(ids.items())))
 
 
 def weights_of(stored, config: Config):
     """Each tensor by its name in Hugging Face's layout, in float32."""
-    dequantize = gguf_package().dequantize
+    dequantize, known = gguf_package().dequantize, {tensor.gguf: tensor for tensor in stored_tensors(config)}
+    neighbours = config.parts.family.gguf == "neighbours"
     for tensor in stored:
-        name = renamed(tensor.name)
+        if tensor.name not in known:
+            raise ValueError(f"its tensor {tensor.name} is not one that this decoder has.")
+        mine = known[tensor.name]
         x = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-        if config.parts.model_type == "llama" and name.endswith(("q_proj.weight", "k_proj.weight")):
-            x = half_split(x, config.head_dim)
-        yield name, x
-
-
-def renamed(name: str) -> str:
-    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
-    layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-    if layer and layer[2] in LAYER:
-        return f"model.layers.{layer[1]}.{LAYER[layer[2]]}.{layer[3]}"
-    if name.endswith(".weight") and name.removesuffix(".weight") in NAMES:
-        return f"{NAMES[name.removesuffix('.weight')]}.weight"
-    raise ValueError(f"its tensor {name} is not one that this decoder has.")
+        yield mine.name, half_split(x, config.head_dim) if neighbours and mine.of.short in ("q", "k") else x
 
 
 def half_split(x: torch.Tensor, head_dim: int) -> torch.Tensor:  # [H * head_dim, D] -> [H * head_dim, D]

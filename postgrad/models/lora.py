@@ -1,9 +1,9 @@
 """Low-rank adapters: W x + (alpha / rank) B A x with W frozen (Hu et al. 2021, arXiv:2106.09685).
 
-One body can wear several adapters, one at a time or none: policy, critic and reward model are three of them, and the reference
-is the body alone. So four models cost one set of weights and a few thin matrices each. Our own and not peft's, because of that,
-because the sampler wants the merged weights after every step, and because it is fewer lines than the dependency would need;
-peft.py reads and writes peft's files.
+One body can have several adapters, one active at a time or none: policy, critic and reward model are three of
+them, and the reference is the body alone. So four models cost one set of weights and a few thin matrices
+each. Our own and not peft's, because of that, because the sampler wants the merged weights after every step,
+and because it is fewer lines than the dependency would need; peft.py reads and writes peft's files.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Adapter(nn.Module):
             raise ValueError(f"LoRA rank is {rank}: it must be at least 1.")
         layers, targets = linear_layers(body), set(targets)
         if not layers:
-            raise ValueError("the model has no linear layer that could wear an adapter (GPT-2's, say, are Conv1D): leave lora "
-                             "out.")
+            raise ValueError("the model has no linear layer that an adapter could be added to (GPT-2's, say, "
+                             "are Conv1D): leave lora out.")
         known = {path.split(".")[-1]: None for path in layers}
         if missing := sorted(targets - {"all", *known}):
             raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has {', '.join(known)}.")
@@ -78,7 +78,7 @@ class Adapter(nn.Module):
         return self.alpha / self.rank
 
     def update(self, path: str) -> Tensor | None:
-        """(alpha / rank) B A: what merging adds to the layer's weight; None of a layer that wears nothing."""
+        """(alpha / rank) B A: what merging adds to the layer's weight; None of a layer that has none."""
         return self.scale * (self.B[key(path)] @ self.A[key(path)]) if key(path) in self.A else None
 
     @property
@@ -97,8 +97,8 @@ class Adapted(nn.Module):
     def __init__(self, body: Decoder, adapter: Adapter | None):
         super().__init__()
         self.adapter, self._shared = adapter, (body.requires_grad_(False),)  # in a tuple: not a part of this module
-        if not hasattr(body, "worn"):
-            body.worn = None
+        if not hasattr(body, "active_adapter"):
+            body.active_adapter = None
             for path, layer in body.named_modules():
                 if isinstance(layer, nn.Linear):
                     layer.register_forward_hook(_added(body, key(path)))
@@ -118,32 +118,32 @@ class Adapted(nn.Module):
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
         return self.body.angles(positions)
 
-    def engine(self, **room) -> Engine:
-        return self.body.engine_for(self, **room)
+    def engine(self, **sizes) -> Engine:
+        return self.body.engine_for(self, **sizes)
 
     @contextmanager
-    def worn(self):
-        """For as long as the block lasts the body wears this adapter."""
-        before, self.body.worn = self.body.worn, self.adapter
+    def active(self):
+        """For as long as the block lasts this adapter is the body's active one."""
+        before, self.body.active_adapter = self.body.active_adapter, self.adapter
         try:
             yield self.body
         finally:
-            self.body.worn = before
+            self.body.active_adapter = before
 
     def states(self, *args, **options) -> Tensor:
-        with self.worn() as body:
+        with self.active() as body:
             return body.states(*args, **options)
 
     def hidden(self, *args, **options) -> Tensor:
-        with self.worn() as body:
+        with self.active() as body:
             return body.hidden(*args, **options)
 
     def logits(self, tokens: Tensor) -> Tensor:
-        with self.worn() as body:
+        with self.active() as body:
             return body.logits(tokens)
 
     def logp(self, *args, **options) -> tuple[Tensor, Tensor]:
-        with self.worn() as body:
+        with self.active() as body:
             return body.logp(*args, **options)
 
     def merged(self) -> Merged:
@@ -153,11 +153,11 @@ class Adapted(nn.Module):
 
 def _added(body: Decoder, name: str):
     def hook(layer, inputs, output):
-        worn = body.worn
-        if worn is None or name not in worn.A:
+        adapter = body.active_adapter
+        if adapter is None or name not in adapter.A:
             return output
         x = inputs[0]
-        return output + (x @ worn.A[name].T.to(x.dtype) @ worn.B[name].T.to(x.dtype)) * worn.scale
+        return output + (x @ adapter.A[name].T.to(x.dtype) @ adapter.B[name].T.to(x.dtype)) * adapter.scale
     return hook
 
 

@@ -32,8 +32,9 @@ def is_adapter(folder: Path) -> bool:
 
 
 def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str) -> None:
-    """The adapter alone, and the head of a reward model with it. base: the name or folder of the model that wears it. One that
-    was trained on a body in 4 bits fits the whole model nearly, not exactly; the merged folder holds what was trained."""
+    """The adapter alone, and the head of a reward model with it. base: the name or folder of the model under
+    it. One that was trained on a body in 4 bits fits the whole model nearly, not exactly; the merged folder
+    holds what was trained."""
     scalar = isinstance(model, ScalarModel)
     adapter: Adapter = (model.body if scalar else model).adapter
     tensors = {HEAD: model.score_head.weight} if scalar else {}

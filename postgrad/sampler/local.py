@@ -1,37 +1,19 @@
 """The sampler in this process, on the weights that train: one prefill per prompt, rows at their own places, none waiting.
 
-A prompt is read once and its cache shared by the group. A finished row leaves and a waiting one takes its slot at once
-(continuous batching). Random numbers are a function of (row seed, token number) alone. On a GPU a step of all rows is one
-captured graph, and the host looks for finished rows now and then instead of at every token.
+A prompt is read once and its cache shared by the group. A finished row leaves and a waiting one takes its
+slot at once (continuous batching). Random numbers are a function of (row seed, token number) alone. active.py
+has the steps, waiting.py the queue.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 
-import torch
-from torch import Tensor
-
-from postgrad.maths.noise import seed_of, uniform
-from postgrad.records import Prompt, Rollout, pad_rows
+from postgrad.maths.noise import seed_of
+from postgrad.records import Prompt, Rollout
+from postgrad.sampler.active import ActiveRows
 from postgrad.sampler.base import Sampling
-from postgrad.sampler.choose import choose
-from postgrad.undisturbed import undisturbed
-
-LOOK = 4  # on a GPU, steps between two looks for finished rows
-READ = 16_384  # tokens of waiting prompts that are read together
-
-
-class Written(NamedTuple):
-    """One finished row: the number of its request, its tokens (the stop token included) with their log-probs, how it ended."""
-
-    request: int
-    tokens: list[int]
-    logp: list[float]
-    finished: bool
 
 
 class LocalSampler:
@@ -39,7 +21,7 @@ class LocalSampler:
         self.model, self.chat, self.rows_at_once = model, chat, rows_at_once
         self.policy_step = 0
         self.ended: Callable[[Rollout], None] | None = None  # called with each rollout as it ends, while others are written on
-        self._desk: Desk | None = None
+        self._active: ActiveRows | None = None
 
     def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling, seed: int) -> list[list[Rollout]]:
         if not prompts:
@@ -51,7 +33,7 @@ class LocalSampler:
             seeds += [seed_of(seed, prompt.id, asked[prompt.id] + i) for i in range(group_size)]
             asked[prompt.id] += group_size
         groups: list[list[Rollout | None]] = [[None] * group_size for _ in prompts]
-        for row in self._desk_for(rendered, len(seeds), settings).write(rendered, group_size, seeds):
+        for row in self._active_for(rendered, len(seeds), settings).write(rendered, group_size, seeds):
             prompt, g = divmod(row.request, group_size)
             made = Rollout(prompt=prompts[prompt], prompt_tokens=tuple(rendered[prompt]), tokens=tuple(row.tokens),
                            logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
@@ -62,7 +44,7 @@ class LocalSampler:
         return groups
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
-        """Every prompt fits the model with room for its reply: asked once, before a run that would meet it late."""
+        """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""
         for prompt in prompts:
             self._render(prompt, settings)
 
@@ -71,7 +53,7 @@ class LocalSampler:
         tokens: list[int] = []
         shown = text = ""
         rendered = self._render(prompt, settings)
-        for token in self._desk_for([rendered], 1, settings).stream(rendered, seed_of(seed, prompt.id, 0)):
+        for token in self._active_for([rendered], 1, settings).stream(rendered, seed_of(seed, prompt.id, 0)):
             tokens.append(token)
             text = self.chat.decode(tokens)
             if not text.endswith("\ufffd"):  # a character cut between two tokens waits for the rest
@@ -82,231 +64,20 @@ class LocalSampler:
         return tokens[-1] in self.chat.stop or any(stop in text for stop in settings.stop)
 
     def _render(self, prompt: Prompt, settings: Sampling) -> list[int]:
-        tokens, room = self.chat.render(prompt.messages), self.model.config.max_position_embeddings
-        if len(tokens) + settings.max_new_tokens > room:
-            raise ValueError(f"prompt {prompt.id} has {len(tokens)} tokens; with max_new_tokens {settings.max_new_tokens} "
-                             f"that is over the model's {room} positions: shorten the prompt or set fewer new tokens.")
+        tokens, positions = self.chat.render(prompt.messages), self.model.config.max_position_embeddings
+        if len(tokens) + settings.max_new_tokens > positions:
+            raise ValueError(f"prompt {prompt.id} has {len(tokens)} tokens; with max_new_tokens "
+                             f"{settings.max_new_tokens} that is over the model's {positions} positions: "
+                             "shorten the prompt or set fewer new tokens.")
         return tokens
 
-    def _desk_for(self, rendered: list[list[int]], rows: int, settings: Sampling) -> Desk:
-        """The desk of the last call if this one's rows fit on it, with the weights as they are now; else a new one."""
+    def _active_for(self, rendered: list[list[int]], rows: int, settings: Sampling) -> ActiveRows:
+        """Those of the last call if this one's rows fit, with the weights as they are now; else new ones."""
         need = {"rows": min(rows, self.rows_at_once), "read": max(map(len, rendered)),
                 "prompts": min(len(rendered), self.rows_at_once)}
-        if self._desk is None or not self._desk.fits(settings, **need):
-            self._desk = None  # the old one's memory is free before the new one's is taken
-            self._desk = Desk(self.model, self.chat, settings, **need)
+        if self._active is None or not self._active.fits(settings, **need):
+            self._active = None  # the old one's memory is free before the new one's is taken
+            self._active = ActiveRows(self.model, self.chat, settings, **need)
         else:
-            self._desk.engine.refresh()
-        return self._desk
-
-
-class Desk:
-    """Rows being written, side by side. Column i of the state tensors is row i of the step; `slot` says where its cache is."""
-
-    def __init__(self, model, chat, settings: Sampling, *, rows: int, read: int, prompts: int):
-        self.chat, self.settings, self.rows = chat, settings, rows
-        self.engine = model.engine(rows=rows, prompts=prompts, read=read, new=settings.max_new_tokens + 1)
-        device = self.device = self.engine.device
-        whole = dict(dtype=torch.int64, device=device)
-        self.ends = torch.tensor(chat.stop, device=device)
-        self.at, self.count = torch.zeros(rows, **whole), torch.zeros(rows, **whole)
-        self.slot, self.prompt = torch.full((rows,), rows, **whole), torch.full((rows,), prompts, **whole)
-        self.prompt_length, self.done = torch.ones(rows, **whole), torch.ones(rows, dtype=torch.bool, device=device)
-        self.hidden = torch.zeros(rows, model.config.hidden_size, dtype=self.engine.dtype, device=device)
-        self.u = torch.zeros(rows + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
-        self.out = torch.zeros(rows + 1, settings.max_new_tokens + 1, **whole)
-        self.logp = torch.zeros(rows + 1, settings.max_new_tokens + 1, device=device)
-        self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)  # the state after each prompt
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self.aside = torch.cuda.Stream() if device.type == "cuda" else None
-
-    def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
-        """Whether as many rows and prompts, as long as these, have a place."""
-        mine = self.engine
-        return settings == self.settings and rows <= self.rows and read <= mine.read and prompts <= mine.prompts
-
-    @torch.no_grad()
-    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int]) -> Iterator[Written]:
-        """Every row of every prompt, in the order in which they end.
-
-        On a GPU the next steps are under way while the host looks at what the last ones wrote, so it never waits for the host.
-        """
-        self.keep([], self.rows)  # a call that was broken off may have left rows behind
-        queue, here, looks = Queue(self, prompts, group_size, seeds), [], deque()
-        steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
-        while here or queue.waiting:
-            here += queue.admit(len(here))
-            most = max(self.settings.max_new_tokens - row.steps for row in here)
-            for _ in range(min(steps, most)):
-                self.step(len(here))
-            for row in here:
-                row.steps += steps
-            looks.append(Look(here, self.done, self.count))
-            if len(looks) <= ahead and most > steps:
-                continue
-            ended = self.ended(looks.popleft())
-            if ended:
-                yield from ended.values()
-                queue.leave(ended)
-                self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
-                here = [row for row in here if row not in ended]
-                for look in looks:
-                    look.rows = [None if row in ended else row for row in look.rows]
-
-    def admit(self, rows: list[Row], at: int, prompts: list[list[int]], seeds: list[int]) -> None:
-        """New rows in the columns from `at`."""
-        columns, place = slice(at, at + len(rows)), self.whole([row.place for row in rows])
-        self.slot[columns], self.prompt[columns] = self.whole([row.slot for row in rows]), place
-        self.prompt_length[columns] = self.whole([len(prompts[row.prompt]) for row in rows])
-        self.at[columns], self.count[columns], self.done[columns] = 0, 0, False
-        self.hidden[columns] = self.first[place]
-        seed, number = self.whole([seeds[row.request] for row in rows]), torch.arange(self.u.shape[1], device=self.device)
-        self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
-
-    def read(self, prompts: list[list[int]], places: list[int]) -> None:
-        lengths = torch.tensor([len(p) for p in prompts])
-        self.first[self.whole(places)] = self.engine.prefill(pad_rows(prompts), lengths, places)
-
-    def whole(self, numbers: list[int]) -> Tensor:
-        """int64 on the device, without waiting for it."""
-        made = torch.tensor(numbers, dtype=torch.int64)
-        return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
-
-    def step(self, n: int) -> None:
-        """One more token for the first n rows. On a GPU as a graph, for the next larger size that has one."""
-        if self.device.type != "cuda" or not self.engine.graphs:
-            return self.advance(n)
-        size = min(self.rows, bucket(n))
-        if size in self.graphs:
-            return self.graphs[size].replay()
-        self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-        self.graphs[size] = torch.cuda.CUDAGraph()
-        pool = next((g.pool() for s, g in self.graphs.items() if s != size), None)
-        with undisturbed(), torch.cuda.graph(self.graphs[size], pool=pool):
-            self.advance(size)
-
-    def advance(self, n: int) -> None:
-        at, slot, done = self.at[:n], self.slot[:n], self.done[:n]
-        token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, self.engine.ops)
-        self.out[slot, at], self.logp[slot, at] = token, logp
-        self.count[:n] += ~done
-        done |= (token[:, None] == self.ends).any(1) | (at + 1 >= self.settings.max_new_tokens)
-        self.hidden[:n] = self.engine.step(token, at, slot, self.prompt[:n], self.prompt_length[:n])
-        at += (at < self.settings.max_new_tokens).to(at.dtype)  # a row that ended waits in the spare column until it is seen
-
-    def ended(self, look: Look) -> dict[Row, Written]:
-        """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
-        done, count = look.seen()
-        asked = [i for i, row in enumerate(look.rows) if row is not None and (done[i] or self.settings.stop)]
-        if not asked:
-            return {}
-        widest = max(count[i] for i in asked)
-        with torch.cuda.stream(self.aside):  # these columns are written: no need to wait for the steps under way
-            slots = self.whole([look.rows[i].slot for i in asked])
-            texts = zip(asked, self.out[slots, :widest].tolist(), self.logp[slots, :widest].tolist(), strict=True)
-        found = {}
-        for i, tokens, logp in texts:
-            tokens = tokens[: count[i]]
-            cut = self.stops_at(tokens)
-            if done[i] or cut is not None:
-                tokens = tokens[:cut]
-                stopped = cut is not None or tokens[-1] in self.chat.stop
-                found[look.rows[i]] = Written(look.rows[i].request, tokens, logp[: len(tokens)], stopped)
-        return found
-
-    def stops_at(self, tokens: list[int]) -> int | None:
-        """How many tokens it takes to complete a stop string."""
-        if not any(stop in self.chat.decode(tokens) for stop in self.settings.stop):
-            return None
-        return next(n for n in range(1, len(tokens) + 1) if any(s in self.chat.decode(tokens[:n]) for s in self.settings.stop))
-
-    def keep(self, rows: list[int], before: int) -> None:
-        """These rows move to the front; the columns behind them belong to no one."""
-        index = self.whole(rows)
-        for column in (self.at, self.count, self.slot, self.prompt, self.prompt_length, self.done, self.hidden):
-            column[: len(rows)] = column[index]
-        rest = slice(len(rows), before)
-        self.at[rest], self.prompt_length[rest], self.done[rest] = 0, 1, True
-        self.slot[rest], self.prompt[rest] = self.rows, self.engine.prompts
-
-    @torch.no_grad()
-    def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
-        """The tokens of one row as they are chosen."""
-        self.keep([], self.rows)
-        (row,), tokens = Queue(self, [prompt], 1, [seed]).admit(0), []
-        while not bool(self.done[0]) and self.stops_at(tokens) is None:
-            self.step(1)
-            tokens.append(int(self.out[row.slot, len(tokens)]))
-            yield tokens[-1]
-
-
-@dataclass(eq=False)
-class Row:
-    """A row being written: its request, its prompt and where that was read to, its slot, and how many steps it was given."""
-
-    request: int
-    prompt: int
-    place: int
-    slot: int
-    steps: int = 0
-
-
-class Look:
-    """Which of these rows were done, and how much of each was written, at one moment: asked for now, known later."""
-
-    def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
-        self.rows = list(rows)
-        self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
-        self.event = torch.cuda.Event() if done.is_cuda else None
-        if self.event:
-            self.event.record()
-
-    def seen(self) -> tuple[list[bool], list[int]]:
-        if self.event:
-            self.event.synchronize()
-        return tuple(x.tolist() for x in self.columns)
-
-
-class Queue:
-    """Requests that wait, slots for rows and places for prompts that are free."""
-
-    def __init__(self, desk: Desk, prompts: list[list[int]], group_size: int, seeds: list[int]):
-        self.desk, self.prompts, self.group_size, self.seeds = desk, prompts, group_size, seeds
-        self.waiting, self.free = deque(range(len(seeds))), deque(range(desk.rows))
-        self.spare, self.place, self.left = deque(range(desk.engine.prompts)), {}, {}
-
-    def admit(self, at: int) -> list[Row]:
-        """Waiting rows take the free slots, in the columns from `at`."""
-        rows = []
-        while self.waiting and self.free:
-            prompt = self.waiting[0] // self.group_size
-            if prompt not in self.place and not self.read_from(prompt):
-                break
-            rows.append(Row(self.waiting.popleft(), prompt, self.place[prompt], self.free.popleft()))
-        if rows:
-            self.desk.admit(rows, at, self.prompts, self.seeds)
-        return rows
-
-    def read_from(self, prompt: int) -> bool:
-        """Reads this prompt and those after it, as many as there are places for and a pass holds."""
-        last, tokens = prompt, 0
-        while last < len(self.prompts) and last - prompt < len(self.spare) and (last == prompt or tokens < READ):
-            tokens += len(self.prompts[last])
-            last += 1
-        for i in range(prompt, last):
-            self.place[i], self.left[i] = self.spare.popleft(), self.group_size
-        if last > prompt:
-            self.desk.read(self.prompts[prompt:last], [self.place[i] for i in range(prompt, last)])
-        return last > prompt
-
-    def leave(self, rows: Iterable[Row]) -> None:
-        for row in rows:
-            self.free.append(row.slot)
-            self.left[row.prompt] -= 1
-            if not self.left[row.prompt]:
-                self.spare.append(row.place)
-
-
-def bucket(n: int) -> int:
-    """The size of the graph that n rows run in: 8, 16, 32, 64, 128, then by 128s."""
-    return max(8, 1 << (n - 1).bit_length()) if n <= 128 else -(-n // 128) * 128
+            self._active.engine.refresh()
+        return self._active

@@ -1,4 +1,4 @@
-"""The kernels in C on the CPU (cpu.c), with the names and meanings of plain.py: compiled once with the machine's own compiler.
+"""The kernels in C on the CPU (cpu.c, attention.c), with the names and meanings of plain.py.
 
 float32 only. What a row gives depends neither on the other rows nor on the number of threads, bit for bit. Tensors that do not
 stand in memory as the C code reads them (a transposed view, say) are copied first.
@@ -7,102 +7,18 @@ stand in memory as the C code reads them (a transposed view, say) are copied fir
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import platform
-import re
-import shutil
-import subprocess
-import tempfile
-import warnings
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from postgrad.models.kernels.compiled import call, library, pointer
+from postgrad.models.kernels.decode import whole_step
 from postgrad.models.kernels.plain import lay, linear
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate",
-           "whole_step"]
-
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("cpu.c", "decode.c"))
-OPTIONS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math",
-           "-shared", "-fPIC"]
-THREADS = (["-fopenmp"], ["-fopenmp-simd"])  # the second where the compiler has no OpenMP: one thread
-
-KINDS = {"void": None, "int": ctypes.c_int, "count": ctypes.c_int64, "float": ctypes.c_float, "*": ctypes.c_void_p}
-
-
-@functools.cache
-def library() -> ctypes.CDLL | None:
-    """The compiled kernels; None, with one warning, where they cannot be made, or where POSTGRAD_KERNELS=plain forbids them."""
-    if os.environ.get("POSTGRAD_KERNELS") == "plain":
-        return None
-    try:
-        lib = ctypes.CDLL(str(build(shutil.which(os.environ.get("CC", "cc")))))
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        warnings.warn(f"no compiled kernels, so plain torch is used, which is slower: {' '.join(said)} "
-                      "(install a C compiler as cc, or name one in $CC; POSTGRAD_KERNELS=plain silences this)", stacklevel=3)
-        return None
-    for result, name, parameters in signatures(source()):
-        function = getattr(lib, name)
-        function.argtypes, function.restype = [KINDS[p] for p in parameters], KINDS[result]
-    return lib
-
-
-def build(compiler: str | None) -> Path:
-    """cpu.c as a shared library in the user's cache folder, under a name that changes with source, compiler and processor."""
-    if compiler is None:
-        raise OSError("no C compiler found")
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256("\n".join([source(), compiler, version, processor(), *OPTIONS]).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "postgrad"
-    made = folder / f"kernels-{key}.so"
-    if not made.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as work:  # moved in one step: two runs may build at the same time
-            fresh = Path(work) / made.name
-            for threads in THREADS:
-                command = [compiler, *OPTIONS, *threads, *map(str, SOURCES), "-o", str(fresh), "-lm"]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode == 0:
-                    break
-            done.check_returncode()
-            fresh.replace(made)
-    return made
-
-
-def source() -> str:
-    return "\n".join(path.read_text() for path in SOURCES)
-
-
-def processor() -> str:
-    """What -march=native depends on."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    told = sorted({x for x in lines if x.startswith(("model name", "flags", "Features", "CPU"))})
-    return "\n".join(told) or platform.processor()
-
-
-def signatures(source: str) -> list[tuple[str, str, list[str]]]:
-    """The functions that a C source offers: result, name, and the type of each parameter, "*" for any pointer."""
-    found = re.findall(r"^(void|count) (\w+)\(([^;{]*?)\) \{", source, re.MULTILINE)
-    return [(result, name, ["*" if "*" in p else p.split()[0] for p in inside.split(",")]) for result, name, inside in found]
-
-
-def call(name: str, *args) -> int | None:
-    """A C function by its name, with the number of threads before its arguments; tensors go as pointers, indices on trust."""
-    return getattr(library(), name)(torch.get_num_threads(), *(_pointer(x) if isinstance(x, Tensor) else x for x in args))
-
-
-def _pointer(x: Tensor) -> int:
-    assert x.dtype in (torch.float32, torch.int64, torch.float64) and x.is_cpu, f"{x.dtype} on {x.device} is for plain.py"
-    return x.data_ptr()
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear", "norm",
+           "pick", "place", "rotate", "whole_step"]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]
@@ -115,20 +31,20 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor,
           v_cache: Tensor) -> Tensor:
     assert k_cache.is_contiguous() and v_cache.is_contiguous(), "the caches are changed in place"
-    _, kv, room, head_dim = k_cache.shape
+    _, kv, capacity, head_dim = k_cache.shape
     q = qkv.new_empty(len(qkv), qkv.shape[1] // head_dim - 2 * kv, head_dim)
-    call("place", len(qkv), q.shape[1], kv, head_dim, room, qkv.contiguous(), cos.contiguous(), sin.contiguous(),
-         position.contiguous(), slot.contiguous(), at.contiguous(), k_cache, v_cache, q)
+    tensors = (x.contiguous() for x in (qkv, cos, sin, position, slot, at))
+    call("place", len(qkv), q.shape[1], kv, head_dim, capacity, *tensors, k_cache, v_cache, q)
     return q
 
 
 def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
            v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
     R, H, head_dim = q.shape
-    _, kv, room, _ = k_cache.shape
+    _, kv, capacity, _ = k_cache.shape
     y = q.new_empty(R, H * head_dim)
     tensors = (x.contiguous() for x in (q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length))
-    call("attend", R, H, kv, head_dim, k_prompt.shape[2], room, window or 0, *tensors, y)
+    call("attend", R, H, kv, head_dim, k_prompt.shape[2], capacity, window or 0, *tensors, y)
     return y
 
 
@@ -139,61 +55,6 @@ def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]
         raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the model has "
                          "diverged, or every token is forbidden.")
     return token, logp
-
-
-class Layer(ctypes.Structure):
-    """The struct of that name in decode.c."""
-
-    _fields_ = [*((name, ctypes.c_void_p) for name in (
-        "before", "after", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "down", "k_prompt", "v_prompt", "k", "v")),
-        ("window", ctypes.c_int64)]
-
-
-class Decoder(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_int64) for name in "layers D F Hq Hkv Dh read room".split()), ("eps", ctypes.c_double),
-                *((name, ctypes.c_void_p) for name in "multiply embed norm cos sin layer".split())]
-
-
-@functools.cache
-def blas() -> int | None:
-    """Where the matrix product of torch's own BLAS is, by its Fortran name; None in builds that do not show it."""
-    here = Path(torch.__file__).parent / "lib"
-    for path in here.glob("libtorch_cpu.*"):
-        lib = ctypes.CDLL(str(path))
-        for name in ("sgemm_", "SGEMM"):
-            if hasattr(lib, name):
-                return ctypes.cast(getattr(lib, name), ctypes.c_void_p).value
-    return None
-
-
-def whole_step(engine) -> Callable | None:
-    """Engine.step as one call for all layers; None where C cannot do it: a build without BLAS, norms of queries and keys."""
-    c, w = engine.c, engine.weights
-    if blas() is None or c.parts.qk_norm:
-        return None
-    layers = (Layer * c.num_hidden_layers)()
-    for i, layer in enumerate(layers):
-        for name in ("before", "after", "qkv", "qkv_bias", "o", "o_bias", "gate_up", "down"):
-            setattr(layer, name, w[f"{i}.{name}"].data_ptr() if f"{i}.{name}" in w else None)
-        for name in ("k", "v", "k_prompt", "v_prompt"):
-            setattr(layer, name, getattr(engine, name)[i].data_ptr())
-        layer.window = (c.parts.window or 0) if i in c.parts.window_layers else 0
-    D, F, heads = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim
-    pointers = (x.data_ptr() for x in (w["embed"], w["norm"], engine.cos, engine.sin))
-    model = Decoder(c.num_hidden_layers, D, F, c.num_attention_heads, c.num_key_value_heads, c.head_dim, engine.read,
-                    engine.new, c.rms_norm_eps, blas(), *pointers, ctypes.cast(layers, ctypes.c_void_p).value)
-    wide = max(heads + 2 * c.num_key_value_heads * c.head_dim, 3 * F)
-    scratch = torch.empty(engine.rows * (2 * D + 2 * heads + wide))
-    numbers = torch.empty(2 * engine.rows, dtype=torch.int64)
-
-    def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
-        out = torch.empty(len(token), D)
-        rows = (x.contiguous() for x in (token, at, slot, prompt, prompt_length))
-        call("decode", ctypes.byref(model), len(token), *rows, scratch, numbers, out)
-        return out
-
-    step.layers = layers  # the struct points to them
-    return step
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]
@@ -274,7 +135,7 @@ def gate_halves(ab: Tensor) -> Tensor:  # [N, 2F] -> [N, F]
 def gated(ab: Tensor) -> Tensor:
     N, F = len(ab), ab.shape[1] // 2
     y = ab.new_empty(N, F)
-    call("gate", N, F, ab, ab.stride(0), _pointer(ab) + 4 * F, ab.stride(0), y)
+    call("gate", N, F, ab, ab.stride(0), pointer(ab) + 4 * F, ab.stride(0), y)
     return y
 
 
@@ -290,13 +151,13 @@ class GateHalves(Function):
     def backward(ctx, dy):
         ab, = ctx.saved_tensors
         (N, F), out, step = dy.shape, ab.new_empty(ab.shape), ab.stride(0)
-        halves = _pointer(ab) + 4 * F, _pointer(out) + 4 * F
+        halves = pointer(ab) + 4 * F, pointer(out) + 4 * F
         call("gate_backward", N, F, ab, step, halves[0], step, dy.contiguous(), out, halves[1], 2 * F)
         return out
 
 
 class Sequences(ctypes.Structure):
-    """The struct of that name in cpu.c."""
+    """The struct of that name in attention.c."""
 
     _fields_ = [*((n, ctypes.c_int64) for n in "N M Hq Hkv Dh window qn kn vn".split()),
                 *((n, ctypes.c_void_p) for n in "q k v start stop prefix_start prefix_stop".split())]
@@ -304,7 +165,7 @@ class Sequences(ctypes.Structure):
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, spans: tuple[Tensor, ...], window: int | None) -> Sequences:
         numbers = len(q), len(spans[0]), q.shape[1], k.shape[1], q.shape[2], window or 0, q.stride(0), k.stride(0), v.stride(0)
-        return cls(*numbers, *(_pointer(x) for x in (q, k, v, *spans)))
+        return cls(*numbers, *(pointer(x) for x in (q, k, v, *spans)))
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, spans, window: int | None = None) -> Tensor:

@@ -1,5 +1,6 @@
-/* One new token for every row, through all layers in one call: the kernels of cpu.c with the matrix products of torch's own BLAS
-   between them, in the order of Engine.step, which says what each line is for. */
+/* One new token for every row, through all layers in one call: the kernels of cpu.c with the matrix products
+   of torch's own BLAS between them, in the order of Engine.step, which says what each line is for. For layers
+   with a norm before each half and no other norms (decode.py). */
 #include <stdint.h>
 #include <string.h>
 
@@ -8,13 +9,14 @@ typedef void Multiply(const char *, const char *, const int *, const int *, cons
                       const int *, const float *, const int *, const float *, float *, const int *);
 
 typedef struct {
-    const float *before, *after, *qkv, *qkv_bias, *o, *o_bias, *gate_up, *down, *k_prompt, *v_prompt;
+    const float *before_attention, *before_mlp, *qkv, *o, *gate_up, *down, *qkv_bias, *o_bias;
+    const float *k_prompt, *v_prompt;
     float *k, *v;
     count window;
 } Layer;
 
 typedef struct {
-    count layers, D, F, Hq, Hkv, Dh, read, room;
+    count layers, D, F, Hq, Hkv, Dh, read, capacity;
     double eps;
     Multiply *multiply;
     const float *embed, *norm, *cos, *sin;
@@ -53,13 +55,14 @@ void decode(int threads, const Decoder *m, count R, const count *token, const co
     }
     for (count i = 0; i < m->layers; i++) {
         const Layer *l = m->layer + i;
-        add_norm(threads, R, D, x, delta, l->before, m->eps, out);
+        add_norm(threads, R, D, x, delta, l->before_attention, m->eps, out);
         linear(m, R, D, wide, out, l->qkv, l->qkv_bias, ab);
-        place(threads, R, m->Hq, m->Hkv, m->Dh, m->room, ab, m->cos, m->sin, position, slot, at, l->k, l->v, q);
-        attend(threads, R, m->Hq, m->Hkv, m->Dh, m->read, m->room, l->window, q, l->k_prompt, l->v_prompt, prompt, prompt_length,
-               l->k, l->v, slot, length, seen);
+        place(threads, R, m->Hq, m->Hkv, m->Dh, m->capacity, ab, m->cos, m->sin, position, slot, at, l->k,
+              l->v, q);
+        attend(threads, R, m->Hq, m->Hkv, m->Dh, m->read, m->capacity, l->window, q, l->k_prompt, l->v_prompt,
+               prompt, prompt_length, l->k, l->v, slot, length, seen);
         linear(m, R, heads, D, seen, l->o, l->o_bias, y);
-        add_norm(threads, R, D, x, y, l->after, m->eps, out);
+        add_norm(threads, R, D, x, y, l->before_mlp, m->eps, out);
         linear(m, R, D, 2 * F, out, l->gate_up, NULL, ab);
         gate(threads, R, F, ab, 2 * F, ab + F, 2 * F, f);
         linear(m, R, F, D, f, l->down, NULL, y);

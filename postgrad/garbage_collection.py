@@ -1,4 +1,4 @@
-"""CUDA graphs are captured undisturbed: no garbage is collected meanwhile."""
+"""A block of code during which no garbage is collected: CUDA graphs are captured in one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """For as long as the block lasts the collector is off, and what it would have freed is freed before.
 
     A model and its graphs know each other, so an earlier run's are freed by the collector, whenever it likes; freeing a graph

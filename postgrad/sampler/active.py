@@ -1,0 +1,193 @@
+"""The rows being written, side by side: a step gives each of them one more token.
+
+On a GPU a step of all rows is one captured graph, and the host looks for finished rows now and then instead
+of at every token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from postgrad.garbage_collection import no_garbage_collection
+from postgrad.maths.noise import uniform
+from postgrad.records import pad_rows
+from postgrad.sampler.base import Sampling
+from postgrad.sampler.choose import choose
+from postgrad.sampler.waiting import Queue, Row
+
+LOOK = 4  # on a GPU, steps between two looks for finished rows
+
+
+class Written(NamedTuple):
+    """One finished row: the number of its request, its tokens (the stop token included) with their log-probs, how it ended."""
+
+    request: int
+    tokens: list[int]
+    logp: list[float]
+    finished: bool
+
+
+class ActiveRows:
+    """Rows being written, side by side. Column i of the state tensors is row i of the step; `slot` says where its cache is."""
+
+    def __init__(self, model, chat, settings: Sampling, *, rows: int, read: int, prompts: int):
+        self.chat, self.settings, self.rows = chat, settings, rows
+        self.engine = model.engine(rows=rows, prompts=prompts, read=read, new=settings.max_new_tokens + 1)
+        device = self.device = self.engine.device
+        whole = dict(dtype=torch.int64, device=device)
+        self.ends = torch.tensor(chat.stop, device=device)
+        self.at, self.count = torch.zeros(rows, **whole), torch.zeros(rows, **whole)
+        self.slot, self.prompt = torch.full((rows,), rows, **whole), torch.full((rows,), prompts, **whole)
+        self.prompt_length, self.done = torch.ones(rows, **whole), torch.ones(rows, dtype=torch.bool, device=device)
+        self.hidden = torch.zeros(rows, model.config.hidden_size, dtype=self.engine.dtype, device=device)
+        self.u = torch.zeros(rows + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
+        self.out = torch.zeros(rows + 1, settings.max_new_tokens + 1, **whole)
+        self.logp = torch.zeros(rows + 1, settings.max_new_tokens + 1, device=device)
+        self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)  # the state after each prompt
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.aside = torch.cuda.Stream() if device.type == "cuda" else None
+
+    def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
+        """Whether as many rows and prompts, as long as these, have a place."""
+        mine = self.engine
+        return settings == self.settings and rows <= self.rows and read <= mine.read and prompts <= mine.prompts
+
+    @torch.no_grad()
+    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int]) -> Iterator[Written]:
+        """Every row of every prompt, in the order in which they end.
+
+        On a GPU the next steps are under way while the host looks at what the last ones wrote, so it never waits for the host.
+        """
+        self.keep([], self.rows)  # a call that was broken off may have left rows behind
+        queue, here, looks = Queue(self, prompts, group_size, seeds), [], deque()
+        steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
+        while here or queue.waiting:
+            here += queue.admit(len(here))
+            most = max(self.settings.max_new_tokens - row.steps for row in here)
+            for _ in range(min(steps, most)):
+                self.step(len(here))
+            for row in here:
+                row.steps += steps
+            looks.append(Look(here, self.done, self.count))
+            if len(looks) <= ahead and most > steps:
+                continue
+            ended = self.ended(looks.popleft())
+            if ended:
+                yield from ended.values()
+                queue.leave(ended)
+                self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
+                here = [row for row in here if row not in ended]
+                for look in looks:
+                    look.rows = [None if row in ended else row for row in look.rows]
+
+    def admit(self, rows: list[Row], at: int, prompts: list[list[int]], seeds: list[int]) -> None:
+        """New rows in the columns from `at`."""
+        columns, place = slice(at, at + len(rows)), self.whole([row.place for row in rows])
+        self.slot[columns], self.prompt[columns] = self.whole([row.slot for row in rows]), place
+        self.prompt_length[columns] = self.whole([len(prompts[row.prompt]) for row in rows])
+        self.at[columns], self.count[columns], self.done[columns] = 0, 0, False
+        self.hidden[columns] = self.first[place]
+        seed, number = self.whole([seeds[row.request] for row in rows]), torch.arange(self.u.shape[1], device=self.device)
+        self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
+
+    def read(self, prompts: list[list[int]], places: list[int]) -> None:
+        lengths = torch.tensor([len(p) for p in prompts])
+        self.first[self.whole(places)] = self.engine.prefill(pad_rows(prompts), lengths, places)
+
+    def whole(self, numbers: list[int]) -> Tensor:
+        """int64 on the device, without waiting for it."""
+        made = torch.tensor(numbers, dtype=torch.int64)
+        return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
+
+    def step(self, n: int) -> None:
+        """One more token for the first n rows. On a GPU as a graph, for the next larger size that has one."""
+        if self.device.type != "cuda" or not self.engine.graphs:
+            return self.advance(n)
+        size = min(self.rows, bucket(n))
+        if size in self.graphs:
+            return self.graphs[size].replay()
+        self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
+        self.graphs[size] = torch.cuda.CUDAGraph()
+        pool = next((g.pool() for s, g in self.graphs.items() if s != size), None)
+        with no_garbage_collection(), torch.cuda.graph(self.graphs[size], pool=pool):
+            self.advance(size)
+
+    def advance(self, n: int) -> None:
+        at, slot, done = self.at[:n], self.slot[:n], self.done[:n]
+        token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, self.engine.ops)
+        self.out[slot, at], self.logp[slot, at] = token, logp
+        self.count[:n] += ~done
+        done |= (token[:, None] == self.ends).any(1) | (at + 1 >= self.settings.max_new_tokens)
+        self.hidden[:n] = self.engine.step(token, at, slot, self.prompt[:n], self.prompt_length[:n])
+        at += (at < self.settings.max_new_tokens).to(at.dtype)  # a row that ended waits in the spare column until it is seen
+
+    def ended(self, look: Look) -> dict[Row, Written]:
+        """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
+        done, count = look.seen()
+        asked = [i for i, row in enumerate(look.rows) if row is not None and (done[i] or self.settings.stop)]
+        if not asked:
+            return {}
+        widest = max(count[i] for i in asked)
+        with torch.cuda.stream(self.aside):  # these columns are written: no need to wait for the steps under way
+            slots = self.whole([look.rows[i].slot for i in asked])
+            texts = zip(asked, self.out[slots, :widest].tolist(), self.logp[slots, :widest].tolist(), strict=True)
+        found = {}
+        for i, tokens, logp in texts:
+            tokens = tokens[: count[i]]
+            cut = self.stops_at(tokens)
+            if done[i] or cut is not None:
+                tokens = tokens[:cut]
+                stopped = cut is not None or tokens[-1] in self.chat.stop
+                found[look.rows[i]] = Written(look.rows[i].request, tokens, logp[: len(tokens)], stopped)
+        return found
+
+    def stops_at(self, tokens: list[int]) -> int | None:
+        """How many tokens it takes to complete a stop string."""
+        if not any(stop in self.chat.decode(tokens) for stop in self.settings.stop):
+            return None
+        return next(n for n in range(1, len(tokens) + 1) if any(s in self.chat.decode(tokens[:n]) for s in self.settings.stop))
+
+    def keep(self, rows: list[int], before: int) -> None:
+        """These rows move to the front; the columns behind them belong to no one."""
+        index = self.whole(rows)
+        for column in (self.at, self.count, self.slot, self.prompt, self.prompt_length, self.done, self.hidden):
+            column[: len(rows)] = column[index]
+        rest = slice(len(rows), before)
+        self.at[rest], self.prompt_length[rest], self.done[rest] = 0, 1, True
+        self.slot[rest], self.prompt[rest] = self.rows, self.engine.prompts
+
+    @torch.no_grad()
+    def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
+        """The tokens of one row as they are chosen."""
+        self.keep([], self.rows)
+        (row,), tokens = Queue(self, [prompt], 1, [seed]).admit(0), []
+        while not bool(self.done[0]) and self.stops_at(tokens) is None:
+            self.step(1)
+            tokens.append(int(self.out[row.slot, len(tokens)]))
+            yield tokens[-1]
+
+
+class Look:
+    """Which of these rows were done, and how much of each was written, at one moment: asked for now, known later."""
+
+    def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
+        self.rows = list(rows)
+        self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
+        self.event = torch.cuda.Event() if done.is_cuda else None
+        if self.event:
+            self.event.record()
+
+    def seen(self) -> tuple[list[bool], list[int]]:
+        if self.event:
+            self.event.synchronize()
+        return tuple(x.tolist() for x in self.columns)
+
+
+def bucket(n: int) -> int:
+    """The size of the graph that n rows run in: 8, 16, 32, 64, 128, then by 128s."""
+    return max(8, 1 << (n - 1).bit_length()) if n <= 128 else -(-n // 128) * 128
