@@ -101,6 +101,7 @@ class Verdict:
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None: all of it stands
     on the last token.
     error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.
+    absent: there is nothing in the reply that this verifier judges (the language of "2+3=5"); a sum leaves it out.
     """
 
     score: float
@@ -108,6 +109,7 @@ class Verdict:
     parts: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     per_token: tuple[float, ...] | None = None
+    absent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,20 +19,26 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
-    """The weighted sum of named verdicts, each kept as a part: score = sum of weight * score.
+    """The weighted sum of named verdicts, each kept as a part; those that have nothing to judge are left out.
 
+    score = W * (sum over the present of weight * score) / (sum over the present of weight),   W = sum of all weights
+    so that with every part present it is the plain sum of weight * score, and the best is W whichever are present.
     weighted({"correct": (Verdict(score=1.0), 0.8), "language": (Verdict(score=0.5), 0.2)})
       -> Verdict(score=0.9, parts={"correct": 1.0, "language": 0.5})
+    With the language absent it is Verdict(score=1.0, parts={"correct": 1.0}); with no part present, absent, with a score of 0.
     One part with an error makes the whole an error: half a judgement is not a low judgement.
     With a single part of weight 1 it is that part.
     """
     if not parts:
         raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it was given none.")
-    score = sum(weight * verdict.score for verdict, weight in parts.values())
+    present = {name: verdict for name, (verdict, _) in parts.items() if not verdict.absent}
+    score = sum(parts[name][1] * verdict.score for name, verdict in present.items())
+    if len(present) < len(parts) and present:
+        score *= sum(weight for _, weight in parts.values()) / sum(parts[name][1] for name in present)
     reason = "; ".join(f"{name}: {verdict.reason}" for name, (verdict, _) in parts.items() if verdict.reason)
     errors = [f"{name}: {verdict.error}" for name, (verdict, _) in parts.items() if verdict.error]
-    scores = {name: verdict.score for name, (verdict, _) in parts.items()}
-    return Verdict(score=score, reason=reason, parts=scores, error="; ".join(errors) or None)
+    scores = {name: verdict.score for name, verdict in present.items()}
+    return Verdict(score=score, reason=reason, parts=scores, error="; ".join(errors) or None, absent=not present)
 
 
 def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:

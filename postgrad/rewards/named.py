@@ -1,6 +1,7 @@
 """Verifiers by name, and weighted sums of them: "maths", "number+0.2*think", "0.9*text+0.1*language(en)", "regex(^Yes)".
 
 A sum is paid weight by weight, each part is kept in the log under its own name, and its best score is the sum of the weights.
+Where a part has nothing to judge in a reply, the others are paid its weight too (see `weighted`).
 A verifier of answers also keeps two readings side by side: `correct`, which is paid, and `lenient`.
 """
 
