@@ -101,7 +101,7 @@ class Verdict:
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None: all of it stands
     on the last token.
     error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.
-    absent: there is nothing in the reply that this verifier judges (the language of "2+3=5"); a sum leaves it out.
+    absent: nothing in the reply is what this verifier judges (the language of "2+3=5"); a sum leaves it out.
     """
 
     score: float

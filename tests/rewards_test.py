@@ -124,7 +124,8 @@ def test_verdicts_add_up_and_an_error_is_no_low_score():
     assert both.reason == "correct: right" and both.error is None
     absent = Verdict(score=0.0, absent=True)
     parts = {"a": (Verdict(score=0.5), 3.0), "b": (absent, 1.0), "c": (Verdict(score=1.0), 1.0)}
-    assert weighted(parts).score == pytest.approx(5 * (3 * 0.5 + 1 * 1.0) / 4) and weighted(parts).parts == {"a": 0.5, "c": 1.0}
+    assert weighted(parts).score == pytest.approx(5 * (3 * 0.5 + 1 * 1.0) / 4)
+    assert weighted(parts).parts == {"a": 0.5, "c": 1.0}
     nothing = weighted({"b": (absent, 2.0)})
     assert (nothing.score, nothing.absent, nothing.parts) == (0.0, True, {})
     broken = weighted({"a": (Verdict(score=1.0), 1.0), "b": (Verdict(score=0.0, error="infrastructure: no disk"), 1.0)})

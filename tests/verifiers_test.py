@@ -188,10 +188,11 @@ def test_languages_by_hand():
 def test_arithmetic_has_no_language_and_filler_words_do_not_pay():
     spec = read_spec("0.9*number+0.1*language(en)")
     bare, wordy, wrong = (spec(ASK, reply) for reply in (
-        "<think>70+2=72</think><answer>72</answer>", "<think>it is the sum of 70 and 2</think><answer>72</answer>",
+        "<think>70+2=72</think><answer>72</answer>",
+        "<think>it is 2 and 70 of it</think><answer>72</answer>",
         "<think>70+2=71</think><answer>71</answer>"))
     assert (bare.score, wordy.score, wrong.score) == (pytest.approx(1.0), pytest.approx(1.0), 0.0)
-    assert "language(en)" not in bare.parts and wordy.parts["language(en)"] == 1 and bare.parts["correct"] == 1
+    assert "language(en)" not in bare.parts and wordy.parts["language(en)"] == bare.parts["correct"] == 1
     alone = read_spec("language(en)")(ASK, "70+2=72")
     assert (alone.score, alone.absent, alone.error) == (0, True, None)
     spoken = spec(ASK, "<think>el total de 70 y 2</think><answer>72</answer>")

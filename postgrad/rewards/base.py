@@ -21,11 +21,11 @@ def shorten(text: str, width: int = 60) -> str:
 def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     """The weighted sum of named verdicts, each kept as a part; those that have nothing to judge are left out.
 
-    score = W * (sum over the present of weight * score) / (sum over the present of weight),   W = sum of all weights
-    so that with every part present it is the plain sum of weight * score, and the best is W whichever are present.
+    score = W * (sum of weight * score of the present) / (sum of weight of the present), W = all weights
+    so with every part present it is the plain sum of weight * score, and the best is W whichever are present.
     weighted({"correct": (Verdict(score=1.0), 0.8), "language": (Verdict(score=0.5), 0.2)})
       -> Verdict(score=0.9, parts={"correct": 1.0, "language": 0.5})
-    With the language absent it is Verdict(score=1.0, parts={"correct": 1.0}); with no part present, absent, with a score of 0.
+    With the language absent it is Verdict(score=1.0, parts={"correct": 1.0}); with none, absent.
     One part with an error makes the whole an error: half a judgement is not a low judgement.
     With a single part of weight 1 it is that part.
     """
@@ -38,7 +38,8 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     reason = "; ".join(f"{name}: {verdict.reason}" for name, (verdict, _) in parts.items() if verdict.reason)
     errors = [f"{name}: {verdict.error}" for name, (verdict, _) in parts.items() if verdict.error]
     scores = {name: verdict.score for name, verdict in present.items()}
-    return Verdict(score=score, reason=reason, parts=scores, error="; ".join(errors) or None, absent=not present)
+    error = "; ".join(errors) or None
+    return Verdict(score=score, reason=reason, parts=scores, error=error, absent=not present)
 
 
 def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:

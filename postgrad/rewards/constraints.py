@@ -85,7 +85,8 @@ def words(text: str) -> list[str]:
 def language_of(text: str) -> str | None:
     """The language whose function words are the most frequent in a text, at least one word in eight; None where unclear."""
     counts = function_words(text)
-    (most, name), (second, _) = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)[:2]
+    ranked = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)
+    (most, name), (second, _) = ranked[:2]
     return name if most > second and 8 * most >= len(words(text)) else None
 
 

@@ -94,7 +94,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def function_words(text: str) -> dict[str, int]:
-    """How many words of a text are function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}."""
+    """How many words are function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}."""
     said = Counter(_LETTERS.findall(text.lower()))
     return {name: sum(count for word, count in said.items() if word in own) for name, own in WORDS.items()}
 
@@ -116,14 +116,14 @@ def language(wanted: str):
         letters = Counter(char for char in text if char.isalpha())
         if not letters:
             return Verdict(score=0.0, reason="no letters, so no language", absent=True)
-        own = sum(count for char, count in letters.items() if unicodedata.name(char, "").startswith(SCRIPTS[wanted]))
-        share = own / letters.total()
+        script = {char for char in letters if unicodedata.name(char, "").startswith(SCRIPTS[wanted])}
+        share = sum(letters[char] for char in script) / letters.total()
         if wanted not in WORDS:
             return Verdict(score=share, reason=f"{share:.0%} of the letters are of {wanted}")
         said = function_words(text)
         known = sum(said.values())
         score = share * (said[wanted] / known if known else 0.5)
-        return Verdict(score=score, reason=f"{share:.0%} of the letters and {said[wanted]} of {known} function words are of "
-                                           f"{wanted}")
+        found = f"{share:.0%} of the letters and {said[wanted]} of {known} function words"
+        return Verdict(score=score, reason=f"{found} are of {wanted}")
 
     return verify

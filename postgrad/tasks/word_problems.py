@@ -224,7 +224,7 @@ def language_of_thought(text: str) -> Verdict:
 
 
 def verify_spanish(prompt: Prompt, text: str) -> Verdict:
-    """0.8 for the answer in form, 0.2 for reasoning in Spanish; all for the answer where the reasoning has no words."""
+    """0.8 for the answer in form, 0.2 for reasoning in Spanish; without words there, the answer alone."""
     said = number_in_form(prompt, text)
     both = weighted({"correct": (said, 0.8), "language": (language_of_thought(text), 0.2)})
     return replace(both, parts={**both.parts, **said.parts})
