@@ -75,15 +75,35 @@ def _judge(verify: Callable[[Prompt, str], Verdict], prompt: Prompt, text: str) 
     raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must return a Verdict.")
 
 
+def fault(why: str) -> Verdict:
+    """The verdict where something else than the reply failed: infrastructure, or a user's verifier."""
+    return Verdict(score=0.0, error=f"infrastructure: {why}")
+
+
+def guarded(verify: Callable[[Prompt, str], Verdict]) -> Callable[[Prompt, str], Verdict]:
+    """The one place where an exception of a verifier becomes a verdict: an error, counted and not trained on.
+
+    Our own verifiers score every reply and never come to it (tests/totality_test.py); a user's function may.
+    """
+    def judge(prompt: Prompt, text: str) -> Verdict:
+        try:
+            return verify(prompt, text)
+        except Exception as error:  # noqa: BLE001 - whatever a user's verifier raises
+            said = shorten(" ".join(str(error).split()), 200)
+            return fault(f"the verifier raised {type(error).__name__}{f': {said}' if said else ''}")
+
+    return judge
+
+
 class Verifying:
-    """A verifier as the judge of rollouts.
+    """A verifier as the judge of rollouts; one that raises gives an error for that rollout (`guarded`).
 
     Where it waits for other processes (code in the sandbox), verdicts are given side by side, and for rollouts that it is told
     of `ahead`, while others are still being sampled. Otherwise each is given when it is asked for.
     """
 
     def __init__(self, verify: Callable[[Prompt, str], Verdict], waits: bool = False):
-        self.verify, self.begun = verify, {}
+        self.verify, self.begun = guarded(verify), {}
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "verify") if waits else None
 
     def ahead(self, rollout: Rollout) -> None:

@@ -19,7 +19,7 @@ SHORTEST = 4      # words: less is no reply, and keeps no constraint either
 PARTING = "******"
 
 _WORD = re.compile(r"\w+")
-_SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*(?=\s|$)")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+(?=\s|$)")  # a run of dots is read once
 _BULLET = re.compile(r"^[ \t]*[*\-][ \t]+\S", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,80}\]")
 _TITLE = re.compile(r"<<[^<>\n]{1,200}>>")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards.base import shorten
+from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.format import find_marked
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import last_number, parse_number
@@ -205,7 +205,7 @@ def compare(gold: str, answer: str) -> Verdict:
     else:
         said = JAIL("same", wanted, got)
         if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None):
-            return Verdict(score=0.0, error=f"infrastructure: {said.reason or 'math-verify lost the gold answer'}")
+            return fault(said.reason or "math-verify lost the gold answer")
         if said.kind != "pass":
             return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
         right = said.value is True

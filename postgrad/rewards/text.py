@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import shorten
+from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.format import TAGS
 from postgrad.rewards.jailed import Jailed
 
@@ -28,8 +28,8 @@ def regex(pattern: str):
     """
     try:
         re.compile(pattern)
-    except re.error as fault:
-        raise ValueError(f"regex({pattern}) is no regular expression: {fault}.") from None
+    except re.error as wrong:
+        raise ValueError(f"regex({pattern}) is no regular expression: {wrong}.") from None
     if not pattern or re.search(pattern, ""):
         raise ValueError(f"regex({pattern}) is found in an empty text, so it would pay for everything: write a pattern that "
                          "needs something to be there.")
@@ -40,7 +40,7 @@ def regex(pattern: str):
             return Verdict(score=0.0, reason=f"longer than {READ:,} characters")
         said = REGEX("found", pattern, text)
         if said.kind == "infrastructure":
-            return Verdict(score=0.0, error=f"infrastructure: {said.reason}")
+            return fault(said.reason)
         found = said.kind == "pass" and said.value is True
         return Verdict(score=float(found), reason="matches" if found else said.reason or f"no match of {shorten(pattern)}")
 

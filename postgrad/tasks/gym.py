@@ -24,12 +24,12 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import partial
 
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards.base import GARBAGE, shorten
+from postgrad.rewards.base import GARBAGE, fault, shorten
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import parse_number
 from postgrad.tasks.base import Task, check_split, generator, in_form, think
@@ -113,8 +113,9 @@ def find(source: str) -> Generator:
                          f"It has {', '.join(known) or 'none'}.")
     try:
         gym.create_dataset(name, seed=0, size=1, **settings)
-    except (AssertionError, ValueError, TypeError, KeyError) as fault:
-        raise ValueError(f"gym:{source} cannot be made: {shorten(str(fault), 200) or type(fault).__name__}; its settings are "
+    except (AssertionError, ValueError, TypeError, KeyError) as wrong:
+        said = shorten(str(wrong), 200) or type(wrong).__name__
+        raise ValueError(f"gym:{source} cannot be made: {said}; its settings are "
                          f"{', '.join(known)}.") from None
     base = importlib.import_module("reasoning_gym.dataset").ProceduralDataset.score_answer
     return Generator(name=name, settings=settings, make=gym.create_dataset, evaluates=_evaluates(kind.score_answer),
@@ -182,15 +183,15 @@ def plain(value: object) -> object:
     return value if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) else str(value)
 
 
-def paid(share: float, reason: str, error: str | None = None) -> Verdict:
-    return Verdict(score=float(share >= 1.0), reason=reason, error=error, parts={"partial": share})
+def paid(share: float, reason: str) -> Verdict:
+    return Verdict(score=float(share >= 1.0), reason=reason, parts={"partial": share})
 
 
 def score(of: Generator, entry: dict, answer: str) -> Verdict:
     """What the package's own scorer says of an answer, in the jail."""
     said = SCORER("score", of.name, of.settings, plain(entry), answer)
     if said.kind == "infrastructure":
-        return paid(0.0, "", f"infrastructure: {said.reason}")
+        return replace(fault(said.reason), parts={"partial": 0.0})
     if said.kind != "pass" or not isinstance(said.value, float) or not math.isfinite(said.value):
         return paid(0.0, f"the scorer fails on {shorten(answer)!r} ({said.kind}: {said.reason})")
     return paid(min(max(said.value, 0.0), 1.0), f"the scorer pays {said.value:g} for {shorten(answer)!r}")
