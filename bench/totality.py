@@ -1,4 +1,4 @@
-"""Hostile replies through every verifier: how many raised, gave an error or were paid, and how long each takes.
+"""Hostile replies through every verifier: how many raised, gave an error or were paid, and how long it takes.
 
     python bench/totality.py [--count 50000] [--seed 0] [--out FILE.json]
 Every reply goes to every verifier that reads in this process, and to one of those that ask the jail, in turn.
@@ -75,7 +75,7 @@ def main() -> None:
     command = f"python bench/totality.py --count {args.count} --seed {args.seed}"
     slow, name = max((took, name) for name, (took, _) in worst.items())
     rows = [
-        bar(f"{args.count:,} hostile replies through {len(here + inside)} verifiers: raised, errors, paid", "0",
+        bar(f"{args.count:,} hostile replies, {len(here + inside)} verifiers: raised, errors, paid", "0",
             f"{len(found)} of {given.total():,} verdicts", not found, command),
         bar(f"processor time of a verdict on {LENGTH:,} characters", f"<= {BUDGET} s",
             f"{slow:.3f} s ({name})", slow <= BUDGET, command),
