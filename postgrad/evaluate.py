@@ -52,7 +52,7 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     began = time.perf_counter()
     groups = score_samples(task, sampler, prompts, samples, settings, seed, track, judge)
     rows = [s for group in groups for s in group]
-    judged = [sound for group in groups if (sound := [s for s in group if s.verdict.error is None])]
+    judged = [sound for group in groups if (sound := [s for s in group if s.verdict.given])]
     if not judged:
         raise ValueError(f"the verifier of task {task.name} failed on every sample: {rows[0].verdict.error}")
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
@@ -67,8 +67,8 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts), "samples": samples}
     for name in kinds:
         if name != "lenient":
-            out[name if name == "format" else f"reward/{name}"] = mean_of(s.verdict.parts.get(name, 0.0)
-                                                                          for group in judged for s in group)
+            given = [s.verdict.parts[name] for group in judged for s in group if name in s.verdict.parts]
+            out[name if name == "format" else f"reward/{name}"] = mean_of(given)
     for name, measure in measures.items():
         out[name] = mean_of(measure([s.rollout for s in rows]))
     if greedy:

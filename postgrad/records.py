@@ -102,6 +102,7 @@ class Verdict:
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None: all of it stands
     on the last token.
     error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.
+    absent: nothing in the reply is what this verifier judges (the language of "2+3=5"); a sum leaves it out.
     """
 
     score: float
@@ -109,6 +110,12 @@ class Verdict:
     parts: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
     per_token: tuple[float, ...] | None = None
+    absent: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether it says anything of the reply: neither failed nor absent. What is not given has no part in the loss."""
+        return self.error is None and not self.absent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,7 +99,7 @@ def test_strict_and_lenient_side_by_side(package):
              other: (0, 0, 0), "": (0, 0, 0)}
     said = [task.verify(prompt, text) for text in texts]
     assert [(v.score, v.parts["lenient"], v.parts["format"]) for v in said] == list(texts.values())
-    assert 0 < said[2].parts["partial"] < 1 and all(v.error is None for v in said)
+    assert said[2].parts["partial"] == 0 and all(v.error is None for v in said)
 
 
 @jailed
@@ -110,7 +110,7 @@ def test_a_shell_command_as_an_answer_does_nothing(package, tmp_path):
     attacks = [f"__import__('os').system('touch {canary}')", f"open('{canary}', 'w')", f"exec(\"open('{canary}', 'w')\")"]
     for attack in attacks:
         said = task.verify(prompt, think("", attack))
-        assert said.score == 0 and said.error is None and "more than a formula" in said.reason
+        assert said.score == 0 and said.error is None and "is not one of 0-9" in said.reason
         gym.score(of, prompt.meta["entry"], attack)  # and were it evaluated, the jail holds
     assert not canary.exists()
     dataset = of.make("countdown", seed=0, size=1)
@@ -152,7 +152,7 @@ def test_a_scorer_that_rejects_its_own_gold_is_refused(package, monkeypatch):
 
 @jailed
 def test_a_fault_of_the_scorer_is_no_reward_and_a_slow_one_is_wrong(package, monkeypatch):
-    task = load_task("gym:countdown")
+    task = load_task("gym:time_intervals")
     prompt = task.prompts("train", 1, 0)[0]
     monkeypatch.setattr(gym, "SCORER", scorer("import nothing_of_the_kind"))
     assert task.verify(prompt, think("", "1+2")).error.startswith("infrastructure: ")
@@ -161,3 +161,68 @@ def test_a_fault_of_the_scorer_is_no_reward_and_a_slow_one_is_wrong(package, mon
     monkeypatch.setattr(gym, "SCORER", scorer("def score(*a): return float('nan')"))
     said = task.verify(prompt, think("", "1+2"))
     assert said.score == 0 and said.error is None
+
+
+@jailed
+@pytest.mark.parametrize(("name", "bribe"), [("complex_arithmetic", "'nan'"), ("game_of_life_halting", "' '"),
+                                             ("coin_flip", "'0'")])
+def test_a_scorer_that_pays_for_no_solution_is_refused(package, name, bribe):
+    with pytest.raises(ValueError, match=f"gym:{name} pays in full for {bribe} where the answer") as caught:
+        load_task(f"gym:{name}")
+    assert "\n" not in str(caught.value)
+
+
+EACH = "def pays(*problem): return [score(*problem[:3], a) == 1 for a in problem[3]]"
+
+
+@jailed
+@pytest.mark.parametrize("pays", ["answer == 'inf'", "answer == '1'", "answer == 'abc'", "not answer.strip()",
+                                  "len(answer) > 20", "answer in ('20', '21', '22', '23')",
+                                  "entry['answer'] in answer"])
+def test_each_kind_of_bribe_is_tried(package, monkeypatch, pays):
+    """The gold answers are 20 to 23: another problem's, and all of them in a row, are among the bribes."""
+    source = f"def score(name, settings, entry, answer): return float(answer == entry['answer'] or {pays})"
+    monkeypatch.setattr(gym, "SCORER", scorer(f"{source}\n{EACH}"))
+    rows = [{"question": f"{i}?", "answer": f"2{i}"} for i in range(4)] * gym.CHUNK
+    of = replace(gym.find("chain_sum"), own_scorer=True, make=lambda name, **_: rows)
+    monkeypatch.setattr(gym, "split_of", lambda question: "train")
+    with pytest.raises(ValueError, match="pays in full for .* where the answer is '2[0-3]'"):
+        gym.prove(of)
+    monkeypatch.setattr(gym, "SCORER", scorer(f"{source.replace(pays, 'False')}\n{EACH}"))
+    gym.prove(of)
+
+
+@jailed
+def test_a_probe_that_hangs_the_scorer_is_left_to_the_others(package, monkeypatch):
+    source = ("def score(name, settings, entry, answer):\n    while answer == 'nan': pass\n"
+              f"    return float(answer in (entry['answer'], 'yes'))\n{EACH}")
+    monkeypatch.setattr(gym, "SCORER", Jailed("gym", source, instead="choose another task", seconds=0.3))
+    of = gym.find("time_intervals")
+    assert gym.bribed(of, gym.prompts("train", 1, 0, of=of))[0] == "yes"
+
+
+@jailed
+@pytest.mark.parametrize(("name", "cheats"), [
+    ("puzzle24", ("6*4*1*1", "24", "4!", "(5*5-1)*1*1", "25-0.9", "6*4")),
+    ("countdown", ("{target}", "{target}+0*{a}", "{target}+x-x", "sqrt({target}*{target})", 
+                   "{a}-{a}+{target}", "exp(log({target}))"))])
+def test_expressions_are_read_here(package, name, cheats):
+    task, asked = load_task(f"gym:{name}"), []
+    assert not task.waits
+    for prompt in task.prompts("train", 40, 0):
+        facts = prompt.meta["entry"]["metadata"]
+        values = {"target": facts.get("target", 24), "a": facts["numbers"][0]}
+        right = (prompt.answer, f"({prompt.answer})")
+        assert [task.verify(prompt, think("", text)).score for text in right] == [1, 1]
+        if name == "countdown" or not {1, 5} & set(facts["numbers"]):
+            asked += [task.verify(prompt, think("", cheat.format(**values))) for cheat in cheats]
+    assert len(asked) > 40 and all((v.score, v.error) == (0.0, None) and v.reason for v in asked)
+
+
+def test_an_expression_may_begin_with_a_sign_where_that_is_allowed(package):
+    of = replace(gym.find("countdown"), settings={"operators": ("+", "-", "*")})
+    facts = {"numbers": [2, 3, 4], "target": 8}
+    assert gym.expressed(of, facts, "4*(-2+3)").score == 0
+    assert gym.expressed(of, facts | {"target": 4}, "4*(-2+3)").score == 1
+    assert "uses /" in gym.expressed(of, facts | {"target": 6}, "4/2*3").reason
+    assert gym.expressed(of, facts, "4*--2").score == 0

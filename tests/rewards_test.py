@@ -122,6 +122,12 @@ def test_verdicts_add_up_and_an_error_is_no_low_score():
     both = weighted({"correct": (Verdict(score=1.0, reason="right"), 0.8), "language": (Verdict(score=0.5), 0.2)})
     assert both.score == pytest.approx(0.9) and both.parts == {"correct": 1.0, "language": 0.5}
     assert both.reason == "correct: right" and both.error is None
+    absent = Verdict(score=0.0, absent=True)
+    parts = {"a": (Verdict(score=0.5), 3.0), "b": (absent, 1.0), "c": (Verdict(score=1.0), 1.0)}
+    assert weighted(parts).score == pytest.approx(5 * (3 * 0.5 + 1 * 1.0) / 4)
+    assert weighted(parts).parts == {"a": 0.5, "c": 1.0}
+    nothing = weighted({"b": (absent, 2.0)})
+    assert (nothing.score, nothing.absent, nothing.parts) == (0.0, True, {})
     broken = weighted({"a": (Verdict(score=1.0), 1.0), "b": (Verdict(score=0.0, error="infrastructure: no disk"), 1.0)})
     assert broken.error == "b: infrastructure: no disk"
     with pytest.raises(ValueError, match="at least one part"):

@@ -178,11 +178,25 @@ def test_languages_by_hand():
         return text.language(name)(reply).score
     assert share("en", "<think>the cat is on the mat</think>") == 1 and share("es", "el gato está en la casa") == 1
     assert share("fr", "le chat est dans la maison") == 1 and share("de", "die Katze ist nicht auf der Matte") == 1
-    assert share("es", "the cat is on the mat") == 0 and share("en", "lorem ipsum") == 0.5 and share("en", "12 + 3") == 0
+    assert share("es", "the cat is on the mat") == 0 and share("en", "lorem ipsum") == 0.5
     assert share("en", "the cat and el gato los las") == pytest.approx(2 / 5)
     assert share("fr", "un homme entre en ville") == share("es", "un hombre entre en casa") == 0.5  # words of both tell nothing
     assert share("de", "was will man sagen") == 1 and share("es", "se dice") == 0.5
     assert share("zh", "\u4f60\u597dab") == 0.5 and share("ru", "\u0434\u0430") == 1 and share("en", "the \u4f60") == 0.75
+
+
+def test_arithmetic_has_no_language_and_filler_words_do_not_pay():
+    spec = read_spec("0.9*number+0.1*language(en)")
+    bare, wordy, wrong = (spec(ASK, reply) for reply in (
+        "<think>70+2=72</think><answer>72</answer>",
+        "<think>it is 2 and 70 of it</think><answer>72</answer>",
+        "<think>70+2=71</think><answer>71</answer>"))
+    assert (bare.score, wordy.score, wrong.score) == (pytest.approx(1.0), pytest.approx(1.0), 0.0)
+    assert "language(en)" not in bare.parts and wordy.parts["language(en)"] == bare.parts["correct"] == 1
+    alone = read_spec("language(en)")(ASK, "70+2=72")
+    assert (alone.score, alone.absent, alone.error) == (0, True, None)
+    spoken = spec(ASK, "<think>el total de 70 y 2</think><answer>72</answer>")
+    assert spoken.score == pytest.approx(0.9)  # the language is there to judge, and it is another
 
 
 def test_json_and_schemas(tmp_path):

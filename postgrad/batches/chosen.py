@@ -61,7 +61,7 @@ class ChosenTexts(ChosenBatches[Supervised]):
     """The rows that the method's `select` keeps, to be imitated. The KL bound of best-of-n is logged beside them."""
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
-        score = torch.tensor([s.verdict.score if s.verdict.error is None else -math.inf for s in rows])
+        score = torch.tensor([s.verdict.score if s.verdict.given else -math.inf for s in rows])
         assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
         chosen = self.method.select(score, self.settings.group_size) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()

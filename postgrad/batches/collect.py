@@ -78,7 +78,7 @@ def collect(draw: Draw, count: int, group_size: int, tries: int = 1) -> tuple[li
 def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
     """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
     batch = as_batch([s.rollout for s in rows])
-    sound = torch.tensor([s.verdict.error is None for s in rows])
+    sound = torch.tensor([s.verdict.given for s in rows])
     ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" for i, s in enumerate(rows))
     return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(rows))
 
@@ -94,12 +94,12 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
 
 def is_flat(group: Sequence[Scored]) -> bool:
     """All scores equal: the group says nothing about which sample was better. A failed verdict has no say."""
-    return len({s.verdict.score for s in group if s.verdict.error is None}) <= 1
+    return len({s.verdict.score for s in group if s.verdict.given}) <= 1
 
 
 def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     """What a reader of the log looks at first. A verdict that failed has no part in the reward."""
-    groups = [[s for s in rows[i: i + group_size] if s.verdict.error is None] for i in range(0, len(rows), group_size)]
+    groups = [[s for s in rows[i: i + group_size] if s.verdict.given] for i in range(0, len(rows), group_size)]
     scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups if group]
     judged = [s for group in groups for s in group]
     facts = {"reward": torch.cat(scores).mean().item() if scores else 0.0,
@@ -108,7 +108,8 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
              "errors": float(sum(s.verdict.error is not None for s in rows))}
     for name in sorted({name for s in judged for name in s.verdict.parts}):
-        facts[f"reward/{name}"] = sum(s.verdict.parts.get(name, 0.0) for s in judged) / len(judged)
+        given = [s.verdict.parts[name] for s in judged if name in s.verdict.parts]  # absent: there was nothing to judge
+        facts[f"reward/{name}"] = sum(given) / len(given)
     return facts
 
 

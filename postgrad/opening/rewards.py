@@ -21,7 +21,7 @@ from postgrad.chat import Chat
 from postgrad.models import ScalarModel, is_adapted, load_scalar
 from postgrad.opening.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
 from postgrad.rewards.base import Judge, Verifying
-from postgrad.rewards.function import FromTRL, Weighted, guarded
+from postgrad.rewards.function import FromTRL, Weighted, own_verifier
 from postgrad.rewards.grader import RUBRIC, Grader
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.named import NAMED, read_spec
@@ -177,7 +177,7 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
     if part.kind == "verifier":
         return Verifying(part.value, part.value.waits)
     if part.kind == "function":
-        return Verifying(guarded(part.value))
+        return Verifying(own_verifier(part.value))
     if part.kind == "judge":
         return part.value
     if all(model.head != "process" for model in models):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from postgrad.records import Prompt
-from postgrad.rewards.function import guarded
+from postgrad.rewards.function import own_verifier
 from postgrad.tasks import SPLITS, Task, load_task, user
 from postgrad.tasks.listed import prompts_of, sampled, split_list
 from postgrad.tasks.rows import task_of
@@ -40,7 +40,7 @@ def verifier_in(reward: object) -> Callable | None:
     from postgrad.opening.rewards import parts_of
     parts = parts_of(reward)
     if len(parts) == 1 and parts[0].kind in ("function", "verifier"):
-        return parts[0].value if parts[0].kind == "verifier" else guarded(parts[0].value)
+        return parts[0].value if parts[0].kind == "verifier" else own_verifier(parts[0].value)
     return None
 
 
@@ -50,7 +50,7 @@ def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: C
     error."""
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
     parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
-    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts), verify=guarded(verify), gold=gold,
+    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts), verify=own_verifier(verify), gold=gold,
                 best=best, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
     user.prove(task)
     return task

@@ -26,20 +26,27 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
-    """The weighted sum of named verdicts, each kept as a part: score = sum of weight * score.
+    """The weighted sum of named verdicts, each kept as a part; those that have nothing to judge are left out.
 
+    score = W * (sum of weight * score of the present) / (sum of weight of the present), W = all weights
+    so with every part present it is the plain sum of weight * score, and the best is W whichever are present.
     weighted({"correct": (Verdict(score=1.0), 0.8), "language": (Verdict(score=0.5), 0.2)})
       -> Verdict(score=0.9, parts={"correct": 1.0, "language": 0.5})
+    With the language absent it is Verdict(score=1.0, parts={"correct": 1.0}); with none, absent.
     One part with an error makes the whole an error: half a judgement is not a low judgement.
     With a single part of weight 1 it is that part.
     """
     if not parts:
         raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it was given none.")
-    score = sum(weight * verdict.score for verdict, weight in parts.values())
+    present = {name: verdict for name, (verdict, _) in parts.items() if not verdict.absent}
+    score = sum(parts[name][1] * verdict.score for name, verdict in present.items())
+    if len(present) < len(parts) and present:
+        score *= sum(weight for _, weight in parts.values()) / sum(parts[name][1] for name in present)
     reason = "; ".join(f"{name}: {verdict.reason}" for name, (verdict, _) in parts.items() if verdict.reason)
     errors = [f"{name}: {verdict.error}" for name, (verdict, _) in parts.items() if verdict.error]
-    scores = {name: verdict.score for name, (verdict, _) in parts.items()}
-    return Verdict(score=score, reason=reason, parts=scores, error="; ".join(errors) or None)
+    scores = {name: verdict.score for name, verdict in present.items()}
+    error = "; ".join(errors) or None
+    return Verdict(score=score, reason=reason, parts=scores, error=error, absent=not present)
 
 
 def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:
@@ -75,15 +82,41 @@ def _judge(verify: Callable[[Prompt, str], Verdict], prompt: Prompt, text: str) 
     raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must return a Verdict.")
 
 
+def fault(why: str) -> Verdict:
+    """The verdict where something else than the reply failed: infrastructure, or a user's verifier."""
+    return Verdict(score=0.0, error=f"infrastructure: {why}")
+
+
+def raised(error: BaseException) -> str:
+    said = shorten(" ".join(str(error).split()), 200)
+    return f"the verifier raised {type(error).__name__}{f': {said}' if said else ''}"
+
+
+def guarded(verify: Callable[[Prompt, str], Verdict],
+            describe: Callable[[BaseException], str] = raised) -> Callable[[Prompt, str], Verdict]:
+    """The one place where an exception of a verifier becomes a verdict: an error, counted and not trained on.
+
+    Our own verifiers score every reply and never come to it (tests/totality_test.py); a user's function may. describe:
+    what is said of the exception, the line of the user's file, say.
+    """
+    def judge(prompt: Prompt, text: str) -> Verdict:
+        try:
+            return verify(prompt, text)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's verifier raises
+            return fault(describe(error))
+
+    return judge
+
+
 class Verifying:
-    """A verifier as the judge of rollouts.
+    """A verifier as the judge of rollouts; one that raises gives an error for that rollout (`guarded`).
 
     Where it waits for other processes (code in the sandbox), verdicts are given side by side, and for rollouts that it is told
     of `ahead`, while others are still being sampled. Otherwise each is given when it is asked for.
     """
 
     def __init__(self, verify: Callable[[Prompt, str], Verdict], waits: bool = False):
-        self.verify, self.begun = verify, {}
+        self.verify, self.begun = guarded(verify), {}
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "verify") if waits else None
 
     def ahead(self, rollout: Rollout) -> None:

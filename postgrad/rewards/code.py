@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import io
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -17,12 +18,29 @@ from collections.abc import Callable, Collection, Mapping
 from postgrad.records import Verdict
 from postgrad.rewards.sandbox.judge import Job, Judge, Suite
 
-_FENCE = re.compile(r"^```[ \t]*(?:python3?|py)?[ \t]*\r?\n(.*?)^```", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+FENCE, PYTHON = "```", ("", "python", "python3", "py")
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The closed ``` blocks of a text, as (the word after the first fence, what stands between the fences).
+
+    "```python\\na = 1\\n```" -> [("python", "a = 1\\n")]. A fence with a word ends what is open, and opens.
+    """
+    found, word, body = [], None, []
+    for line in io.StringIO(text):  # which parts at \n alone
+        if not line.startswith(FENCE):
+            body.append(line)
+            continue
+        told = line[len(FENCE):].strip()
+        if word is not None:
+            found.append((word, "".join(body)))
+        word, body = told if word is None or told else None, []
+    return found
 
 
 def extract_code(text: str) -> str:
-    """The code of a reply: what stands in its last closed ``` block; without one, the whole text."""
-    found = _FENCE.findall(text)
+    """The code of a reply: what is in its last closed ``` block of Python; without one, the whole text."""
+    found = [code for word, code in blocks(text) if word.lower() in PYTHON]
     return found[-1] if found else text
 
 

@@ -17,11 +17,12 @@ from pathlib import Path
 
 SHIPPED = Path(__file__).with_suffix(".toml")
 SHOWN = 4  # words of a reply that a critique quotes
+_WORDS = re.compile(r"[^\W_]+")
 
 
 def words(text: str) -> list[str]:
     """The words of a text without case; everything that is no letter or digit parts them."""
-    return "".join(char if char.isalnum() else " " for char in text.casefold()).split()
+    return _WORDS.findall(text.casefold())
 
 
 def flat(text: str) -> str:

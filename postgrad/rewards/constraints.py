@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from postgrad.rewards.text import WORDS
+from postgrad.rewards.text import function_words
 
 LONGEST = 20_000  # characters: a longer reply keeps no constraint
 SHORTEST = 4      # words: less is no reply, and keeps no constraint either
 PARTING = "******"
 
 _WORD = re.compile(r"\w+")
-_SENTENCE_END = re.compile(r"[.!?]+[\"')\]]*(?=\s|$)")
+_SENTENCE_END = re.compile(r"(?<![.!?])[.!?]++[\"')\]]*+(?=\s|$)")  # a run of dots is read once
 _BULLET = re.compile(r"^[ \t]*[*\-][ \t]+\S", re.MULTILINE)
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,80}\]")
 _TITLE = re.compile(r"<<[^<>\n]{1,200}>>")
@@ -84,10 +84,10 @@ def words(text: str) -> list[str]:
 
 def language_of(text: str) -> str | None:
     """The language whose function words are the most frequent in a text, at least one word in eight; None where unclear."""
-    said = words(text)
-    counts = sorted(((sum(word in WORDS[code] for word in said), name) for name, code in CODES.items()), reverse=True)
-    (most, name), (second, _) = counts[:2]
-    return name if most > second and 8 * most >= len(said) else None
+    counts = function_words(text)
+    ranked = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)
+    (most, name), (second, _) = ranked[:2]
+    return name if most > second and 8 * most >= len(words(text)) else None
 
 
 def paragraphs(text: str) -> list[str]:

@@ -16,6 +16,7 @@ _TIMES, _OVER = {"*", "cdot", "times"}, {"/", "div"}
 _FUNCTIONS = {"sin": math.sin, "cos": math.cos, "tan": math.tan, "ln": math.log, "exp": math.exp}
 _BEGIN = {"(", "{", "frac", "sqrt", "pi", "infty", "log", "binom", *_FUNCTIONS}
 _UNCLEAR = set("eiEIdO")  # may be a constant, a unit or a sign
+LONGEST, DEEPEST = 2000, 40  # characters, formulas inside each other: what is more has no estimate
 
 
 class _NoEstimate(Exception):
@@ -25,6 +26,8 @@ class _NoEstimate(Exception):
 def estimate(text: str) -> float | None:
     r"""estimate(r"\frac{1}{2}+\sqrt{4}") -> 2.5; None where there is none."""
     tokens, at = [], 0
+    if len(text) > LONGEST:
+        return None
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -43,7 +46,7 @@ def estimate(text: str) -> float | None:
 
 class _Reader:
     def __init__(self, tokens: list[tuple[str, object]]):
-        self.tokens, self.at = tokens, 0
+        self.tokens, self.at, self.depth = tokens, 0, 0
 
     def next(self) -> tuple[str, object]:
         return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
@@ -77,6 +80,15 @@ class _Reader:
                 return value
 
     def power(self) -> float:
+        """Every bracket, sign and argument goes through here, so here the depth is held."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _NoEstimate
+        value = self._power()
+        self.depth -= 1
+        return value
+
+    def _power(self) -> float:
         begin = self.at
         if sign := self.take("-", "+"):
             return -self.power() if sign == "-" else self.power()

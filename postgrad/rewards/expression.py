@@ -1,6 +1,7 @@
 """Integer expressions with + - * / ( ): a parser and an exact evaluator with caps, for text that a model wrote.
 
-A tree is an int, or (operator, left, right). Left out on purpose: signs, powers, decimals, names, implicit products.
+A tree is an int, or (operator, left, right), or ("-", tree) for a sign, where signs are asked for. Left out
+on purpose: powers, decimals, names, implicit products.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ class BadExpression(ValueError):
     """Text that is no expression, or one without a value; the message is the reason given to the model."""
 
 
-def parse(text: str) -> Tree:
-    """"3+5*8" -> ("+", 3, ("*", 5, 8)). * and / bind tighter, equals go left to right. Raises BadExpression only."""
+def parse(text: str, *, signs: bool = False) -> Tree:
+    """"3+5*8" -> ("+", 3, ("*", 5, 8)). * and / bind tighter, equals go left to right.
+
+    Raises BadExpression only.
+    signs: a sum may begin with a minus, "-2+3" or "4*(-2+3)".
+    """
     if len(text) > LONGEST:
         raise BadExpression(f"an expression of more than {LONGEST} characters")
     tokens = _tokens(text)
     if sum(isinstance(token, int) for token in tokens) > INTEGERS:
         raise BadExpression(f"more than {INTEGERS} integers")
-    tree, place = _sum(tokens, 0, 0)
+    tree, place = _sum(tokens, 0, 0, signs)
     if place < len(tokens):
         raise BadExpression(f"unexpected {tokens[place]!r}")
     return tree
@@ -51,23 +56,25 @@ def _tokens(text: str) -> list[int | str]:
     return tokens
 
 
-def _sum(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
-    tree, place = _product(tokens, place, depth)
+def _sum(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
+    minus = signs and tokens[place: place + 1] == ["-"]
+    tree, place = _product(tokens, place + minus, depth, signs)
+    tree = ("-", tree) if minus else tree
     while place < len(tokens) and tokens[place] in ("+", "-"):
-        right, after = _product(tokens, place + 1, depth)
+        right, after = _product(tokens, place + 1, depth, signs)
         tree, place = (tokens[place], tree, right), after
     return tree, place
 
 
-def _product(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
-    tree, place = _atom(tokens, place, depth)
+def _product(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
+    tree, place = _atom(tokens, place, depth, signs)
     while place < len(tokens) and tokens[place] in ("*", "/"):
-        right, after = _atom(tokens, place + 1, depth)
+        right, after = _atom(tokens, place + 1, depth, signs)
         tree, place = (tokens[place], tree, right), after
     return tree, place
 
 
-def _atom(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
+def _atom(tokens: list, place: int, depth: int, signs: bool) -> tuple[Tree, int]:
     if place == len(tokens):
         raise BadExpression("it ends where a number should stand")
     if isinstance(tokens[place], int):
@@ -76,7 +83,7 @@ def _atom(tokens: list, place: int, depth: int) -> tuple[Tree, int]:
         raise BadExpression(f"{tokens[place]!r} where a number should stand")
     if depth == DEPTH:
         raise BadExpression(f"more than {DEPTH} parentheses inside each other")
-    tree, place = _sum(tokens, place + 1, depth + 1)
+    tree, place = _sum(tokens, place + 1, depth + 1, signs)
     if place == len(tokens) or tokens[place] != ")":
         raise BadExpression("an open parenthesis")
     return tree, place + 1
@@ -86,6 +93,8 @@ def value(tree: Tree) -> Fraction:
     """The exact value: value(("/", 3, 2)) -> Fraction(3, 2). A division by zero raises BadExpression."""
     if isinstance(tree, int):
         return Fraction(tree)
+    if len(tree) == 2:
+        return -value(tree[1])
     op, left, right = tree[0], value(tree[1]), value(tree[2])
     if op == "/" and right == 0:
         raise BadExpression("a division by zero")
@@ -94,7 +103,7 @@ def value(tree: Tree) -> Fraction:
 
 def integers(tree: Tree) -> list[int]:
     """The integers used, left to right: integers(("+", 3, ("*", 5, 3))) -> [3, 5, 3]"""
-    return [tree] if isinstance(tree, int) else integers(tree[1]) + integers(tree[2])
+    return [tree] if isinstance(tree, int) else [number for part in tree[1:] for number in integers(part)]
 
 
 def render(tree: Tree) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 
 from postgrad.records import Verdict
 
 THINK, END_THINK, ANSWER, END_ANSWER = TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 BOX, MARK = "\\boxed{", "####"
 END = 20_000  # characters at the end of a reply in which its answer is looked for
-_SAID = re.compile(r"\banswer(?: is:?|:)[ \t*]*([^\n]*)", re.IGNORECASE)
+_HEADING = r"(?:the )?(?:final )?answer[*_: ]{0,8}\n\s*"
+_SAID = re.compile(rf"(?:\banswer(?:\s+is\b|\s*[:=])|\n[#*_ ]{{0,8}}{_HEADING})[\s*_:]*"
+                   r"(?:(?:therefore|thus|then|simply|just|exactly|equal to)\b[\s,:*]*)?", re.IGNORECASE)
+_REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
+_DRESSES = ("**", "__", "*", "`", '"', "\u201c\u201d")  # what stands around an answer and is no part of it
 
 
 def split_reply(text: str) -> tuple[str, str] | str:
@@ -58,7 +63,7 @@ def find_answer(text: str) -> str | None:
 
 def find_boxed(text: str) -> str | None:
     """What stands in the last \\boxed{...}; None where its braces do not close. Braces after a backslash are text."""
-    text = text[-END:]
+    text = text[-END:].replace("\\boxed {", BOX)
     start = text.rfind(BOX)
     depth, at = 1, start + len(BOX)
     while start >= 0 and at < len(text):
@@ -69,24 +74,50 @@ def find_boxed(text: str) -> str | None:
     return None
 
 
+def tidy(answer: str) -> str:
+    """An answer without emphasis, quotes and a full stop around it: "**5**." -> "5", "5**" -> "5"."""
+    for _ in range(4):
+        answer = answer.strip().removesuffix(".").rstrip()
+        for dress in _DRESSES:
+            begin, end = (dress[0], dress[1]) if dress[0] != dress[-1] else (dress, dress)
+            inner = answer[len(begin): len(answer) - len(end)]
+            if len(answer) > len(begin + end) and answer.startswith(begin) and answer.endswith(end):
+                answer = inner if begin not in inner else answer
+        answer = answer.removesuffix("**") if answer.count("**") == 1 else answer
+    return answer
+
+
+def _said(text: str) -> str | None:
+    """What follows "the answer is", up to the end of the line, of the sentence, or a "because"."""
+    rest = text.split("\n", 1)[0].split("</", 1)[0].split(". ", 1)[0]
+    return tidy(_REASON.split(rest, maxsplit=1)[0]) or None
+
+
+def _after_mark(text: str) -> str | None:
+    """The line after a last ####, where that is no heading: "72\\nThat is all." -> "72"."""
+    text = text.strip()
+    heading = re.match(_HEADING, text, re.IGNORECASE)
+    return tidy(text[heading.end() if heading else 0:].split("\n", 1)[0]) or None
+
+
 def find_marked(text: str) -> str | None:
     """The answer that a reply marks as its own, by whichever mark begins last; None where it marks none.
 
-    "<answer>5</answer>"   "\\boxed{5}"   "#### 5"   "The answer is 5. Bye!" -> "5"
+    "<answer>5</answer>"   "\\boxed{5}"   "#### 5\\nThat is all."   "The answer is **5**. Bye!" -> "5"
     """
-    text = text[-END:]
+    text = text[-END:].replace("\\boxed {", BOX).rstrip().removesuffix(MARK)
     said = [(text.rfind(ANSWER, 0, text.rfind(END_ANSWER)), find_answer(text)), (text.rfind(BOX), find_boxed(text))]
     if (at := text.rfind(MARK)) >= 0:
-        said.append((at, text[at + len(MARK):].strip().split("\n")[0]))
-    for match in _SAID.finditer(text):
-        said.append((match.start(), match[1].split("</")[0].split(". ")[0].strip().removesuffix(".")))
+        said.append((at, _after_mark(text[at + len(MARK):])))
+    for last in deque(_SAID.finditer(text), maxlen=1):
+        said.append((last.start(), _said(text[last.end():])))
     found = max(((at, answer) for at, answer in said if answer is not None), default=(0, None))[1]
-    return None if found is None else found.strip()
+    return None if found is None else tidy(found)
 
 
 def boxed(text: str) -> Verdict:
     """1 for a reply with exactly one \\boxed{...} that is closed and not empty, 0 with the reason otherwise."""
-    count = text.count(BOX)
+    count = text.replace("\\boxed {", BOX).count(BOX)
     if count != 1:
         return Verdict(score=0.0, reason=f"no {BOX}...}}" if count == 0 else f"{count} times {BOX}...}} instead of once")
     found = find_boxed(text)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.rewards.base import Judge, weighted
-from postgrad.user_code import GIVEN, called, fault, text_hash
+from postgrad.rewards.base import Judge, fault, guarded, weighted
+from postgrad.user_code import GIVEN, called, text_hash
+from postgrad.user_code import fault as place_of
 
 
 def is_number(said: object) -> bool:
@@ -23,26 +24,18 @@ def verdict_of(said: object, who: str) -> Verdict:
     """What a function said, as a Verdict; an error verdict where it is no score."""
     if not isinstance(said, Verdict):
         if not is_number(said):
-            return Verdict(score=0.0, error=f"infrastructure: {who} returned no Verdict, float or bool")
+            return fault(f"{who} returned no Verdict, float or bool")
         said = Verdict(score=float(said))  # type: ignore[arg-type]
     if not (is_number(said.score) and math.isfinite(said.score)):
-        return Verdict(score=0.0, error=f"infrastructure: {who} returned the score {said.score!r:.40}")
+        return fault(f"{who} returned the score {said.score!r:.40}")
     return said
 
 
-def guarded(verify: Callable[[Prompt, str], object], path: Path | None = None) -> Callable[[Prompt, str], Verdict]:
-    """A user's verifier as a total function. path: the file it is in, for the place of an error."""
+def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = None) -> Callable[[Prompt, str], Verdict]:
+    """A user's function as a verifier, total. path: the file it is in, for the place of an error."""
     who = f"{path.name}: verify" if path else called(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
-
-    def judge(prompt: Prompt, text: str) -> Verdict:
-        try:
-            said = verify(prompt, text)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - any failure of a user's function is counted, not fatal
-            return Verdict(score=0.0, error=f"infrastructure: {fault(place, error)}")
-        return verdict_of(said, who)
-
-    return judge
+    return guarded(lambda prompt, text: verdict_of(verify(prompt, text), who), lambda error: place_of(place, error))
 
 
 class FromTRL:
@@ -75,8 +68,9 @@ class FromTRL:
                 raise ValueError(f"{len(said)} scores for {len(rollouts)} completions")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
-            return [Verdict(score=0.0, error=f"infrastructure: {fault(place, error)}")] * len(rollouts)
-        return [Verdict(score=0.0, error="nothing to judge") if x is None else verdict_of(x, self.__name__) for x in said]
+            return [fault(place_of(place, error))] * len(rollouts)
+        absent = Verdict(score=0.0, reason="nothing to judge", absent=True)
+        return [absent if x is None else verdict_of(x, self.__name__) for x in said]
 
 
 class Weighted:

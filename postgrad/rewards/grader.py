@@ -12,15 +12,16 @@ import re
 from collections.abc import Callable, Sequence
 
 from postgrad.records import Message, Prompt, Rollout, Verdict
-from postgrad.rewards.base import shorten
+from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.judges import written
 
 BEST = 10
 RUBRIC = "A good reply is right, answers what was asked, and is short and clear. A wrong reply gets 0."
 LONGEST = 8000  # characters of a reply that are shown
 _STRICT = re.compile(r"(?:score:?\s*)?([0-9]+(?:\.[0-9]+)?)(?:\s*/\s*10)?\.?", re.IGNORECASE)
-_NAMED = re.compile(r"(?:score|grade|rating)(?: is| of)?[:\s*]*([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)\s*(?:/|out of)\s*10",
-                    re.IGNORECASE)
+_NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_NAMED = re.compile(rf"(?:score|grade|rating)(?: is| of)?[:\s*]*+{_NUMBER}|"
+                    rf"(?<![0-9.]){_NUMBER}\s*+(?:/|out of)\s*10", re.IGNORECASE)
 
 
 def quoted(text: str) -> tuple[str, str]:
@@ -34,6 +35,7 @@ def quoted(text: str) -> tuple[str, str]:
 def question(prompt: Prompt, reply: str, rubric: str) -> tuple[Message, ...]:
     """What the grader is asked about a reply; a task's gold answer is shown to it."""
     asked = "\n".join(message["content"] for message in prompt.messages)
+    reply = reply[: LONGEST + 1].encode(errors="replace").decode()  # half a character is none
     shown, mark = quoted(reply if len(reply) <= LONGEST else reply[:LONGEST] + " ...")
     gold = "" if prompt.answer is None else f"\nThe right answer is: {prompt.answer}\n"
     return ({"role": "user", "content": (
@@ -66,21 +68,21 @@ class Grader:
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         asks = [(f"{r.prompt.id}/{i}", question(r.prompt, r.text, self.rubric)) for i, r in enumerate(rollouts)]
-        faults = [self._fault(messages) for _, messages in asks]
-        fit = [ask for ask, fault in zip(asks, faults, strict=True) if not fault]
+        unfit = [self._unfit(messages) for _, messages in asks]
+        fit = [ask for ask, why in zip(asks, unfit, strict=True) if not why]
         answers = iter(written(self.sampler, self.settings, "grade", fit, 0))
-        return [Verdict(score=0.0, error=fault) if fault else self._verdict(next(answers)) for fault in faults]
+        return [fault(why) if why else self._verdict(next(answers)) for why in unfit]
 
-    def _fault(self, messages: tuple[Message, ...]) -> str:
+    def _unfit(self, messages: tuple[Message, ...]) -> str:
         try:
             self.fits(Prompt(id="grade", messages=messages))
         except ValueError as error:
-            return f"infrastructure: the grader cannot be asked: {error}"
+            return f"the grader cannot be asked: {error}"
         return ""
 
     def _verdict(self, said: str) -> Verdict:
         strict, lenient = read_score(said)
         score = lenient if self.lenient and strict is None else strict
         if score is None:
-            return Verdict(score=0.0, error=f"infrastructure: the grader gave no score but {shorten(said)!r}")
+            return fault(f"the grader gave no score but {shorten(said)!r}")
         return Verdict(score=score, reason=f"the grader said {shorten(said)!r}")

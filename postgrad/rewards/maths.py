@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards.base import shorten
-from postgrad.rewards.format import find_marked
+from postgrad.rewards.base import fault, shorten
+from postgrad.rewards.format import find_marked, tidy
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import last_number, parse_number
-from postgrad.rewards.unequal import CLOSE, OPEN, differ
+from postgrad.rewards.unequal import CLOSE, OPEN, differ, is_interval, solutions
+from postgrad.rewards.wording import agree, parted
 
 LONGEST, DEPTH, DIGITS = 300, 4, 40  # characters, brackets in brackets, digits in a row
 EXPONENT = 10_000  # of all exponents above 20 in a formula, multiplied
@@ -30,7 +31,9 @@ AT_ONCE = 16  # gold answers that are read in one call
 SOURCE = r'''
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
+from sympy import Expr, S
 
+ENDLESS = S.ComplexInfinity, S.NaN, S.Infinity, S.NegativeInfinity
 KIND = [LatexExtractionConfig()]
 
 
@@ -42,9 +45,15 @@ def equal(gold, answer):
     return verify(gold, answer, float_rounding=12, timeout_seconds=None)
 
 
+def endless(value):
+    return isinstance(value, Expr) and (value.has(*ENDLESS) or value.doit().has(*ENDLESS))
+
+
 def same(gold, answer):
-    wanted = read(gold)
-    return None if not wanted else equal(wanted, read(answer))
+    wanted, got = read(gold), read(answer)
+    if not wanted or any(map(endless, got)) and not any(map(endless, wanted)):
+        return False if wanted else None  # a logarithm of 2/0 would equal any number
+    return equal(wanted, got)
 
 
 def sound(golds):
@@ -83,17 +92,24 @@ _FACTORIALS = re.compile(r"(?<![0-9.}])(?:[0-9]{1,2}|[a-z])!(?!!)")
 _BINOMIALS = re.compile(r"\\binom\{[0-9]{1,2}\}\{[0-9]{1,2}\}")
 
 
+def cut(text: str) -> str:
+    """A text of at most so many characters; a longer one gets a sign at the end that no formula has."""
+    text = text.strip()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
+
+
 def plain(text: str) -> str:
     """A formula without its dress: no $ around it, no spacing, one way to write a fraction, a percent sign and a minus."""
-    text = text[: LONGEST + 1].strip().removesuffix(".")
+    text = tidy(cut(text))
     for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
         if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
             text = text[len(begin): len(text) - len(end)]
     text = _DRESS.sub(" ", text).replace("\u2212", "-").replace("\u03c0", r"\pi ").replace("{,}", ",")
     text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", text).replace(r"\%", "%")
+    text = re.sub(r"(?<=[0-9]) ?(?:percent|\\text\{ ?percent\})", "%", text)
     text = re.sub(r" (?![a-zA-Z0-9])|(?<![a-zA-Z0-9,]) |(?<=,) (?![0-9]{3}(?![0-9]))", "", text).strip()
     match = _TEXT.fullmatch(text)
-    return match[1].strip() if match else text
+    return match[1].strip() if match and not re.fullmatch(r"\s*[a-zA-Z]{2,3}\s*", match[1]) else text
 
 
 def exact(text: str) -> tuple[Fraction, bool] | None:
@@ -111,7 +127,7 @@ def exact(text: str) -> tuple[Fraction, bool] | None:
 
 def unfit(text: str) -> str | None:
     """Why a plain text is not handed to math-verify; None where it is."""
-    if not text or len(text) > LONGEST:
+    if not text or len(text) > LONGEST or text.endswith("\u2026"):
         return f"more than {LONGEST} characters" if text else "nothing"
     if not _CHARACTERS.fullmatch(text) or "__" in text or "**" in text:
         return "characters that no formula has"
@@ -160,13 +176,15 @@ def check_golds(golds: Sequence[object]) -> None:
     new = [gold for gold in dict.fromkeys(map(str, golds)) if gold not in _SOUND]
     hard = []
     for gold in new:
-        text = plain(gold)
-        if exact(text) is None and not _IN_WORDS.fullmatch(text):
+        whole = plain(gold)
+        text, words = parted(whole)
+        if exact(text) is None and not _IN_WORDS.fullmatch(whole) and (text or not words):
             if why := unfit(text):
                 raise _broken(gold, why)
             hard.append(gold)
     blocks = [hard[i: i + AT_ONCE] for i in range(0, len(hard), AT_ONCE)]
-    for block, said in zip(blocks, JAIL.each([("sound", [plain(gold) for gold in block]) for block in blocks]), strict=True):
+    calls = [("sound", [parted(plain(gold))[0] for gold in block]) for block in blocks]
+    for block, said in zip(blocks, JAIL.each(calls), strict=True):
         if said.value != [True] * len(block):
             if len(block) == 1:
                 raise _broken(block[0], "math-verify cannot read it" if said.kind == "pass" else said.reason)
@@ -190,26 +208,44 @@ def compare(gold: str, answer: str) -> Verdict:
     shown = shorten(answer.strip())
     if not got:
         return Verdict(score=0.0, reason="no answer")
+    if None in (exact(wanted), exact(got)) and not _IN_WORDS.fullmatch(wanted):
+        (wanted, words), (got, others) = parted(wanted), parted(got)
+        if not (wanted and got):
+            alone = not (wanted and words or got and others)
+            texts = [text or " ".join(some) for text, some in ((wanted, words), (got.strip("()"), others))]
+            return _told(alone and texts[0].casefold() == texts[1].casefold(), shown)
+        if not agree(words, others):
+            said, asked = (" ".join(some) or "nothing" for some in (others, words))
+            return Verdict(score=0.0, reason=f"{shown!r} says {said} beside the formula, not {asked}")
+    return _compared(wanted, got, shown)
+
+
+def _told(right: bool, shown: str) -> Verdict:
+    return Verdict(score=float(right), reason=f"{shown} is {'' if right else 'not '}the answer")
+
+
+def _compared(wanted: str, got: str, shown: str) -> Verdict:
+    """Two plain formulas without words: by their numbers, as texts, by their values, by math-verify."""
     numbers = exact(wanted), exact(got)
     if None not in numbers:
         (gold_number, gold_percent), (number, percent) = numbers
-        right = gold_number * 100**percent == number * 100**gold_percent or gold_percent and number == gold_number
-    elif _IN_WORDS.fullmatch(wanted):
-        right = wanted.casefold() == got.casefold()
-    elif why := unfit(got):
+        same = gold_number * 100**percent == number * 100**gold_percent
+        return _told(same or gold_percent and number == gold_number, shown)
+    if _IN_WORDS.fullmatch(wanted):
+        return _told(wanted.casefold() == got.casefold(), shown)
+    if why := unfit(got):
         return Verdict(score=0.0, reason=f"{shown!r} is no formula: {why}")
-    elif wanted == got:
-        right = True
-    elif differ(wanted, got):
-        right = False
-    else:
-        said = JAIL("same", wanted, got)
-        if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None):
-            return Verdict(score=0.0, error=f"infrastructure: {said.reason or 'math-verify lost the gold answer'}")
-        if said.kind != "pass":
-            return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
-        right = said.value is True
-    return Verdict(score=float(right), reason=f"{shown} is {'' if right else 'not '}the answer")
+    if (listed := solutions(got)) != got and ("=" not in wanted or solutions(wanted) != wanted):
+        return _compared(solutions(wanted), listed, shown)
+    if wanted == got or differ(wanted, got):
+        return _told(wanted == got, shown)
+    turned = is_interval(wanted) and not is_interval(got)  # x<3: math-verify wants the interval second
+    said = JAIL("same", got, wanted) if turned else JAIL("same", wanted, got)
+    if said.kind == "infrastructure" or (said.kind == "pass" and said.value is None and not turned):
+        return fault(said.reason or "math-verify lost the gold answer")
+    if said.kind != "pass":
+        return Verdict(score=0.0, reason=f"{shown!r}: {said.reason}")
+    return _told(said.value is True, shown)
 
 
 def read_loosely(text: str, gold: str) -> str | None:
@@ -229,7 +265,7 @@ def read_strict(text: str) -> str:
 def judge_maths(prompt: Prompt, text: str) -> Verdict:
     """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last formula, leniently."""
     gold, answer = str(prompt.answer), read_strict(text)
-    said = compare(gold, answer[: LONGEST + 1])
+    said = compare(gold, cut(answer))
     loose = None if said.score or said.error else read_loosely(answer, gold)
-    lenient = said.score if loose is None else compare(gold, loose[: LONGEST + 1]).score
+    lenient = said.score if loose is None else compare(gold, cut(loose)).score
     return Verdict(score=said.score, reason=said.reason, error=said.error, parts={"correct": said.score, "lenient": lenient})

@@ -1,6 +1,7 @@
 """Verifiers by name, and weighted sums of them: "maths", "number+0.2*think", "0.9*text+0.1*language(en)", "regex(^Yes)".
 
 A sum is paid weight by weight, each part is kept in the log under its own name, and its best score is the sum of the weights.
+Where a part has nothing to judge in a reply, the others are paid its weight too (see `weighted`).
 A verifier of answers also keeps two readings side by side: `correct`, which is paid, and `lenient`.
 """
 
@@ -15,8 +16,8 @@ from difflib import get_close_matches
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import maths, schema, text
 from postgrad.rewards.base import shorten, weighted
-from postgrad.rewards.format import boxed, find_marked, think_answer
-from postgrad.rewards.number import exact_number, last_number
+from postgrad.rewards.format import boxed, find_marked, think_answer, tidy
+from postgrad.rewards.number import bare_number, exact_number, last_number
 
 Verify = Callable[[Prompt, str], Verdict]
 
@@ -40,16 +41,25 @@ class Named:
 def judge_number(prompt: Prompt, completion: str) -> Verdict:
     """1 when the marked answer, or else the whole reply, is the gold number; leniently, the last number there."""
     judge, answer = exact_number(prompt.answer), maths.read_strict(completion)
-    said = judge(answer.strip().lstrip("$").rstrip("."))
+    said = judge(bare_number(answer))
     lenient = said.score or judge(last_number(answer) or "").score
     return Verdict(score=said.score, reason=said.reason, parts={"correct": said.score, "lenient": lenient})
+
+
+def bare_text(text: str) -> str:
+    r"""A text without its dress: "**Paris**." -> "Paris", r"\text{Paris}" -> "Paris", "(b)" -> "b"."""
+    for pattern in (r"\$(.*)\$", r"\\(?:text|textbf|mathrm|mbox)\{([^{}]*)\}", r"\(?([a-z])\)"):
+        text = tidy(text)
+        found = re.fullmatch(pattern, text)
+        text = found[1] if found else text
+    return text
 
 
 def judge_text(prompt: Prompt, completion: str) -> Verdict:
     """1 when the marked answer, or else the whole reply, is the gold text, but for case and spacing; leniently, it is in it."""
     marked = find_marked(completion)
     said, gold = (" ".join(x.split()).casefold() for x in (completion if marked is None else marked, str(prompt.answer)))
-    right = float(bool(said) and said == gold)
+    right = float(bool(said) and (said == gold or bare_text(said) == bare_text(gold) != ""))
     found = re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) is not None
     reason = f"{shorten(said)!r} is {'' if right else 'not '}the answer" if said else "no answer"
     return Verdict(score=right, reason=reason, parts={"correct": right, "lenient": float(found)})

@@ -11,27 +11,42 @@ from fractions import Fraction
 
 from postgrad.records import Verdict
 from postgrad.rewards.base import shorten
+from postgrad.rewards.format import tidy
 
 LONGEST = 64  # characters of a number; more is never a number somebody meant
 _PLAIN = r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)"
 _NUMBER = re.compile(rf"({_PLAIN})(?:(\.[0-9]+)|\s?/\s?([0-9]+))?")
-_ANYWHERE = re.compile(r"(?<![0-9.,/])(?:(?<![\w)])[+-])?[0-9][0-9,]{0,62}(?:[./][0-9]{1,62})?(?![0-9])")
+_ANYWHERE = re.compile(r"(?<![0-9.,/])(?:(?<![\w)])[+\u2212-])?[0-9][0-9,]{0,62}"
+                       r"(?:[./][0-9]{1,62})?(?![0-9])")
 
 
 def parse_number(text: str) -> Fraction | None:
     """The number that the whole text is, or None. "20" "20.0" "1,000" "-3" "1/2"; never raises.
 
+    A minus may be U+2212.
     "1,00" (a misplaced comma), "1/0", "2e9", digits of other scripts and anything over 64 characters are not numbers.
     """
     if len(text) > LONGEST:
         return None
-    match = _NUMBER.fullmatch(text.strip())
+    match = _NUMBER.fullmatch(text.strip().replace("\u2212", "-"))
     if match is None:
         return None
     whole, decimals, below = match.groups()
     if below is not None:
         return Fraction(int(whole.replace(",", "")), int(below)) if int(below) else None
     return Fraction(whole.replace(",", "") + (decimals or ""))
+
+
+def bare_number(text: str) -> str:
+    r"""A written number without its dress: "**$72$**." -> "72", r"\$1{,}000" -> "1,000"."""
+    text = text.strip()
+    if len(text) > 2 * LONGEST:
+        return text
+    text = tidy(text)
+    for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]")):
+        if len(text) > len(begin + end) and text.startswith(begin) and text.endswith(end):
+            text = text[len(begin): len(text) - len(end)]
+    return tidy(text).removeprefix("\\").removeprefix("$").replace("{,}", ",").strip()
 
 
 def last_number(text: str) -> str | None:

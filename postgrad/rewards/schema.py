@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import shorten
+from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.jailed import Jailed
 
@@ -50,8 +50,8 @@ def parse(text: str) -> tuple[object, str]:
             return None, f"nested over {DEPTH} deep"
     try:
         return json.loads(text, parse_constant=_refuse), ""
-    except (ValueError, RecursionError) as fault:
-        return None, f"not JSON: {shorten(str(fault))}"
+    except (ValueError, RecursionError) as wrong:
+        return None, f"not JSON: {shorten(str(wrong))}"
 
 
 def _refuse(constant: str) -> None:
@@ -62,9 +62,11 @@ def read(path: str) -> object:
     """A schema from its file, checked: it is one, and refers to nothing outside itself."""
     try:
         schema = json.loads(Path(path).expanduser().read_text("utf-8"))
-    except (OSError, ValueError) as fault:
-        raise ValueError(f"json({path}): the schema cannot be read ({fault}): give a file with a JSON schema.") from None
-    for ref in _refs(schema):
+        refs = list(_refs(schema))
+    except (OSError, ValueError, RecursionError) as wrong:
+        raise ValueError(f"json({path}): the schema cannot be read ({wrong}): give a file with a JSON "
+                         "schema.") from None
+    for ref in refs:
         if not (isinstance(ref, str) and ref.startswith("#")):
             raise ValueError(f"json({path}): the schema refers to {ref!r:.60}, outside itself: only references that begin with "
                              "# are followed, and nothing is fetched.")
@@ -98,7 +100,7 @@ def json_reply(schema_file: str = ""):
         if not why and schema is not None:
             said = SCHEMA("fault", schema, value)
             if said.kind == "infrastructure":
-                return Verdict(score=0.0, error=f"infrastructure: {said.reason}")
+                return fault(said.reason)
             why = shorten(str(said.value), 120) if said.kind == "pass" else said.reason
         return Verdict(score=float(not why), reason=why or "in form")
 

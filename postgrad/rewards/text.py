@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 
 from postgrad.records import Verdict
-from postgrad.rewards.base import shorten
+from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.format import TAGS
 from postgrad.rewards.jailed import Jailed
 
@@ -27,8 +28,8 @@ def regex(pattern: str):
     """
     try:
         re.compile(pattern)
-    except re.error as fault:
-        raise ValueError(f"regex({pattern}) is no regular expression: {fault}.") from None
+    except re.error as wrong:
+        raise ValueError(f"regex({pattern}) is no regular expression: {wrong}.") from None
     if not pattern or re.search(pattern, ""):
         raise ValueError(f"regex({pattern}) is found in an empty text, so it would pay for everything: write a pattern that "
                          "needs something to be there.")
@@ -39,7 +40,7 @@ def regex(pattern: str):
             return Verdict(score=0.0, reason=f"longer than {READ:,} characters")
         said = REGEX("found", pattern, text)
         if said.kind == "infrastructure":
-            return Verdict(score=0.0, error=f"infrastructure: {said.reason}")
+            return fault(said.reason)
         found = said.kind == "pass" and said.value is True
         return Verdict(score=float(found), reason="matches" if found else said.reason or f"no match of {shorten(pattern)}")
 
@@ -75,7 +76,7 @@ _LISTS = {  # words that no text of some length does without
     "es": "el los las del y que en un una por con para es su al lo como más pero sus le ya este sí porque esta entre cuando "
           "muy sin sobre también hasta hay donde quien desde todo nos durante todos uno ni contra otros ese eso ante ellos "
           "e esto mí antes algunos qué unos yo otro otras él cada hace tiene entonces tenemos son ahora día tanto siempre está "
-          "se tu",
+          "se tu luego menos",
     "fr": "le les des du et est que qui dans une pour pas sur au avec ce il sont par plus ne se cette ou elle mais nous vous "
           "ils ont été leur être aux comme tout fait donc alors ces ses deux même aussi était où très sans sa son peut après "
           "faut je tu on y avoir cela ainsi chaque un en entre ni es",
@@ -89,12 +90,20 @@ SCRIPTS = {"zh": ("CJK",), "ja": ("CJK", "HIRAGANA", "KATAKANA"), "ko": ("HANGUL
            "ar": ("ARABIC",), "he": ("HEBREW",), "el": ("GREEK",), "hi": ("DEVANAGARI",), "th": ("THAI",),
            **{name: ("LATIN",) for name in WORDS}}
 LANGUAGES = tuple(SCRIPTS)
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def function_words(text: str) -> dict[str, int]:
+    """How many words are function words of each language: "the cat y el gato" -> {"en": 1, "es": 2, ...}."""
+    said = Counter(_LETTERS.findall(text.lower()))
+    return {name: sum(count for word, count in said.items() if word in own) for name, own in WORDS.items()}
 
 
 def language(wanted: str):
     """The share of a text that is in a language: DeepSeek-R1's language consistency (Guo et al. 2025, arXiv:2501.12948).
 
     share of letters in its script * share of its own function words among those of en, es, fr and de (for these four)
+    A text without letters ("2+3=5") is in no language: there is nothing to judge, and the verdict is absent.
     With no function word at all nobody can tell, and the second factor is 1/2. Function words that two of the lists share tell
     nothing and are in neither. Limits: a script is not a language (uk is judged as ru is, zh as Japanese without kana is),
     other Latin-script languages are not told apart from the four, and a few words are little evidence.
@@ -104,16 +113,17 @@ def language(wanted: str):
 
     def verify(text: str) -> Verdict:
         text = untagged(text[:READ])
-        letters = [char for char in text if char.isalpha()]
+        letters = Counter(char for char in text if char.isalpha())
         if not letters:
-            return Verdict(score=0.0, reason="no letters")
-        share = sum(unicodedata.name(char, "").startswith(SCRIPTS[wanted]) for char in letters) / len(letters)
+            return Verdict(score=0.0, reason="no letters, so no language", absent=True)
+        script = {char for char in letters if unicodedata.name(char, "").startswith(SCRIPTS[wanted])}
+        share = sum(letters[char] for char in script) / letters.total()
         if wanted not in WORDS:
             return Verdict(score=share, reason=f"{share:.0%} of the letters are of {wanted}")
-        said = re.findall(r"[^\W\d_]+", text.lower())
-        own = sum(word in WORDS[wanted] for word in said)
-        known = sum(word in words for word in said for words in WORDS.values())
-        score = share * (own / known if known else 0.5)
-        return Verdict(score=score, reason=f"{share:.0%} of the letters and {own} of {known} function words are of {wanted}")
+        said = function_words(text)
+        known = sum(said.values())
+        score = share * (said[wanted] / known if known else 0.5)
+        found = f"{share:.0%} of the letters and {said[wanted]} of {known} function words"
+        return Verdict(score=score, reason=f"{found} are of {wanted}")
 
     return verify

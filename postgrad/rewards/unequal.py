@@ -32,6 +32,19 @@ def shape(text: str) -> str:
     return text[0] + text[-1] if 1 in commas and text[0] in OPEN and closes == len(text) - 1 else ""
 
 
+def solutions(text: str) -> str:
+    """Several values of one letter as a list: "x=1,x=2" -> "1,2"; any other plain text as it is."""
+    found = [_ASSIGNED.fullmatch(item) for item in text.split(",")]
+    if len(found) > 1 and all(found) and len({match[1] for match in found}) == 1:
+        return ",".join(match[2] for match in found)
+    return text
+
+
+def is_interval(text: str) -> bool:
+    r"""Whether a plain text can only be an interval or several: (-\infty,3), [1,2). (1,2) may be a point."""
+    return shape(text) in ("[)", "(]") or "," in text and (r"\infty" in text or r"\cup" in text)
+
+
 def _near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
 
@@ -54,8 +67,10 @@ def differ(wanted: str, got: str) -> bool:
     """
     wanted, got = _unwrapped(wanted), _unwrapped(got)
     shapes, orders = (shape(wanted), shape(got)), (_ORDER.search(wanted), _ORDER.search(got))
-    if all(shapes) and shapes[0] != shapes[1] or "%" in got and "%" not in wanted or orders[1] and not orders[0]:
+    if all(shapes) and shapes[0] != shapes[1] or "%" in got and "%" not in wanted:
         return True
+    if orders[1] and not orders[0]:
+        return not is_interval(wanted)
     if r"\infty" in got and r"\infty" not in wanted and not (orders[0] and (shapes[1] or r"\cup" in got)):
         return True  # math-verify may take (\log_{2}(\infty))^{2} for any number
     if "=" in got and _equations_differ(wanted, got):

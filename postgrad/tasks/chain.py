@@ -13,6 +13,7 @@ from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import BadExpression, parse, value
 from postgrad.rewards.format import ANSWER, END_THINK, THINK
 
+MOST = 1000  # steps of a reply that are read: the last of so many goes on to the end of the thoughts
 _STEP = re.compile(r"\s*([0-9]{1,9})((?:\s*[-+*/]\s*[0-9]{1,9}){1,16})\s*=\s*([0-9]{1,9})\s*")
 _OPERATION = re.compile(r"([-+*/])\s*([0-9]+)")
 
@@ -24,9 +25,15 @@ def written(text: str) -> list[tuple[int, int]]:
     """
     start = text.find(THINK) + len(THINK) if THINK in text else 0
     stops = [place for tag in (END_THINK, ANSWER) if (place := text.find(tag, start)) >= 0]
-    found = re.finditer(r"[^,\n]+", text[: min(stops, default=len(text))][start:])
-    spans = [(start + m.start() + len(m[0]) - len(m[0].lstrip()), start + m.start() + len(m[0].rstrip())) for m in found]
-    return [(begin, end) for begin, end in spans if begin < end]
+    stop, spans = min(stops, default=len(text)), []
+    for found in re.finditer(r"[^,\n]+", text[start:stop]):
+        piece, at = found[0], start + found.start()
+        if piece.strip():
+            spans.append((at + len(piece) - len(piece.lstrip()), at + len(piece.rstrip())))
+        if len(spans) == MOST:
+            end = start + len(text[start:stop].rstrip(",\n\t "))
+            return [*spans[:-1], (spans[-1][0], max(spans[-1][1], end))]
+    return spans
 
 
 def check_chain(values: Sequence[int], ops: Sequence[tuple[str, int]], text: str, said: Verdict,

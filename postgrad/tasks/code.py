@@ -10,13 +10,12 @@ stands in another block or in none. Only the strict form is paid. Tests that are
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 
 from postgrad.data.sets import rows_of
 from postgrad.records import Conversation, Prompt, Verdict
-from postgrad.rewards.code import extract_code, humaneval, mbpp, whole_program
+from postgrad.rewards.code import blocks, extract_code, humaneval, mbpp, whole_program
 from postgrad.rewards.sandbox import Job, Judge
 from postgrad.tasks.base import SPLITS, Task, conversation, if_formed
 from postgrad.tasks.listed import Parts, disjoint, prompts_of, sampled
@@ -25,7 +24,6 @@ IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11
 FORM = "Answer with the code in one ```python block."
 MBPP = "You are an expert Python programmer, and here is your task: {text} Your code should pass these tests:\n\n{tests}\n\n"
 HUMANEVAL = "Complete this Python function.\n\n```python\n{prompt}```\n\n"
-_BLOCK = re.compile(r"^```python[ \t]*\r?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _FIELDS = {
     "mbpp": {"task_id": int, "code": str, "test_list": list},
     "humaneval": {"task_id": str, "prompt": str, "canonical_solution": str, "test": str, "entry_point": str},
@@ -45,7 +43,7 @@ def fenced(code: str) -> str:
 def verify(prompt: Prompt, text: str) -> Verdict:
     """The sandbox runs the code of a reply once: the strict reading is the lenient one, where it is in form."""
     row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
-    formed = _BLOCK.findall(text)[-1:] == [code]
+    formed = [code for word, code in blocks(text) if word == "python"][-1:] == [code]
     source = whole_program(row, text) if "entry_point" in row else code
     said = sandbox().verdicts([Job(source=source, suite=suite)])[0]
     return if_formed(said, "" if formed else f"not in a ```python block; {said.reason}")

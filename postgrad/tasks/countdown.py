@@ -7,6 +7,7 @@ expressions that reach the target are right as well.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 
 from postgrad.records import Conversation, Prompt, Verdict
@@ -106,10 +107,10 @@ def gold(prompt: Prompt) -> str:
     return think(", ".join(steps(parse(prompt.answer))[1]), prompt.answer)
 
 
-def judge(numbers: tuple[int, ...], target: int, text: str) -> Verdict:
+def judge(numbers: Sequence[int], target: int, text: str, *, signs: bool = False) -> Verdict:
     """1 for an expression that uses each number exactly once and makes the target, else 0 with the reason."""
     try:
-        tree = parse(text)
+        tree = parse(text, signs=signs)
         made = value(tree)
     except BadExpression as bad:
         return Verdict(score=0.0, reason=f"{shorten(text)!r}: {bad}")

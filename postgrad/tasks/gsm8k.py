@@ -2,9 +2,9 @@
 
 gsm8k:FOLDER reads train.jsonl and test.jsonl there, and gsm8k alone what the hub has. The test split is the published one; a
 tenth of the published training problems, by a hash of the question, is the validation split. A reply is right, strictly, when
-it ends in "#### 72"; leniently, when 72 is the last number in it. Only the strict form is paid. Where the folder also has
-example_model_solutions.jsonl (four models' answers to test problems), a right and a wrong answer to one problem are a pair; the
-problems of the pairs are split by a hash.
+the line of its last "####" is "#### 72"; leniently, when 72 is the last number in it. Only the strict form is
+paid. Where the folder also has example_model_solutions.jsonl (four models' answers to test problems), a right
+and a wrong answer to one problem are a pair; the problems of the pairs are split by a hash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from postgrad.data.sets import read_file, rows_of
 from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.rewards.format import MARK
-from postgrad.rewards.number import exact_number, last_number
+from postgrad.rewards.number import bare_number, exact_number, last_number
 from postgrad.tasks.base import SPLITS, Task, conversation, split_of
 from postgrad.tasks.listed import disjoint, hold_out, sampled
 
@@ -39,9 +39,10 @@ def gold(prompt: Prompt) -> str:
 def verify(prompt: Prompt, text: str) -> Verdict:
     """Both readings are kept as parts: a right answer out of form is seen, and not paid."""
     judge = exact_number(prompt.answer)
-    before, marked, after = text.rpartition(MARK)
+    before, marked, after = text.rstrip().removesuffix(MARK).rpartition(MARK)
     formed = bool(marked and before.strip())
-    strict = judge(after.strip().lstrip("$").rstrip(".")) if formed else Verdict(score=0.0, reason=f"no {MARK} after the steps")
+    line = bare_number(after.strip().partition("\n")[0])
+    strict = judge(line) if formed else Verdict(score=0.0, reason=f"no {MARK} after the steps")
     lenient = judge(last_number(text) or "")
     return Verdict(score=strict.score, reason=strict.reason,
                    parts={"correct": strict.score, "lenient": lenient.score, "format": float(formed)})

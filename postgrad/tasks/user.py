@@ -18,7 +18,7 @@ from types import ModuleType
 
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.base import check
-from postgrad.rewards.function import guarded
+from postgrad.rewards.function import own_verifier
 from postgrad.tasks.base import SPLITS, Task
 from postgrad.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
 from postgrad.user_code import fault, load_file
@@ -128,7 +128,7 @@ def load(path: Path) -> Task:
     examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
-    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=guarded(verify, path), gold=gold,
+    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=own_verifier(verify, path), gold=gold,
                 demonstrations=examples, best=float(best), meta={"file": str(path), "sizes": sizes, **meta})
     prove(task, path)
     return task

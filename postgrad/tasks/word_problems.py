@@ -10,12 +10,14 @@ of the test split never occurs in training under another name or with other thin
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import weighted
 from postgrad.rewards.format import split_reply
+from postgrad.rewards.text import language
 from postgrad.tasks.base import Task, conversation, distinct, generator, number_in_form, split_of, think
 from postgrad.tasks.chain import check_chain
 
@@ -59,8 +61,7 @@ _SAY = {"en": {"+": "plus", "-": "minus", "*": "times", "/": "divided by", "=": 
         "es": {"+": "más", "-": "menos", "*": "por", "/": "entre", "=": "son", ",": ", luego "}}
 _SIGNS = {"plus": "+", "minus": "-", "times": "*", "divided": "/", "by": "", "is": "=", "then": "",
           "más": "+", "menos": "-", "por": "*", "entre": "/", "son": "=", "luego": ""}
-LANGUAGE_WORDS = {"en": frozenset(["plus", "minus", "times", "divided", "by", "is", "then"]),
-                  "es": frozenset(["más", "menos", "por", "entre", "son", "luego"])}
+SPANISH = language("es")
 
 Ops = tuple[tuple[str, int], ...]  # (("+", 8), ("-", 3), ("*", 2))
 
@@ -216,23 +217,17 @@ def label_steps(prompt: Prompt, text: str) -> list[Step]:
     return check_chain(values, made.ops, text, number_in_form(prompt, text), _SIGNS)
 
 
-def language_of_thought(text: str, language: str) -> Verdict:
-    """The share of the reasoning's words that are of the language (R1's language consistency); no words at all score 0."""
+def language_of_thought(text: str) -> Verdict:
+    """How far the reasoning is in Spanish: 0 out of form, and nothing to judge where it has no letters."""
     parts = split_reply(text)
-    if isinstance(parts, str):
-        return Verdict(score=0.0, reason=parts)
-    words = "".join(char if char.isalpha() else " " for char in parts[0][:4000].lower()).split()
-    if not words:
-        return Verdict(score=0.0, reason="no words in the reasoning")
-    share = sum(word in LANGUAGE_WORDS[language] for word in words) / len(words)
-    return Verdict(score=share, reason=f"{share:.0%} of the words are of the language")
+    return Verdict(score=0.0, reason=parts) if isinstance(parts, str) else SPANISH(parts[0])
 
 
 def verify_spanish(prompt: Prompt, text: str) -> Verdict:
-    """0.8 for the answer in form, 0.2 for reasoning in the language of the problem."""
+    """0.8 for the answer in form, 0.2 for reasoning in Spanish; without words there, the answer alone."""
     said = number_in_form(prompt, text)
-    both = weighted({"correct": (said, 0.8), "language": (language_of_thought(text, "es"), 0.2)})
-    return Verdict(score=both.score, reason=both.reason, parts={**said.parts, "language": both.parts["language"]})
+    both = weighted({"correct": (said, 0.8), "language": (language_of_thought(text), 0.2)})
+    return replace(both, parts={**both.parts, **said.parts})
 
 
 def load(name: str) -> Task:

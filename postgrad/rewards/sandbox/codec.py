@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-LONGEST, DEPTH, NODES = 1 << 20, 40, 200_000  # bytes of a message, nesting, values inside each other in all
+LONGEST, DEPTH, NODES = 1 << 21, 40, 200_000  # bytes of a message, nesting, values inside each other in all
 _TAGS = {"t": tuple, "s": set, "z": frozenset}
 
 

@@ -101,14 +101,13 @@ def examine(candidate: Channel, examiner: Channel, job: Job, deadline: float) ->
 
 def answer(candidate: Channel, call: Call, deadline: float) -> Outcome:
     """Play one call: load the source, call the function, and read its plain value."""
-    failed = _answer(candidate, b"S", call.source.encode(), deadline)
-    if isinstance(failed, Outcome):
-        return Outcome(kind="infrastructure", reason=f"the scorer does not load: {failed.reason}")
-    said = _answer(candidate, b"C", encode([call.name, list(call.args), {}]), deadline)
-    if isinstance(said, Outcome):
-        return said
     try:
-        return Outcome(kind="pass", value=decode(said))
+        body = encode([call.name, list(call.args), {}])
+        failed = _answer(candidate, b"S", call.source.encode(), deadline)
+        if isinstance(failed, Outcome):
+            return Outcome(kind="infrastructure", reason=f"the scorer does not load: {failed.reason}")
+        said = _answer(candidate, b"C", body, deadline)
+        return said if isinstance(said, Outcome) else Outcome(kind="pass", value=decode(said))
     except NotPlain as fault:
         return Outcome(kind="fail", reason=str(fault))
 
@@ -138,6 +137,12 @@ def _result(tag: bytes, body: bytes, suite: Suite, calls: int) -> Outcome:
         line = suite.tests.splitlines()[int(text) - 1].strip() if text.isdigit() else text
         return Outcome(kind="fail", reason=shorten(line, 120))
     return Outcome(kind="infrastructure", reason=f"the tests are broken: {shorten(text, 120)}")
+
+
+def _ended(worker: Worker | None) -> None:
+    """A worker in the middle of a job is of no more use: its children and channels end with it."""
+    if worker is not None:
+        worker.close()
 
 
 class Judge:
@@ -214,9 +219,10 @@ class Judge:
             outcome = play(*channels, job, start + self.seconds)
             worker.clear()
         except (Broken, OSError) as fault:
-            if worker is not None:
-                worker.close()
-            worker, outcome = None, Outcome(kind="infrastructure", reason=str(fault))
+            worker, outcome = _ended(worker), Outcome(kind="infrastructure", reason=str(fault))
+        except BaseException:
+            worker = _ended(worker)
+            raise
         finally:
             self._idle.put(worker)
         return replace(outcome, seconds=time.monotonic() - start)
