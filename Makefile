@@ -3,7 +3,7 @@
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
-# make lint   style
+# make lint   style and types
 
 PYTHON ?= python3
 BIN = .venv/bin
@@ -35,6 +35,7 @@ bench: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
+	$(BIN)/mypy
 
 clean:
 	rm -rf .venv build dist *.egg-info

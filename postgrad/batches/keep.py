@@ -14,8 +14,10 @@ from postgrad.records import Batch, Prompt, Rollout, Scored, Verdict
 def pick(batch: Batch, rows: list[int]) -> Batch:
     """These rows of a batch, in this order."""
     index = torch.tensor(rows, device=batch.tokens.device)
-    cut = {f.name: getattr(batch, f.name)[index] for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
-    return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=tuple(batch.scored[i] for i in rows), **cut)
+    cut: dict[str, Any] = {f.name: getattr(batch, f.name)[index] for f in fields(batch)
+                           if isinstance(getattr(batch, f.name), Tensor)}
+    scored = tuple(batch.scored[i] for i in rows) if batch.scored else ()
+    return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 
 
 def kept_batch(batch: Batch) -> dict:

@@ -64,7 +64,9 @@ class ActiveRows:
         On a GPU the next steps are under way while the host looks at what the last ones wrote, so it never waits for the host.
         """
         self.keep([], self.rows)  # a call that was broken off may have left rows behind
-        queue, here, looks = Queue(self, prompts, group_size, seeds), [], deque()
+        queue = Queue(self, prompts, group_size, seeds)
+        here: list[Row] = []
+        looks: deque[Look] = deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
         while here or queue.waiting:
             here += queue.admit(len(here))
@@ -165,7 +167,8 @@ class ActiveRows:
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
         self.keep([], self.rows)
-        (row,), tokens = Queue(self, [prompt], 1, [seed]).admit(0), []
+        (row,) = Queue(self, [prompt], 1, [seed]).admit(0)
+        tokens: list[int] = []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:
             self.step(1)
             tokens.append(int(self.out[row.slot, len(tokens)]))
@@ -176,7 +179,7 @@ class Look:
     """Which of these rows were done, and how much of each was written, at one moment: asked for now, known later."""
 
     def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
-        self.rows = list(rows)
+        self.rows: list[Row | None] = list(rows)  # None: one that has ended since
         self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
         self.event = torch.cuda.Event() if done.is_cuda else None
         if self.event:
@@ -185,7 +188,8 @@ class Look:
     def seen(self) -> tuple[list[bool], list[int]]:
         if self.event:
             self.event.synchronize()
-        return tuple(x.tolist() for x in self.columns)
+        done, count = (x.tolist() for x in self.columns)
+        return done, count
 
 
 def bucket(n: int) -> int:

@@ -32,16 +32,16 @@ class LocalSampler:
         for prompt in prompts:  # a prompt that is asked twice gets further samples, not the same ones again
             seeds += [seed_of(seed, prompt.id, asked[prompt.id] + i) for i in range(group_size)]
             asked[prompt.id] += group_size
-        groups: list[list[Rollout | None]] = [[None] * group_size for _ in prompts]
+        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         for row in self._active_for(rendered, len(seeds), settings).write(rendered, group_size, seeds):
-            prompt, g = divmod(row.request, group_size)
-            made = Rollout(prompt=prompts[prompt], prompt_tokens=tuple(rendered[prompt]), tokens=tuple(row.tokens),
+            p, g = divmod(row.request, group_size)
+            made = Rollout(prompt=prompts[p], prompt_tokens=tuple(rendered[p]), tokens=tuple(row.tokens),
                            logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
                            seed=seeds[row.request], policy_step=self.policy_step)
-            groups[prompt][g] = made
+            groups[p][g] = made
             if self.ended:
                 self.ended(made)
-        return groups
+        return [[group[g] for g in range(group_size)] for group in groups]
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
         """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""

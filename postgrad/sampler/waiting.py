@@ -26,7 +26,9 @@ class Queue:
     def __init__(self, active, prompts: list[list[int]], group_size: int, seeds: list[int]):
         self.active, self.prompts, self.group_size, self.seeds = active, prompts, group_size, seeds
         self.waiting, self.free = deque(range(len(seeds))), deque(range(active.rows))
-        self.spare, self.place, self.left = deque(range(active.engine.prompts)), {}, {}
+        self.spare = deque(range(active.engine.prompts))
+        self.place: dict[int, int] = {}
+        self.left: dict[int, int] = {}
 
     def admit(self, at: int) -> list[Row]:
         """Waiting rows take the free slots, in the columns from `at`."""

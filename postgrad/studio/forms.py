@@ -80,7 +80,8 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
     about = " ".join(part for part in (f.metadata.get("about", ""), f.metadata.get("when", "")) if part)
     return {"key": key, "name": f.name, "about": about, "default": now, "value": given.get(key, now),
             "changed": given.get(key, now) != now, "yes_no": bool in options,
-            "number": int in options or float in options, "optional": type(None) in options}
+            "number": int in options or float in options,
+            "optional": type(None) in options or f.default is None}
 
 
 def constant(name: str, value, given: Mapping[str, str]) -> dict:
