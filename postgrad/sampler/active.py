@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -179,7 +179,7 @@ class Look:
     """Which of these rows were done, and how much of each was written, at one moment: asked for now, known later."""
 
     def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
-        self.rows: list[Row | None] = list(rows)  # None: one that has ended since
+        self.rows: list[Any] = list(rows)  # None in the place of one that has ended since
         self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
         self.event = torch.cuda.Event() if done.is_cuda else None
         if self.event:
