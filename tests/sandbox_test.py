@@ -3,6 +3,8 @@
 import importlib
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import sandbox as proof
@@ -15,6 +17,7 @@ from postgrad.rewards import check
 from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
 from postgrad.rewards.sandbox import Call, Job, Judge, Suite, jail, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
+from postgrad.rewards.sandbox.judge import examine
 from postgrad.rewards.sandbox.worker import Worker
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
@@ -80,9 +83,97 @@ def test_names_that_the_tests_call():
     assert close.names == {"area": "area"} and close.setup.startswith("import math")
     truth = suite_of("assert not f(2)")
     assert truth.tests == "assert not f_is_true(2)" and truth.names["f_is_true"] == "bool f"
-    assert suite_of("x = g(3)\nassert f(x) == [y for y in x]").names == {"f": "f", "g": "g"}
+    two = suite_of("x = g(3)\nassert f(x) == [y for y in x]", names=("f", "g"))
+    assert two.names == {"f": "f", "g": "g"} and two.unsupported is None
     with pytest.raises(ValueError, match="nothing that a candidate could define"):
         suite_of("assert True")
+
+
+def test_a_name_that_the_tests_do_not_define_is_not_the_candidates():
+    close = "assert isclose(area(1), 3.14)"
+    assert "isclose" in suite_of(close).unsupported and suite_of(close).names == {}
+    defined = suite_of(close, reference="def area(x):\n    return 3.14 * x")
+    assert defined.names == {"area": "area"} and "isclose" in defined.unsupported
+    imported = suite_of(close, reference="from math import isclose, pi\ndef area(x):\n    return pi * x")
+    assert imported.names == {"area": "area"} and imported.unsupported is None
+    assert imported.setup.strip() == "from math import isclose"
+    own = suite_of(close, reference="def isclose(a, b): return True\ndef area(x): return 3")
+    assert set(own.names) >= {"area"} and own.unsupported is None  # the task asks for both
+    row = {"prompt": "def f(x):\n", "entry_point": "f", "test": "def check(g): assert isclose(g(1), 1)\n"}
+    assert "isclose" in humaneval(row).unsupported
+
+
+@jailed
+def test_a_candidate_that_defines_what_the_tests_forgot_is_not_paid(judge):
+    cheat = "def isclose(*a): return True\ndef area(x): return 0"
+    tests = "assert isclose(area(1), 3.14)"
+    assert kinds(judge, [cheat], suite_of(tests)) == ["infrastructure"]
+    reference = "from math import isclose\ndef area(x): return 3.14 * x"
+    assert kinds(judge, [cheat, reference], suite_of(tests, reference=reference)) == ["fail", "pass"]
+
+
+class Scripted:
+    """A channel that says what it is told to, notes who was written to, and then is silent until the limit."""
+
+    def __init__(self, name, notes, *answers):
+        self.name, self.notes, self.answers = name, notes, iter(answers)
+
+    def send(self, tag, body, deadline):
+        self.notes.append(self.name)
+
+    def receive(self, deadline):
+        for answer in self.answers:
+            return answer
+        raise TimeoutError
+
+
+@pytest.mark.parametrize(("candidate", "examiner", "kind"), [
+    ((), ((b"C", b"1"),), "timeout"),                                 # it loads until the limit
+    (((b"L", b""),), ((b"C", b"1"),), "timeout"),                     # or answers too late
+    (((b"L", b""), (b"V", b"4")), ((b"C", b"1"),), "timeout"),        # or leaves the tests no time
+    ((), (), "infrastructure"), (((b"L", b""),), (), "infrastructure")])  # tests that never come to call it
+def test_loading_until_the_limit_is_the_candidates_fault(candidate, examiner, kind):
+    notes, suite = [], Suite(tests="assert f(2) == 4", names={"f": "f"})
+    channels = Scripted("candidate", notes, *candidate), Scripted("examiner", notes, *examiner)
+    assert examine(*channels, Job(source="", suite=suite), 1.0).kind == kind
+    assert notes[0] == "examiner" and ("candidate" in notes) == (kind == "timeout")
+
+
+@jailed
+def test_a_source_that_never_ends_is_a_timeout():
+    suites = [Suite(tests=tests, names={"f": "f"}) for tests in ("assert f(2) == 4", "while True: pass\nassert f(2)")]
+    with Judge(workers=1, seconds=0.3) as judge:
+        said = [kinds(judge, ["while True: pass"], suite)[0] for suite in suites]
+    assert said == ["timeout", "infrastructure"]  # the second never comes to call it
+
+
+IMPORTS = """
+import importlib, sys
+def f(names):
+    missing = []
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            missing.append(f"{name}: {error}")
+    return missing
+"""
+
+
+@jailed
+def test_what_imports_outside_imports_in_the_jail():
+    """Every module of the standard library that this Python has, those that are linked with libraries too."""
+    said = ("antigravity", "this", "idlelib", "turtledemo")  # which open a browser, print or need a screen
+    names = sorted(name for name in sys.stdlib_module_names if name not in said)
+    code = f"{IMPORTS}\nprint(*[said.partition(':')[0] for said in f({names!r})])"
+    command = [getattr(sys, "_base_executable", sys.executable), "-s", "-S", "-c", code]
+    outside = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    here = [name for name in names if name not in outside]
+    assert {"base64", "zlib", "secrets", "hashlib", "zipfile"} <= set(here)
+    with Judge(workers=1, seconds=60.0, memory=2 << 30) as judge:
+        assert judge.answers([Call(source=IMPORTS, name="f", args=(here,))])[0].value == []
+        code = "import base64, zlib, secrets\ndef f(x): return base64.b64encode(zlib.compress(x))[:1]"
+        assert kinds(judge, [code], suite_of("assert f(b'a') == b'e'")) == ["pass"]
 
 
 @pytest.mark.parametrize(("tests", "why"), [

@@ -13,6 +13,7 @@ import builtins
 import io
 import re
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping
 
 from postgrad.records import Verdict
@@ -45,17 +46,21 @@ def extract_code(text: str) -> str:
 
 
 def mbpp(row: Mapping[str, object]) -> Suite:
-    """A row of mbpp.jsonl or of sanitized-mbpp.json -> its suite. The names that the tests call are found in the tests."""
+    """A row of mbpp.jsonl or of sanitized-mbpp.json -> its suite. Its names are those of the reference."""
     setup = "\n".join([*row.get("test_imports", ()), str(row.get("test_setup_code", ""))]).strip()
     tests = "\n".join([*row["test_list"], *row.get("challenge_test_list", ())])
-    return suite_of(tests, setup)
+    return suite_of(tests, setup, reference=row.get("code"))
 
 
 def humaneval(row: Mapping[str, object]) -> Suite:
     """A row of HumanEval.jsonl -> its suite. The prompt is executed on the tests' side too: it holds helpers that they call."""
     entry = row["entry_point"]
     tests = f"{row['test']}\ncheck(candidate)"
-    return Suite(tests=tests, names={"candidate": entry, entry: entry}, setup=row["prompt"], unsupported=_unsupported(tests))
+    used, made = _names(ast.parse(f"{row['prompt']}    pass\n{tests}"))
+    strangers = sorted(used - made - set(dir(builtins)) - {"candidate", entry})
+    cannot = f"they use {strangers[0]}, which nothing defines" if strangers else _unsupported(tests)
+    names = {"candidate": entry, entry: entry}
+    return Suite(tests=tests, names=names, setup=row["prompt"], unsupported=cannot)
 
 
 def whole_program(row: Mapping[str, object], completion: str) -> str:
@@ -68,30 +73,67 @@ def whole_program(row: Mapping[str, object], completion: str) -> str:
     return f"{row['prompt']}\n\n{code}" if anew else f"{row['prompt']}{code}"
 
 
-def suite_of(tests: str, setup: str = "") -> Suite:
-    """Asserts -> a suite whose names are those that neither Python, nor an import, nor the tests themselves define.
+def suite_of(tests: str, setup: str = "", *, reference: str | None = None,
+             names: Collection[str] = ()) -> Suite:
+    """Asserts -> a suite. The candidate's is the name that neither Python, nor an import, nor the tests define.
 
     suite_of("assert f(2) == 4").names -> {"f": "f"}; a builtin is the candidate's only where nothing else is called:
     suite_of("assert sum(10, 15) == 6").names -> {"sum": "sum"}. Modules of the standard library are imported by themselves.
+    Where several are left, the candidate's are those given in names, or defined at the top of a reference
+    solution, whose imports the tests may use. A name that is nobody's (isclose, not imported) is never left to the
+    candidate: such tests judge nobody.
     """
     tree = ast.parse(f"{setup}\n{tests}")
+    used, made = _names(tree)
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
+    modules = sorted((used - made - called) & sys.stdlib_module_names)
+    unmade = used - made - set(modules) - set(dir(builtins)) or _outermost(tree)
+    if not unmade:
+        raise ValueError(f"the tests call nothing that a candidate could define: {tests[:80]!r}.")
+    defined, imports = _defined(reference, unmade) if reference else (set(names), [])
+    theirs = unmade & defined if defined or len(unmade) > 1 else unmade
+    strangers = sorted(unmade - theirs - {alias for _, alias in imports})
+    setup = "\n".join([*(f"import {name}" for name in modules), *(line for line, _ in imports), setup])
+    built = sorted(name for name in unmade if name[0].isupper() and len(unmade) > 1)
+    cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else None
+    if strangers and not cannot:
+        cannot = f"they use {' and '.join(strangers)}, and nothing says that the candidate is to define it"
+    cannot = cannot or _unsupported(tests, theirs)
+    tests, truths = _truths(tests, theirs)
+    found = {name: name for name in sorted(theirs)} | truths
+    return Suite(tests=tests, names=found, setup=setup, unsupported=cannot)
+
+
+def _names(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """The names that a source reads, and those that it makes: by assignment, import, definition, as arguments."""
     nodes = list(ast.walk(tree))
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     made = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     made |= {(node.asname or node.name).split(".")[0] for node in nodes if isinstance(node, ast.alias)}
     made |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     made |= {node.arg for node in nodes if isinstance(node, ast.arg)}
-    modules = sorted((used - made - called) & sys.stdlib_module_names)
-    names = used - made - set(modules) - set(dir(builtins)) or _outermost(tree)
-    if not names:
-        raise ValueError(f"the tests call nothing that a candidate could define: {tests[:80]!r}.")
-    setup = "\n".join([*(f"import {name}" for name in modules), setup])
-    built = sorted(name for name in names if name[0].isupper() and len(names) > 1)
-    cannot = f"they build objects of the candidate's class {built[0]}, which do not cross" if built else None
-    cannot = cannot or _unsupported(tests, names)
-    tests, truths = _truths(tests, names)
-    return Suite(tests=tests, names={name: name for name in sorted(names)} | truths, setup=setup, unsupported=cannot)
+    return used, made
+
+
+def _defined(reference: str, wanted: set[str]) -> tuple[set[str], list[tuple[str, str]]]:
+    """What a reference solution defines at its top, and its imports that are wanted, as (line, name)."""
+    made, imports = set(), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escapes in a published solution
+        body = ast.parse(reference.replace("\r\n", "\n")).body
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                name = (alias.asname or alias.name).split(".")[0]
+                line = ast.unparse(type(node)(**{**vars(node), "names": [alias]}))
+                imports += [(line, name)] if name in wanted else []
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            made.add(node.name)
+        else:
+            names = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+            made |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+    return made, imports
 
 
 def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:

@@ -15,6 +15,7 @@ _SAID = re.compile(rf"(?:\banswer(?:\s+is\b|\s*[:=])|\n[#*_ ]{{0,8}}{_HEADING})[
                    r"(?:(?:therefore|thus|then|simply|just|exactly|equal to)\b[\s,:*]*)?", re.IGNORECASE)
 _REASON = re.compile(r",? (?:because|since)\b", re.IGNORECASE)
 _DRESSES = ("**", "__", "*", "`", '"', "\u201c\u201d")  # what stands around an answer and is no part of it
+_BEGIN = frozenset("".join(_DRESSES))
 
 
 def split_reply(text: str) -> tuple[str, str] | str:
@@ -78,6 +79,8 @@ def tidy(answer: str) -> str:
     """An answer without emphasis, quotes and a full stop around it: "**5**." -> "5", "5**" -> "5"."""
     for _ in range(4):
         answer = answer.strip().removesuffix(".").rstrip()
+        if answer[:1] not in _BEGIN and answer[-1:] not in _BEGIN:
+            return answer
         for dress in _DRESSES:
             begin, end = (dress[0], dress[1]) if dress[0] != dress[-1] else (dress, dress)
             inner = answer[len(begin): len(answer) - len(end)]

@@ -98,6 +98,7 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}\u2026"
 
 
+@functools.lru_cache(1 << 12)
 def plain(text: str) -> str:
     """A formula without its dress: no $ around it, no spacing, one way to write a fraction, a percent sign and a minus."""
     text = tidy(cut(text))

@@ -59,7 +59,8 @@ def judge_text(prompt: Prompt, completion: str) -> Verdict:
     """1 when the marked answer, or else the whole reply, is the gold text, but for case and spacing; leniently, it is in it."""
     marked = find_marked(completion)
     said, gold = (" ".join(x.split()).casefold() for x in (completion if marked is None else marked, str(prompt.answer)))
-    right = float(bool(said) and (said == gold or bare_text(said) == bare_text(gold) != ""))
+    dressed = 0 < len(said) < len(gold) + 60 and bare_text(said) == bare_text(gold) != ""
+    right = float(bool(said) and (said == gold or dressed))
     found = re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) is not None
     reason = f"{shorten(said)!r} is {'' if right else 'not '}the answer" if said else "no answer"
     return Verdict(score=right, reason=reason, parts={"correct": right, "lenient": float(found)})

@@ -1,13 +1,14 @@
-r"""The words of a mathematical answer, which math-verify leaves unread: units, a.m. and p.m., a number's base.
+r"""The words of a mathematical answer, which math-verify leaves unread: units, a.m. and p.m., a base.
 
 A plain answer is parted into its formula and its words: "10\text{ cm}" -> ("10", ("cm",)), "12_{3}" -> ("12",
-("base 3",)). Words that both answers have must be the same. A unit may stand in one alone, and a gold answer's
-base may be left out; what changes a value may not: a.m., thousand, a base of the reply's own, a word that is no
-unit. Left out on purpose: turning one unit into another.
+("base 3",)). Words that both answers have must be the same. A unit may stand in one alone, and a gold
+answer's base may be left out; what changes a value may not: a.m., thousand, a base of the reply's own, a word
+that is no unit. Left out on purpose: turning one unit into another.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 
 _PIECE = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mbox)\s?\{([^{}]*)\}(?:\^\{?([0-9])\}?)?")
@@ -17,16 +18,16 @@ _LETTERS = re.compile(r"[A-Za-z][A-Za-z.\s/-]*")
 _NAMES = """mm mm millimeter millimetre|cm cm centimeter centimetre|m meter metre|km km kilometer kilometre
 g gram|kg kg kilogram|mg mg milligram|l liter litre|ml ml milliliter millilitre|s second sec|min min minute
 h hour hr|in inch|ft ft foot|yd yd yard|mi mile|lb lb pound|oz oz ounce|cent cent|dollar dollar usd|euro euro
-degree degree|unit unit|day day|week week|month month|year year|mph mph|kph kph"""  # one way, and how it is written
+degree degree|unit unit|day day|week week|month month|year year|mph mph|kph kph"""  # as kept, and as written
 _ROWS = [row.split() for line in _NAMES.splitlines() for row in line.split("|")]
 UNITS = {name: one for one, *names in _ROWS for word in names for name in (word, word + "s")}
 UNITS |= {"inches": "in", "feet": "ft"}
 SHORT = {**UNITS, **{name: name for name in ("m", "g", "s", "h", "l", "in", "mi")}}  # in \text m is no letter
 AMID = "amid"  # a word that does not stand at the end: what it does to the formula is not known
 _CHANGES = frozenset("""am pm hundred thousand million billion trillion dozen score half halves third thirds
-quarter quarters percent tenths hundredths squared cubed factorial north south east west left right up down not
-no or and plus minus times over under less more than least most about approximately negative positive infinite
-infinity none undefined""".split())
+quarter quarters percent tenths hundredths squared cubed factorial north south east west left right up down
+not no or and plus minus times over under less more than least most about approximately negative positive
+infinite infinity none undefined""".split())
 _UNIT = "|".join(sorted(UNITS, key=len, reverse=True))
 _TAIL = re.compile(rf"(?<=[0-9.}}])\s?((?:(?:square|cubic|sq) )?(?:{_UNIT}|[ap]\.?m\.?)"
                    r"(?:\^\{?[23]\}?)?)\.?", re.IGNORECASE)
@@ -46,8 +47,9 @@ def _word(text: str, power: str = "") -> str:
     return SHORT.get(text, text) + (f"^{power}" if power else "")
 
 
+@functools.lru_cache(1 << 12)
 def parted(text: str) -> tuple[str, tuple[str, ...]]:
-    r"""The formula and the words of a plain answer: r"5\text{ am}" -> ("5", ("am",)), "no" -> ("", ("no",))."""
+    r"""The formula and the words of an answer: r"5\text{ am}" -> ("5", ("am",)), "no" -> ("", ("no",))"""
     words: list[str] = []
 
     def piece(match: re.Match) -> str:

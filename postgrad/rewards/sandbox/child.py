@@ -150,9 +150,9 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
         os._exit(0)
 
 
-def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) -> None:
+def zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> None:
     """Serve "F" (fork: two descriptors come along for each child) and "K" (kill and reap) until the judge hangs up."""
-    rules, children, me = jail.ruleset(folders), [], os.getpid()
+    rules, children, me = jail.ruleset(places), [], os.getpid()
     gc.collect()
     gc.freeze()
     control.sendall(b"R")
@@ -177,15 +177,15 @@ def zygote(control: socket.socket, memory: int, cpu: int, folders: list[str]) ->
 
 
 def main() -> None:
-    memory, cpu, packages, warm, *folders = sys.argv[1:]
+    memory, cpu, packages, warm, *places = sys.argv[1:]
     sys.path.pop(0)  # the folder of this script: candidates import the standard library, and the folders named
-    sys.path += folders
+    sys.path += [place for place in places if os.path.isdir(place)]
     os.chdir("/")
     os.environ.clear()
     for name in READY + packages.split():
         importlib.import_module(name)
     run(warm, "warm", {})
-    zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), folders)
+    zygote(socket.socket(fileno=os.dup(0)), int(memory), int(cpu), places)
 
 
 if __name__ == "__main__":

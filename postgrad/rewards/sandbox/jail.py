@@ -1,6 +1,7 @@
 """A jail that a process of ours locks itself into before it reads a line of somebody else's code. Linux, stdlib alone.
 
-Landlock      nothing on disk can be opened but the standard library, for reading; nothing can be written
+Landlock      nothing on disk can be opened but the standard library, and the shared libraries that its extensions
+              are linked with, for reading; nothing can be written
 seccomp       a list of system calls that pure computing needs; all others answer EPERM (clone3: ENOSYS, as libc expects)
 capabilities  none, so that root is bound as everybody is: RLIMIT_NPROC does not bind root, denying clone does
 rlimits       CPU seconds, memory, files, no core, no file size
@@ -78,8 +79,8 @@ class _Under(ctypes.Structure):
     _fields_ = [("rights", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
-def ruleset(folders: list[str] | tuple[str, ...] = ()) -> int:
-    """A descriptor of the Landlock rules: read the standard library (not the packages inside it) and these folders."""
+def ruleset(places: list[str] | tuple[str, ...] = ()) -> int:
+    """The Landlock rules, as a descriptor: read the standard library (not the packages inside it) and these."""
     abi = landlock_abi()
     _program()  # made once, before any fork
     rights = _RIGHTS[min(abi, 5)]
@@ -91,8 +92,8 @@ def ruleset(folders: list[str] | tuple[str, ...] = ()) -> int:
         for entry in os.scandir(home):
             if entry.name not in ("site-packages", "dist-packages") and not entry.is_symlink():
                 _grant(rules, entry.path, _READ_FILE | _READ_DIR * entry.is_dir())
-    for folder in folders:
-        _grant(rules, folder, _READ_FILE | _READ_DIR)
+    for place in places:
+        _grant(rules, place, _READ_FILE | _READ_DIR * os.path.isdir(place))
     return rules
 
 

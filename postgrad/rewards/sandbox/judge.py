@@ -77,30 +77,44 @@ class Outcome:
         return Verdict(score=float(self.kind == "pass"), reason=f"{self.kind}: {self.reason}".removesuffix(": "), error=error)
 
 
-def examine(candidate: Channel, examiner: Channel, job: Job, deadline: float) -> Outcome:
-    """Play one job between two fresh children."""
-    suite, calls = job.suite, 0
+def examine(candidate: Channel, examiner: Channel, job: Job, seconds: float) -> Outcome:
+    """Play one job between two fresh children.
+
+    The tests run first, up to their first call: until then the candidate has not been read, so what goes wrong
+    is theirs. The candidate's time runs from its source to the verdict, and what takes too long then is its fault.
+    """
+    suite, deadline = job.suite, time.monotonic() + seconds
     try:
         examiner.send(b"S", encode([suite.setup, suite.tests, dict(suite.names)]), deadline)
+        tag, body = examiner.receive(deadline)
+    except TimeoutError:
+        slow = "the tests take longer than the limit before they call the candidate"
+        return Outcome(kind="infrastructure", reason=slow)
+    except (Gone, NotPlain) as fault:
+        return Outcome(kind="infrastructure", reason=f"the examiner: {fault}")
+    if tag != b"C":
+        return _result(tag, body, suite, 0)
+    calls, deadline = 0, time.monotonic() + seconds
+    try:
         failed = _answer(candidate, b"S", job.source.encode(errors="replace"), deadline)
         while not isinstance(failed, Outcome):
-            tag, body = examiner.receive(deadline)
-            if tag != b"C":
-                return _result(tag, body, suite, calls)
             calls += 1
             failed = _answer(candidate, tag, body, deadline)
             if not isinstance(failed, Outcome):
                 examiner.send(b"V", failed, deadline)
+                tag, body = examiner.receive(deadline)
+                if tag != b"C":
+                    return _result(tag, body, suite, calls)
         return failed
     except TimeoutError:
-        slow = Outcome(kind="infrastructure", reason="the tests take longer than the limit before they call the candidate")
-        return Outcome(kind="timeout", reason="over the time limit") if calls else slow
+        return Outcome(kind="timeout", reason="over the time limit")
     except Gone as fault:
-        return Outcome(kind="fail" if calls else "infrastructure", reason=f"the examiner: {fault}")
+        return Outcome(kind="fail", reason=f"the examiner: {fault}")
 
 
-def answer(candidate: Channel, call: Call, deadline: float) -> Outcome:
+def answer(candidate: Channel, call: Call, seconds: float) -> Outcome:
     """Play one call: load the source, call the function, and read its plain value."""
+    deadline = time.monotonic() + seconds
     try:
         body = encode([call.name, list(call.args), {}])
         failed = _answer(candidate, b"S", call.source.encode(), deadline)
@@ -151,7 +165,8 @@ class Judge:
     with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x", suite=suite_of("assert f(2) == 4"))])
     A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
     workers: one per processor unless told; each is started when first used.
-    seconds: wall time of a job, from its source to its verdict. memory: bytes of address space of a child.
+    seconds: wall time of a job, from its source to its verdict; the tests have as much before that.
+    memory: bytes of address space of a child.
     packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
     warm: trusted source that is executed once, before any fork, outside the jail: what it computes, every call finds ready.
     """
@@ -216,7 +231,7 @@ class Judge:
             worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages, warm=self.warm)
             play, children = (answer, 1) if isinstance(job, Call) else (examine, 2)
             channels, start = worker.fork(children), time.monotonic()
-            outcome = play(*channels, job, start + self.seconds)
+            outcome = play(*channels, job, self.seconds)
             worker.clear()
         except (Broken, OSError) as fault:
             worker, outcome = _ended(worker), Outcome(kind="infrastructure", reason=str(fault))

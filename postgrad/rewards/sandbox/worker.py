@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import socket
@@ -78,6 +79,38 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
         raise TimeoutError
 
 
+_LOOK = """
+import importlib, os, sysconfig
+home = os.path.realpath(sysconfig.get_path("platstdlib"))
+here = os.path.join(home, "lib-dynload")
+for entry in sorted(os.listdir(here)) if os.path.isdir(here) else ():
+    try:
+        if not entry.startswith(("_test", "xx")):
+            importlib.import_module(entry.partition(".")[0])
+    except Exception:
+        continue  # built for a library that is not here: it imports nowhere
+for line in open("/proc/self/maps"):
+    path = "/" + line.rstrip("\\n").partition("/")[2]
+    if ".so" in os.path.basename(path) and not path.startswith(home):
+        print(path)
+"""
+
+
+@functools.cache
+def libraries() -> tuple[str, ...]:
+    """Files that extensions of the standard library are linked with: without libz.so.1 base64 is not to be had.
+
+    Which there are depends on how this Python was built: the extensions are loaded once, in a process of its own.
+    """
+    command, plain = [_python(), "-s", "-S", "-B", "-c", _LOOK], {"LC_ALL": "C.UTF-8"}
+    found = subprocess.run(command, capture_output=True, text=True, env=plain, cwd="/", timeout=START)
+    return tuple(sorted({path for path in found.stdout.splitlines() if os.path.isfile(path)}))
+
+
+def _python() -> str:
+    return getattr(sys, "_base_executable", sys.executable)  # not a virtual environment's, with its packages
+
+
 class Worker:
     """One zygote process. `fork` makes a candidate, and an examiner where there are tests, in their jails; `clear` ends them.
 
@@ -87,13 +120,16 @@ class Worker:
 
     def __init__(self, *, memory: int, cpu: int, packages: tuple[str, ...] = (), warm: str = ""):
         folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")}) if packages else []
+        homes = sorted({os.path.dirname(path) for path in libraries()})  # the linker's list is not readable
         ours, theirs = socket.socketpair()
         with theirs:
-            python = getattr(sys, "_base_executable", sys.executable)  # not the one of a virtual environment, with its packages
-            command = [python, "-s", "-S", "-B", str(Path(__file__).parent / "child.py"), str(memory), str(cpu)]
+            child = str(Path(__file__).parent / "child.py")
+            command = [_python(), "-s", "-S", "-B", child, str(memory), str(cpu)]
             self._process = subprocess.Popen(
-                [*command, " ".join(packages), warm, *folders], stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}, cwd="/", start_new_session=True,
+                [*command, " ".join(packages), warm, *folders, *libraries()],
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                env={"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": ":".join(homes)}, cwd="/",
+                start_new_session=True,
             )
         self._control, self._channels = ours, ()
         ours.settimeout(START)
