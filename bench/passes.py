@@ -6,6 +6,7 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
@@ -90,7 +91,7 @@ def draw(s: Setting, chance: float, new: int, rounds: int = 3) -> tuple[list[flo
     asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler, seconds, speeds, rows = LocalSampler(model, chat), [], [], []
     for turn in range(rounds + 1):
-        passed, groups = timed(lambda: sampler.sample(asked, s.group, Sampling(max_new_tokens=new), turn))  # noqa: B023
+        passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new), turn))
         rows = [r for g in groups for r in g]
         seconds.append(passed)
         speeds.append(sum(len(r.tokens) for r in rows) / passed)

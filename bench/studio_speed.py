@@ -39,7 +39,8 @@ SPEED = "python bench/studio_speed.py"
 STARTS, MOVES, LABELS = 5, 60, 30
 ACT = """
 ([selector, value]) => new Promise((done) => {
-  const control = document.querySelector(selector), picture = control.closest(".instrument").querySelector(".picture");
+  const control = document.querySelector(selector);
+  const picture = control.closest(".instrument").querySelector(".picture");
   const began = performance.now();
   const watch = new MutationObserver(() => {
     watch.disconnect();

@@ -7,9 +7,10 @@ import pytest
 from postgrad.explain import METRICS, explain
 from postgrad.tasks import load_task
 
-ASKED = """loss reward reward_std pass@1 pass@8 greedy format length kl kl_k1 entropy clip_fraction ratio_max mismatch approx_kl
-grad_norm lr flat_groups resampled truncated skipped tokens time/step time/sample time/train value_loss explained_variance
-accuracy margin chosen rejected errors repetition""".split()
+ASKED = """loss reward reward_std pass@1 pass@8 greedy format length kl kl_k1 entropy clip_fraction
+ratio_max mismatch approx_kl grad_norm lr flat_groups resampled truncated skipped tokens time/step
+time/sample time/train value_loss explained_variance accuracy margin chosen rejected
+errors repetition""".split()
 ALSO = "lenient value return baseline mean_length finished time/score".split()
 STEPS = "accuracy_right accuracy_wrong balanced_accuracy right_steps".split()
 RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()

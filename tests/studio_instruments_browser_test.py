@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from studio_browser import studio, tab  # noqa: F401
+from studio_browser import browser, studio, tab  # noqa: F401
 from studio_instruments import D, ones
 
 from postgrad import methods

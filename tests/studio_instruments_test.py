@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from starlette.testclient import TestClient
-from studio_browser import TOKEN  # noqa: F401
+from studio_browser import TOKEN
 from studio_instruments import D, ones
 
 from postgrad import methods

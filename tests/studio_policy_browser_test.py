@@ -5,13 +5,12 @@ import re
 
 import pytest
 import torch
-from studio_browser import studio, tab  # noqa: F401
+from studio_browser import browser, studio, tab  # noqa: F401
 
 from postgrad.maths.preference import bradley_terry, dpo
 from postgrad.maths.surrogate import clipped_ratio
 from postgrad.studio.instruments import reward_hacking
 
-# in a browser: one control of each by keyboard
 expect = pytest.importorskip("playwright.sync_api").expect
 
 

@@ -30,7 +30,8 @@ TURNS = """{{- bos_token }}
 THINKING = """{% set ns = namespace(last=-1) %}
 {% for message in messages[::-1] %}
     {% set at = messages | length - 1 - loop.index0 %}
-    {% if message.role == 'user' and not (message.content is string and message.content.startswith('<tool>')) %}
+    {% set said = message.content %}
+    {% if message.role == 'user' and not (said is string and said.startswith('<tool>')) %}
         {% set ns.last = at %}
         {% break %}
     {% endif %}

@@ -24,7 +24,8 @@ from jsonschema.validators import validator_for
 
 
 def fault(schema, value):
-    faults = sorted(validator_for(schema)(schema).iter_errors(value), key=lambda fault: len(fault.absolute_path), reverse=True)
+    found = validator_for(schema)(schema).iter_errors(value)
+    faults = sorted(found, key=lambda fault: len(fault.absolute_path), reverse=True)
     return f"{faults[0].json_path}: {faults[0].message}"[:200] if faults else ""
 
 

@@ -79,7 +79,8 @@ def relative(text: str, file: str, known: set[str]) -> str:
         if target is None or (target not in known and not target.startswith("static/")):
             return ""
         mark = urlsplit(address).fragment
-        return f'{space}{name}="{escape(quote(relpath(target, os.path.dirname(file))) + (f"#{mark}" if mark else ""))}"'
+        goal = quote(relpath(target, os.path.dirname(file))) + (f"#{mark}" if mark else "")
+        return f'{space}{name}="{escape(goal)}"'
 
     return LINK.sub(turn, WRITES.sub("", text))
 

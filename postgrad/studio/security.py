@@ -25,7 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE, START = "postgrad", "/start"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-REFUSED = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+REFUSED = """<!doctype html><html lang="en">
+<meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <title>postgrad studio</title><h1>{status}</h1><p>{sentence}</p></html>"""
 
 

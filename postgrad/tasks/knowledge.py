@@ -21,20 +21,22 @@ class Fact(NamedTuple):
 
 
 # animals from the largest to the smallest: food, sound, home, legs (- : not asked)
-_ANIMALS = """horse grass neigh barn four|cow grass moo barn four|bear fish growl cave four|lion meat roar - four
-pig corn oink farm four|sheep grass baa field four|goat leaves bleat hill four|dog meat woof house four
-fox meat - forest four|cat fish meow house four|rabbit carrots - hole four|duck bread quack pond two
-hen corn cluck farm two|fish plants - sea no|bird seeds tweet nest two|frog flies croak pond four
-mouse cheese squeak hole four|spider flies - web eight|bee honey buzz hive six|fly sugar buzz - six"""
-_COLOURS = """sky blue|grass green|snow white|sun yellow|night black|carrot orange|tomato red|banana yellow|leaf green
-coal black|milk white|sea blue|rose red|lemon yellow|mud brown|cherry red|frog green|bear brown|rice white
-chocolate brown|fire orange|plum purple"""
-_OPPOSITES = """hot cold|big small|up down|day night|fast slow|old new|hard soft|wet dry|full empty|open closed|happy sad
-rich poor|light dark|high low|long short|early late|strong weak|clean dirty|near far|first last|loud quiet|left right"""
+_ANIMALS = """horse grass neigh barn four|cow grass moo barn four|bear fish growl cave four
+lion meat roar - four|pig corn oink farm four|sheep grass baa field four|goat leaves bleat hill four
+dog meat woof house four|fox meat - forest four|cat fish meow house four|rabbit carrots - hole four
+duck bread quack pond two|hen corn cluck farm two|fish plants - sea no|bird seeds tweet nest two
+frog flies croak pond four|mouse cheese squeak hole four|spider flies - web eight|bee honey buzz hive six
+fly sugar buzz - six"""
+_COLOURS = """sky blue|grass green|snow white|sun yellow|night black|carrot orange|tomato red|banana yellow
+leaf green|coal black|milk white|sea blue|rose red|lemon yellow|mud brown|cherry red|frog green|bear brown
+rice white|chocolate brown|fire orange|plum purple"""
+_OPPOSITES = """hot cold|big small|up down|day night|fast slow|old new|hard soft|wet dry|full empty
+open closed|happy sad|rich poor|light dark|high low|long short|early late|strong weak|clean dirty|near far
+first last|loud quiet|left right"""
 _BOIL = "eggs ten|rice twenty|corn eight|beans forty|potatoes thirty|carrots fifteen|pasta twelve|fish five"
 _BAKE = "bread forty|cake fifty|cookies twelve|potatoes sixty|fish twenty|pizza fifteen|pie thirty|apples ten"
-_KEEP = """milk fridge|bread box|butter fridge|books shelf|shoes hall|clothes closet|tools shed|car garage|money bank
-cheese fridge|letters drawer|pens drawer|bike shed|coats closet|cups shelf|pots kitchen"""
+_KEEP = """milk fridge|bread box|butter fridge|books shelf|shoes hall|clothes closet|tools shed|car garage
+money bank|cheese fridge|letters drawer|pens drawer|bike shed|coats closet|cups shelf|pots kitchen"""
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
            "December"]

@@ -45,7 +45,8 @@ def attack(at):
     return open(at['folder'] + '/link').read()""",
     "import as a module": """
 import importlib.machinery
-def attack(at): return importlib.machinery.SourceFileLoader('m', at['secret']).get_data(at['secret']).decode()""",
+def attack(at):
+    return importlib.machinery.SourceFileLoader('m', at['secret']).get_data(at['secret']).decode()""",
     "chdir and relative": """
 import os
 def attack(at):

@@ -23,7 +23,8 @@ ATTACKS = {
     "write a file": """
 import os
 def attack(secret, judge):
-    for place in (secret, '/tmp/x', '/dev/shm/x', '/x', './x', os.path.dirname(os.__file__) + '/x', '/proc/self/oom_score_adj'):
+    for place in (secret, '/tmp/x', '/dev/shm/x', '/x', './x', os.path.dirname(os.__file__) + '/x',
+                  '/proc/self/oom_score_adj'):
         try:
             open(place, 'a')
             return True
