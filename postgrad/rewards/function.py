@@ -6,13 +6,17 @@ rollout gets an error verdict, which is counted and kept out of the loss. It is 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import Judge, weighted
-from postgrad.user_code import GIVEN, called, fault, text_hash
+from postgrad.user_code import GIVEN, called, fault, function_hash
+
+NOTHING = "nothing to judge"  # said by a function that leaves a sample to others
 
 
 def is_number(said: object) -> bool:
@@ -35,6 +39,7 @@ def guarded(verify: Callable[[Prompt, str], object], path: Path | None = None) -
     who = f"{path.name}: verify" if path else called(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
 
+    @wraps(verify, updated=())
     def judge(prompt: Prompt, text: str) -> Verdict:
         try:
             said = verify(prompt, text)
@@ -43,6 +48,22 @@ def guarded(verify: Callable[[Prompt, str], object], path: Path | None = None) -
         return verdict_of(said, who)
 
     return judge
+
+
+def check_signature(function: Callable) -> None:
+    """Before any training: it can be called with a prompt and a text."""
+    name = called(function).rpartition(".")[2]
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # something built in, which does not say what it takes
+        return
+    if "completions" in signature.parameters:
+        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as from_trl({name}).")
+    try:
+        signature.bind(None, "")
+    except TypeError:
+        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two arguments, and "
+                         "the others a default.") from None
 
 
 class FromTRL:
@@ -60,7 +81,8 @@ class FromTRL:
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict:
-        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": text_hash(self.function)}
+        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": function_hash(self.function),
+                "conversational": self.conversational}
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
@@ -76,11 +98,12 @@ class FromTRL:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
             return [Verdict(score=0.0, error=f"infrastructure: {fault(place, error)}")] * len(rollouts)
-        return [Verdict(score=0.0, error="nothing to judge") if x is None else verdict_of(x, self.__name__) for x in said]
+        return [Verdict(score=0.0, error=NOTHING) if x is None else verdict_of(x, self.__name__) for x in said]
 
 
 class Weighted:
-    """The weighted sum of several judges, each kept as a part of the verdict under its own name."""
+    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has nothing to
+    judge in a sample is left out of its sum."""
 
     def __init__(self, parts: Mapping[str, tuple[Judge, float]]):
         self.parts = parts
@@ -95,7 +118,8 @@ class Weighted:
         given = {name: judge(rollouts) for name, (judge, _) in self.parts.items()}
         out = []
         for i in range(len(rollouts)):
-            row = {name: (verdicts[i], self.parts[name][1]) for name, verdicts in given.items()}
+            all_parts = {name: (verdicts[i], self.parts[name][1]) for name, verdicts in given.items()}
+            row = {name: part for name, part in all_parts.items() if part[0].error != NOTHING} or all_parts
             if any(verdict.per_token is not None for verdict, _ in row.values()):
                 raise ValueError("a process model pays token by token, so it is no part of a sum: name it alone.")
             out.append(weighted(row))
