@@ -239,7 +239,8 @@ def stop_on_signal():
         for s, old in before.items():
             signal.signal(s, old)
 
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]  # None: Python cannot put it back
+    before = {s: signal.signal(s, note) for s in ours}
     try:
         yield lambda: caught[0] if caught else None
     finally:

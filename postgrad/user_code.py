@@ -8,12 +8,12 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 GIVEN = "given"  # the key of a record of something that was handed in and has no name
 
@@ -63,35 +63,78 @@ def called(function: Callable) -> str:
 
 
 def text_hash(function: Callable) -> str:
-    """A hash of a function's source, or of its compiled code where there is no source to be had; with what is bound to it."""
-    plain = function.func if isinstance(function, partial) else function
+    """A hash of a function's source and of what it closes over; of its compiled code where there is no source that is
+    its own, as of a lambda, whose line holds more than it."""
+    plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
     plain = plain if inspect.isroutine(plain) or inspect.isclass(plain) else type(plain)
+    return hashlib.sha256(repr((_text(plain), _closure(plain))).encode()).hexdigest()
+
+
+def function_hash(function: Callable) -> str:
+    """The same with what is bound to it: the arguments of a partial, the fields of an object."""
+    inside = inspect.unwrap(function)
+    held = (inside.args, inside.keywords) if isinstance(inside, partial) else \
+        () if inspect.isfunction(inside) else _fields(getattr(inside, "__self__", inside))
+    return hashlib.sha256(f"{text_hash(function)}{_state(held)}".encode()).hexdigest()
+
+
+def _text(plain: Callable) -> str:
+    code = getattr(plain, "__code__", None)
     try:
-        text = inspect.getsource(plain)
-    except (OSError, TypeError):
-        code = getattr(plain, "__code__", None)
-        text = repr((code.co_code, code.co_names, code.co_consts)) if code else called(plain)
-    return hashlib.sha256(text.encode()).hexdigest()
+        if getattr(plain, "__name__", "") != "<lambda>":
+            return inspect.getsource(plain)
+    except (OSError, TypeError):  # typed in, or built in: there is no file to read
+        return repr(_code(code)) if code else called(plain)
+    return repr(_code(code))
+
+
+def _code(code: CodeType) -> tuple:
+    """Compiled code without the addresses that its repr has."""
+    return code.co_code.hex(), code.co_names, [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+
+
+def _closure(plain: Callable) -> str:
+    cells = getattr(plain, "__closure__", None) or ()
+    return _state([cell.cell_contents for cell in cells])
+
+
+def _fields(value: object) -> object:
+    return vars(value) if hasattr(value, "__dict__") and not isinstance(value, type | ModuleType) else ()
+
+
+def _state(value: object, depth: int = 4) -> str:
+    """A value as a text that is the same in every process: numbers and texts as they are, functions by their own text,
+    anything else by its kind."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if depth and isinstance(value, Mapping):
+        return str([(_state(k, depth - 1), _state(v, depth - 1)) for k, v in value.items()])
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        held = [_state(x, depth - 1) for x in value]
+        return str(sorted(held) if isinstance(value, set | frozenset) else held)
+    if depth and inspect.isfunction(value) and not value.__closure__:
+        return text_hash(value)
+    return type(value).__qualname__
 
 
 def record(value: object) -> object:
     """A value that has no name, as JSON: what it is, and a hash by which another is told from it.
 
     A value that knows better has a method `record`. record(my_reward) -> {"given": "function", "name": "mine.my_reward",
-    "sha256": ...}; of a list its length and the hash of its rows.
+    "sha256": ...}; of a list its length and the hash of its rows; of several functions a record each.
     """
     if hasattr(value, "record"):
         return value.record()
-    if isinstance(value, Path):
+    if isinstance(value, str | Path):
         return str(value)
     if hasattr(value, "state_dict"):
         return {GIVEN: "model", "name": type(value).__name__, "sha256": weights_hash(value)}
     if callable(value):
-        return {GIVEN: "function", "name": called(value), "sha256": text_hash(value)}
-    if isinstance(value, Mapping) and any(callable(key) for key in value):
-        return {GIVEN: "functions", "name": "weighted sum", "parts": [[record(k), v] for k, v in value.items()]}
-    if isinstance(value, Sequence) and not isinstance(value, str) and value and all(callable(x) for x in value):
-        return {GIVEN: "functions", "name": "list", "parts": [record(x) for x in value]}
+        return {GIVEN: "function", "name": called(value), "sha256": function_hash(value)}
+    if isinstance(value, Mapping):
+        return {GIVEN: "reward", "name": "a weighted sum", "parts": [[record(k), v] for k, v in value.items()]}
+    if isinstance(value, list | tuple) and any(callable(x) or hasattr(x, "state_dict") for x in value):
+        return {GIVEN: "reward", "name": "a list", "parts": [record(x) for x in value]}
     count, digest = rows_hash(value)
     return {GIVEN: "rows", "name": f"{count} rows", "sha256": digest}
 

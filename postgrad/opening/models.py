@@ -79,7 +79,9 @@ def begins_with(name: str | Path) -> str | None:
     expected, model = run.info.get("begins_with"), run.config.get("model")
     if not expected or model is None:
         return None
-    beside = str(Path(name).parent / Path(model).name)
+    beside, inside = str(Path(name).parent / Path(model).name), Path(name) / "start"
+    if inside.is_dir():  # a model that was handed in
+        return str(inside)
     for place in [place for place in (beside, model) if run_named(place)] or [model]:
         if fingerprint(open_folder(place)) == expected:
             return place

@@ -4,7 +4,7 @@
     "number+0.2*think"          verifiers by name
     "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel, likewise
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
-    my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind; any Judge
+    my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind
     [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
 """
 
@@ -20,8 +20,9 @@ from typing import Any
 from postgrad.chat import Chat
 from postgrad.models import ScalarModel, is_adapted, load_scalar
 from postgrad.opening.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
+from postgrad.records import Rollout
 from postgrad.rewards.base import Judge, Verifying
-from postgrad.rewards.function import FromTRL, Weighted, own_verifier
+from postgrad.rewards.function import FromTRL, Weighted, check_signature, own_verifier
 from postgrad.rewards.grader import RUBRIC, Grader
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.named import NAMED, read_spec
@@ -76,6 +77,7 @@ def _part(reward: object) -> Part:
     if isinstance(reward, str):
         return _named(reward)
     if callable(reward):
+        check_signature(reward)
         return Part(kind="function", name=called(reward).rpartition(".")[2], value=reward)
     raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted dict of them, a "
                      "reward model, a run, or a name.")
@@ -117,7 +119,7 @@ def reward_models(reward: object, policy, chat: Chat, config, begins: Beginning)
     models = []
     for part in parts_of(reward):
         if part.kind == "model":
-            models.append(part.value.requires_grad_(False))
+            models.append(part.value.to(config.device).requires_grad_(False))
         for name in part.value if part.kind == "models" else ():
             model = _scalar(name, policy, config, begins).requires_grad_(False)
             theirs = open_chat(open_folder(name))
@@ -170,16 +172,23 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
     return Weighted(judges)
 
 
+def judge_alone(reward: object, task: Task, chat: Chat, device: str) -> Judge:
+    """The judge of a measurement, where no run is: reward models have a body of their own."""
+    models = [model for part in parts_of(reward) for model in (
+        [part.value] if part.kind == "model" else
+        [load_scalar(open_folder(name), device=device) for name in part.value] if part.kind == "models" else [])]
+    return open_judge(reward, task, chat, models, device=device)
+
+
 def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, device: str, ensemble: str) -> Judge:
     if part.kind == "grader":
         model, rubric = part.value
         return open_grader(model, rubric, device)
     if part.kind == "verifier":
         return Verifying(part.value, part.value.waits)
-    if part.kind == "function":
-        return Verifying(own_verifier(part.value))
-    if part.kind == "judge":
-        return part.value
+    if part.kind in ("function", "judge"):
+        judge = Verifying(own_verifier(part.value)) if part.kind == "function" else part.value
+        return _proved(judge, part.name, task)
     if all(model.head != "process" for model in models):
         return ModelJudge(models, rule=ensemble, device=device)
     if len(models) > 1:
@@ -189,6 +198,16 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
                          "or the task's own verifier (reward=none).")
     steps = task.steps
     return ProcessJudge(models[0], chat, lambda r: [step.end for step in steps(r.prompt, r.text)], device=device)
+
+
+def _proved(judge: Judge, name: str, task: Task) -> Judge:
+    """A function of the user's own, after it has judged one empty reply: before any training, as verifiers of tasks are."""
+    (prompt,) = task.prompts("train", 1, 0)
+    (said,) = judge([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True, seed=0)])
+    if said.error:
+        raise ValueError(f"reward {name} fails on an empty reply ({said.error.removeprefix('infrastructure: ')}): it must "
+                         "judge any text, an empty one too.")
+    return judge
 
 
 def open_grader(name: str, rubric: str, device: str) -> Grader:

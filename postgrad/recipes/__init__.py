@@ -133,7 +133,8 @@ def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | 
     if recipe not in RECIPES:
         raise ValueError(f"run {folder} was made by a recipe {recipe!r}, which this version does not have.")
     objects = handed_in(run, given)
-    config = unplain(config_class(recipe), run.config, objects)
+    kept = {"model": str(run.folder / "start")} if (run.folder / "start").is_dir() else {}  # wherever the run lies now
+    config = unplain(config_class(recipe), run.config | kept, objects)
     return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from postgrad import methods
 from postgrad.chat import Chat
-from postgrad.evaluate import evaluate
+from postgrad.evaluation import evaluate
 from postgrad.loop import Batches, Objective, Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
@@ -55,6 +55,11 @@ class RunConfig(Settings):
     seed: int = setting(0, "of everything random in the run")
     device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
 
+    @property
+    def row(self) -> Method:
+        """The row that is trained: the method's, with what other settings say of its constants."""
+        return self.method
+
     def __post_init__(self):
         parsed_names(self)
         if min(self.steps, self.save_every) < 1:
@@ -78,7 +83,10 @@ def one_source(config) -> None:
 
 @dataclass
 class Parts:
-    """A run, taken apart: what `train` needs, and how to examine the policy (None: this recipe has nothing to examine)."""
+    """A run, taken apart: what `train` needs, and how to examine the policy (None: this recipe has nothing to examine).
+
+    notes: what is worth saying of its data before it begins; kept in the run's events.
+    """
 
     models: Models
     chat: Chat
@@ -88,6 +96,7 @@ class Parts:
     examine: Callable[[int], dict] | None = None
     every: int = 0
     begins: Beginning | None = None
+    notes: tuple[str, ...] = ()
 
 
 def prove(task: Task, split: str = "train", count: int = 8) -> None:

@@ -1,4 +1,5 @@
 """A model out of a run: a clean folder in Hugging Face's layout, without the state that training needs; or its adapter alone.
+A run's model comes with its card.
 
     postgrad export runs/grpo-words-1 --out mine                 what `transformers` and vLLM open
     postgrad export runs/grpo-words-1 --out mine --dtype bf16    half the size
@@ -16,6 +17,7 @@ from postgrad.models import load_model, load_scalar, save_model
 from postgrad.models.load import is_scalar
 from postgrad.models.peft import copy_adapter, is_adapter
 from postgrad.opening.models import open_chat, open_folder
+from postgrad.recipes.card import card
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -36,6 +38,8 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
             load = load_scalar if scalar else load_model
             save_model(load(folder, dtype=kind), made)
             open_chat(folder).save(made)
+        if (about := card(name, adapter=adapter)) is not None:
+            (made / "README.md").write_text(about, "utf-8")
         made.rename(out)
     files = sorted(path.name for path in out.iterdir())
     return {"model": str(name), "from": str(folder), "folder": str(out), "adapter": adapter, "scores": scalar,

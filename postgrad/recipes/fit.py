@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import fields
 from pathlib import Path
 
 from postgrad import methods, recipes
 from postgrad.display import Watch
-from postgrad.evaluate import evaluate as measure
-from postgrad.evaluate import passed, score_samples
+from postgrad.evaluation import evaluate as measure
+from postgrad.evaluation import mean_of, passed, score_samples
 from postgrad.maths.passk import mean_interval
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load
+from postgrad.opening.rewards import judge_alone
 from postgrad.opening.tasks import open_task
+from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
+from postgrad.run.disk import refuse_if_taken
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings
+from postgrad.tasks import Task
 
 Callback = Callable[[int, dict], None]
 
@@ -67,21 +72,29 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows of prompts,
     a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or a file. reward: a
     function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a reward model, a run or a name.
-    settings: by the names of the command line, lr=1e-4, group_size=4; with their group as **{"optim.lr": 1e-4}.
+    settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"max_new_tokens": 64}.
     run: the folder, by default the next free one in runs/. watch: None is silent. callback(step, row) follows each step.
     """
-    row = methods.get(method) if isinstance(method, str) else method
+    row = methods.get(method) if isinstance(method, str | Path) else method
+    if not isinstance(model, str | Path | Folder | Model):
+        raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what load_model gives.")
+    if not isinstance(row, methods.Row):
+        raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a row of your own.")
+    check_watching(watch, callback)
     folder = Path(run) if run is not None else free_folder(row.name)
-    given = {name: _named(value) for name, value in {"task": task, "data": data, "reward": reward}.items()
-             if value is not None}
-    groups = {name: value for name, value in settings.items() if isinstance(value, Settings)}
-    words = [f"{name}={_written(value)}" for name, value in settings.items() if name not in groups]
+    refuse_if_taken(folder)
     recipe = recipes.recipe_for(row)
-    with _origin(model, folder) as (name, origin):
-        config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
-        with _eyes(watch, row.name, config.steps) as eyes:
-            recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
-                          command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
+    given = {name: as_given(name, value) for name, value in {"task": task, "data": data, "reward": reward}.items()
+             if value is not None}
+    for name in given.keys() - {f.name for f in fields(recipes.config_class(recipe))}:
+        raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
+    groups = {name: value for name, value in settings.items() if isinstance(value, Settings)}
+    words = [word for name, value in settings.items() if name not in groups for word in written(name, value)]
+    name = str(folder / "start") if isinstance(model, Model) else str(as_given("model", model))
+    config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
+    with _origin(model, folder) as origin, _eyes(watch, row.name, config.steps) as eyes:
+        recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
+                      command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
     return Run.open(folder)
 
 
@@ -92,7 +105,8 @@ def resume(run: str | Path | Folder, *, watch="auto", callback: Callback | None 
     """
     folder = run.folder if isinstance(run, Folder) else Path(run)
     info = Folder.open(folder).info
-    objects = {name: _named(value) for name, value in given.items()}
+    check_watching(watch, callback)
+    objects = {name: as_given(name, value) for name, value in given.items()}
     with _eyes(watch, info.get("method") or info["recipe"], info["steps"]) as eyes:
         recipes.resume(folder, watch=eyes, callback=callback, **objects)
     return Run.open(folder)
@@ -104,72 +118,126 @@ def free_folder(spec: str) -> Path:
     return next(path for n in range(1, 100_000) if not (path := Path("runs") / f"{stem}-{n}").exists())
 
 
-def _named(value):
-    """A run or a path stands for its name."""
-    return str(value.folder) if isinstance(value, Folder) else str(value) if isinstance(value, Path) else value
+def check_watching(watch, callback) -> None:
+    if watch not in (None, "auto") and not (hasattr(watch, "stepped") and hasattr(watch, "examined")):
+        raise ValueError(f"watch is {watch!r:.80}: expected None (silent), 'auto', or an object with `stepped` and `examined`.")
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, row).")
 
 
-def _written(value) -> str:
-    """A value as the command line writes it."""
-    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def as_given(name: str, value):
+    """An argument as a config holds it: a run or a path as its name, what can be gone through only once as a list, a
+    table of pandas as rows. A table of several splits is none."""
+    if isinstance(value, Folder | Path):
+        return str(value.folder) if isinstance(value, Folder) else str(value)
+    if name == "reward":
+        if isinstance(value, Mapping):
+            return {as_given(name, key): weight for key, weight in value.items()}
+        return [as_given(name, x) for x in value] if isinstance(value, list | tuple) else value
+    if not isinstance(value, str | Task | Iterable):
+        raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{' or a name' * (name != 'data')}.")
+    if isinstance(value, Mapping):
+        raise ValueError(f"{name} is a {type(value).__name__} of {', '.join(map(repr, list(value)[:4]))}: expected rows; of "
+                         f"a table with splits give one, {name}=table['train'].")
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        return value.to_dict("records")
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def written(name: str, value) -> list[str]:
+    """A setting as the command line writes it: lr=1e-4; a dict is a group of them, rollouts={"max_new_tokens": 64}."""
+    if isinstance(value, Mapping):
+        return [word for key, inner in value.items() for word in written(f"{name}.{key}", inner)]
+    if isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    return [f"{name}={'none' if value is None else str(value).lower() if isinstance(value, bool) else value}"]
 
 
 def _eyes(watch, title: str, steps: int):
     """Who looks on: nobody, the terminal's display, or an object with `stepped` and `examined`."""
-    if isinstance(watch, str) and watch != "auto":
-        raise ValueError(f"watch is {watch!r}: expected None (silent), 'auto', or an object with `stepped` and `examined`.")
     return Watch(title, steps) if watch == "auto" else nullcontext(watch)
 
 
 @contextmanager
-def _origin(model: Source, folder: Path) -> Iterator[tuple[str, Path | None]]:
-    """The name of the model a run starts from. One that was handed in gets a folder, which becomes `start` in the run's."""
+def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
+    """The folder of a model that was handed in, beside the run's; the run takes it in as `start`. None: it has a name."""
     if not isinstance(model, Model):
-        if not isinstance(model, str | Path | Folder):
-            raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what load_model gives.")
-        yield str(_named(model)), None
+        yield None
         return
-    aside = folder.parent / f".{folder.name}.start-{os.getpid()}"
+    aside, parent = folder.parent / f".{folder.name}.start-{os.getpid()}", folder.parent
+    there = parent.exists()
     try:
-        yield str(folder / "start"), model.save(aside)
+        yield model.save(aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+        if not there and parent.exists() and not any(parent.iterdir()):
+            parent.rmdir()
 
 
 # measuring
 
-def _opened(model: Source, device: str) -> Model:
-    return model if isinstance(model, Model) else load(_named(model), device)
+class Measured:
+    """The same problems for every model that is measured: a task, who judges it, and how replies are drawn."""
+
+    def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int, settings: Sampling):
+        if min(problems, samples) < 1:
+            raise ValueError(f"problems {problems} and samples {samples} must be at least 1.")
+        self.task, self.reward = open_task(as_given("task", task), reward), as_given("reward", reward)
+        self.prompts = self.task.prompts(split, problems, seed)
+        self.samples, self.settings, self.seed = samples, settings, seed
+
+    def open(self, model: Source, device: str) -> tuple[Model, LocalSampler, Judge]:
+        opened = model if isinstance(model, Model) else load(as_given("model", model), device)
+        sampler = LocalSampler(opened.net, opened.chat)
+        sampler.check(self.prompts, self.settings)
+        return opened, sampler, judge_alone(self.reward, self.task, opened.chat, device)
 
 
-def evaluate(model: Source, task, *, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
+def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
              max_new_tokens: int = 64, temperature: float = 1.0, greedy: bool = True, device: str = "cpu") -> dict:
-    """How good a model is at a task: pass@1 with its interval, pass@k, greedy, format, length. evaluate(run, "words")"""
-    opened, asked = _opened(model, device), open_task(task)
+    """How good a model is at a task: pass@1 with its interval, pass@k, reward, greedy, format, length.
+
+    evaluate(run, "words"); evaluate("tiny-chat", prompts, reward=my_reward). reward: who judges, as in `fit`.
+    """
     settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
-    return {"model": opened.name, "task": asked.name, "split": split, "seed": seed,
-            **measure(asked, LocalSampler(opened.net, opened.chat), asked.prompts(split, problems, seed), samples=samples,
-                      settings=settings, seed=seed, greedy=greedy)}
+    asked = Measured(task, reward, problems, samples, split, seed, settings)
+    opened, sampler, judge = asked.open(model, device)
+    return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
+            **measure(asked.task, sampler, asked.prompts, samples=samples, settings=settings, seed=seed, greedy=greedy,
+                      judge=judge)}
 
 
-def compare(*models: Source, task, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
+def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
             max_new_tokens: int = 64, temperature: float = 1.0, device: str = "cpu") -> list[dict]:
-    """Models on the same problems, a row each: pass@1 with its interval, and how much better it is than the first model's,
-    problem by problem. compare("tiny-chat", run, task="words")"""
+    """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first model, problem
+    by problem, with the intervals. compare("tiny-chat", run, task="words")"""
     if len(models) < 2:
         raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
-    asked = open_task(task)
-    prompts = asked.prompts(split, problems, seed)
-    settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
+    asked = Measured(task, reward, problems, samples, split, seed,
+                     Sampling(max_new_tokens=max_new_tokens, temperature=temperature))
     rows: list[dict] = []
-    first: list[float] = []
+    first: dict[str, list[float]] = {}
     for model in models:
-        opened = _opened(model, device)
-        groups = score_samples(asked, LocalSampler(opened.net, opened.chat), prompts, samples, settings, seed)
-        shares = [sum(passed(asked, s) for s in group) / len(group) for group in groups]
-        first = first or shares
-        mean, low, high = mean_interval(shares, (0.0, 1.0))
-        gain, worse, better = mean_interval([b - a for a, b in zip(first, shares, strict=True)], (-1.0, 1.0))
-        rows.append({"model": opened.name, "pass@1": mean, "pass@1_interval": [low, high], "gain": gain,
-                     "gain_interval": [worse, better], "problems": len(prompts), "samples": samples})
+        opened, sampler, judge = asked.open(model, device)
+        groups = score_samples(asked.task, sampler, asked.prompts, samples, asked.settings, seed, judge=judge)
+        sound = [[s for s in group if s.verdict.error is None] for group in groups]
+        if not all(sound):
+            raise ValueError(f"the judge of {asked.task.name} failed on every reply of {opened.name} to a problem: "
+                             f"{groups[sound.index([])][0].verdict.error}")
+        found = {"pass@1": [mean_of(passed(asked.task, s) for s in group) for group in sound],
+                 "reward": [mean_of(s.verdict.score for s in group) for group in sound]}
+        first = first or found
+        rows.append({"model": opened.name, **against(first, found), "problems": len(asked.prompts), "samples": samples})
     return rows
+
+
+def against(first: Mapping[str, list[float]], found: Mapping[str, list[float]]) -> dict:
+    """Means over problems with their intervals, and the gains on the first model's."""
+    out: dict = {}
+    for name, shares in found.items():
+        within = ((0.0, 1.0), (-1.0, 1.0)) if name == "pass@1" else (None, None)
+        gains = [b - a for a, b in zip(first[name], shares, strict=True)]
+        for key, values, bounds in ((name, shares, within[0]), (f"{name}_gain", gains, within[1])):
+            mean, low, high = mean_interval(values, bounds) if bounds else mean_interval(values)
+            out |= {key: mean, f"{key}_interval": [low, high]}
+    return out

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ import torch
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
 from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
-from postgrad.data.rows import Source, called
+from postgrad.data.rows import called
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
 from postgrad.methods import Method
@@ -81,9 +80,9 @@ SETTINGS = {"questions": questions, "gsm8k": gsm8k}
 
 
 def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
-    """Pairs to learn from, pairs held out, and the task, if there is one. Repeats and contradictions of a file are said."""
+    """Pairs to learn from, pairs held out, and the task, if there is one."""
     if config.data is not None:
-        return *parted(config.data, read_pairs(config.data)), None
+        return *split_pairs(read_pairs(config.data)), None
     task = open_task(config.task)
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with data=FILE.jsonl.")
@@ -91,12 +90,10 @@ def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
     return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
 
 
-def parted(source: Source, rows: list) -> tuple[list, list]:
-    """Rows in two parts, to learn from and held out; their repeats and contradictions are said."""
-    found = report(rows)
-    if found["repeated"] or found["contradicted"]:
-        print(f"{called(source)}: {sentence(found)}", file=sys.stderr)
-    return split_pairs(rows)
+def notes(config, rows: list) -> tuple[str, ...]:
+    """What is worth saying of data that was handed in: its repeats and contradictions."""
+    found = report(rows) if config.data is not None else {"repeated": 0, "contradicted": 0}
+    return (f"{called(config.data)}: {sentence(found)}",) if found["repeated"] or found["contradicted"] else ()
 
 
 def singles(pairs: Sequence[Pair]) -> list[Conversation]:
@@ -109,7 +106,7 @@ def singles(pairs: Sequence[Pair]) -> list[Conversation]:
 def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task | None]:
     """What KTO learns from, in the same three parts."""
     if config.data is not None:
-        return *parted(config.data, read_singles(config.data)), None
+        return *split_pairs(read_singles(config.data)), None
     train, held, task = read(config)
     return singles(train), singles(held), task
 
@@ -139,7 +136,7 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
         looks.append(lambda step: judge(objective, models, line(held, per_step=len(held), steps=1), config))
     if task:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
-    return Parts(models=models, chat=chat, batches=batches, objective=objective,
+    return Parts(models=models, chat=chat, batches=batches, objective=objective, notes=notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

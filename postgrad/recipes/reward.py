@@ -24,7 +24,7 @@ from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
 from postgrad.recipes.base import Evaluation, Parts, RunConfig, one_source
-from postgrad.recipes.preference import Pairs, judge, read
+from postgrad.recipes.preference import Pairs, judge, notes, read
 from postgrad.settings import Settings, setting
 
 
@@ -54,6 +54,10 @@ class RewardConfig(RunConfig):
     steps: int = setting(120, "optimizer steps")
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20))
+
+    @property
+    def row(self) -> Method:
+        return row_of(self)
 
     def __post_init__(self):
         super().__post_init__()
@@ -91,7 +95,7 @@ def row_of(config: RewardConfig) -> Method:
 
 
 def build(config: RewardConfig, begins: Beginning) -> Parts:
-    method = row_of(config)
+    method = config.row
     train, held, _ = read(config)
     model, chat = open_scalar(config, begins)
     models = Models(policy=model)
@@ -104,7 +108,7 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
         found = judge(objective, models, line(held, per_step=len(held), steps=1), config)
         return found | calibrated(model, line(held, per_step=len(held), steps=1), config)
 
-    return Parts(models=models, chat=chat, batches=batches, objective=objective,
+    return Parts(models=models, chat=chat, batches=batches, objective=objective, notes=notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
                  every=config.evaluation.every if held else 0)
 

@@ -29,8 +29,9 @@ from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
 
 
-def str_or_none(text: str) -> str | None:
-    return None if text.lower() in ("", "none", "null") else text
+def reward_of(said: object) -> object:
+    """A word for nobody is None; a weighted dict stays as it is."""
+    return None if isinstance(said, str) and said.lower() in ("", "none", "null") else said
 
 
 LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs, "rollouts to conversations": ChosenTexts}
@@ -67,13 +68,17 @@ class RolloutConfig(RunConfig):
     recipe: ClassVar[str] = "rollouts"
     method: Method = setting(methods.get("grpo"), "the row of the table, its name or FILE.py", parse=methods.named)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run (several with "
-                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=str_or_none)
+                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=reward_of)
     anchor: Anchor = setting(group=Anchor)
     steps: int = setting(40, "optimizer steps")
     rollouts: Rollouts = setting(group=Rollouts)
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=3e-4, schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=10))
     save_every: int = setting(10, "steps between two checkpoints")
+
+    @property
+    def row(self) -> Method:
+        return row_of(self)
 
     def __post_init__(self):
         super().__post_init__()
@@ -187,7 +192,7 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task, j
 
 
 def build(config: RolloutConfig, begins: Beginning) -> Parts:
-    method, task = row_of(config), open_task(config.task, config.reward)
+    method, task = config.row, open_task(config.task, config.reward)
     prove(task)
     policy, chat = open_policy(config, begins)
     rewards = reward_models(config.reward, policy, chat, config, begins)

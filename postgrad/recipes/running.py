@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,9 +57,13 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
              "seed": config.seed, "begins_with": fingerprint(begins.origin) if begins else None, **inputs(config)}
     names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
     names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
-    row = {"method": config.method.name, "row": methods.described(config.method)} if hasattr(config, "method") else {}
+    row = {"method": config.method.name, "row": methods.described(config.row)} if hasattr(config, "method") else {}
     run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row, **facts,
                      bring={"start": origin} if origin else {})
+    for note in parts.notes:
+        run.event("data", note)
+        if watch:
+            print(note, file=sys.stderr)
     return carry_on(run, parts, config, watch, callback)
 
 
@@ -90,7 +95,7 @@ def check_inputs(run: Run, config) -> None:
     for name, before in run.info.get("files", {}).items():
         if now["files"].get(name) != before:
             raise ValueError(f"{name} {getattr(config, name)} has changed since this run began, {remedy}")
-    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.method))):
+    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
         raise ValueError(f"the row {config.method.name} has changed since this run began ({changed}), {remedy}")
 
 

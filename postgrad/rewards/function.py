@@ -6,13 +6,15 @@ rollout gets an error verdict, which is counted and kept out of the loss. It is 
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
 from pathlib import Path
 
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import Judge, fault, guarded, weighted
-from postgrad.user_code import GIVEN, called, text_hash
+from postgrad.user_code import GIVEN, called, function_hash
 from postgrad.user_code import fault as place_of
 
 
@@ -35,7 +37,24 @@ def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = No
     """A user's function as a verifier, total. path: the file it is in, for the place of an error."""
     who = f"{path.name}: verify" if path else called(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
-    return guarded(lambda prompt, text: verdict_of(verify(prompt, text), who), lambda error: place_of(place, error))
+    judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who), lambda error: place_of(place, error))
+    return update_wrapper(judge, verify, updated=())
+
+
+def check_signature(function: Callable) -> None:
+    """Before any training: it can be called with a prompt and a text."""
+    name = called(function).rpartition(".")[2]
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # something built in, which does not say what it takes
+        return
+    if "completions" in signature.parameters:
+        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as from_trl({name}).")
+    try:
+        signature.bind(None, "")
+    except TypeError:
+        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two arguments, and "
+                         "the others a default.") from None
 
 
 class FromTRL:
@@ -53,7 +72,8 @@ class FromTRL:
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict:
-        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": text_hash(self.function)}
+        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": function_hash(self.function),
+                "conversational": self.conversational}
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
@@ -74,7 +94,8 @@ class FromTRL:
 
 
 class Weighted:
-    """The weighted sum of several judges, each kept as a part of the verdict under its own name."""
+    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has nothing to
+    judge in a sample is left out of its sum."""
 
     def __init__(self, parts: Mapping[str, tuple[Judge, float]]):
         self.parts = parts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
 from postgrad.rewards.format import find_answer, split_reply
 from postgrad.rewards.number import exact_number
-from postgrad.user_code import GIVEN, rows_hash, text_hash
+from postgrad.user_code import GIVEN, function_hash, rows_hash
 
 SPLITS = ("train", "validation", "test")
 
@@ -43,10 +43,10 @@ class Task:
     meta: Mapping[str, object] = field(default_factory=dict)
 
     def record(self) -> dict:
-        """What a run keeps of a task that was handed in: its verifier's text, and what its first prompts say."""
-        _, prompts = rows_hash(self.prompts("train", 64, 0))
-        judged = "" if self.verify is None else text_hash(self.verify)
-        return {GIVEN: "task", "name": self.name, "sha256": hashlib.sha256(f"{prompts}{judged}".encode()).hexdigest()}
+        """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
+        rows = [rows_hash(draw("train", 64, 0)) for draw in (self.prompts, self.demonstrations, self.preferences) if draw]
+        judged = "" if self.verify is None else function_hash(self.verify)
+        return {GIVEN: "task", "name": self.name, "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
 
 
 def split_of(key: str) -> str:

@@ -1,0 +1,118 @@
+"""TRL's trainers and ours on the same rows, from the same folder: what both sides' AdamW is given and what it leaves.
+
+TRL's side is its own trainer from beginning to end; only what GRPO generates is handed to it (its `rollout_func`): the
+rollouts that our run drew.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+import postgrad as pg
+from postgrad.models import load_scalar, save_model
+
+STEPS, LR = 2, 1e-4
+FLOAT = {"bf16": False, "gradient_checkpointing": False, "use_cpu": True}  # a CPU in float32: TRL's default is bfloat16
+QUIET = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
+OURS = {"watch": None, "steps": STEPS, "lr": LR, "beta2": 0.999, "schedule": "linear", "warmup": 0, "save_every": STEPS,
+        "evaluation": {"every": 0}}  # AdamW's beta2 is 0.999 in TRL
+
+
+def folder_of(name: str, folder: Path) -> Path:
+    """An embedded model in Hugging Face's layout."""
+    return pg.load_model(name).save(folder)
+
+
+def scorer_of(name: str, folder: Path, seed: int = 0) -> Path:
+    """A reward model with a random head: both libraries would start a new one, each in its own way."""
+    model = load_scalar(name)
+    draw = torch.Generator().manual_seed(seed)
+    model.score_head.weight.data.normal_(0.0, 0.1, generator=draw)
+    pg.load_model(name).save(folder)
+    (folder / "model.safetensors").unlink()
+    save_model(model, folder)
+    return folder
+
+
+class Seen:
+    """The gradients of each optimizer step by the names of the weights, as AdamW gets them: after the cut to a norm of 1."""
+
+    def __init__(self, folder: Path):
+        self.begins = load_file(folder / "model.safetensors")
+        self.names: dict[int, str] = {}
+        self.steps: list[dict[str, torch.Tensor]] = []
+
+    def name(self, p: torch.Tensor) -> str:
+        if id(p) not in self.names:
+            self.names[id(p)] = next(n for n, x in self.begins.items() if x.shape == p.shape and torch.equal(x, p.detach()))
+        return self.names[id(p)]
+
+    @contextmanager
+    def watched(self):
+        plain = torch.optim.AdamW.step
+
+        def step(optim, *args, **more):
+            weights = [p for group in optim.param_groups for p in group["params"]]
+            self.steps.append({self.name(p): p.grad.clone() for p in weights if p.grad is not None})
+            return plain(optim, *args, **more)
+
+        torch.optim.AdamW.step = step
+        try:
+            yield self
+        finally:
+            torch.optim.AdamW.step = plain
+
+
+def ours(model: Path, method, folder: Path, **given) -> tuple[Seen, dict]:
+    """(gradients, weights) of two steps of `fit`."""
+    with Seen(model).watched() as seen:
+        run = pg.fit(str(model), method, run=folder / "run", **OURS | given)
+    return seen, load_file(run.latest() / "model.safetensors")
+
+
+def trl(kind: str, model: Path, folder: Path, rows: list[dict], settings: dict, **more) -> tuple[Seen, dict]:
+    """The same of TRL's trainer: kind "SFT", "DPO", "Reward" or "GRPO"."""
+    library = importlib.import_module("trl")
+    from datasets import Dataset
+    from transformers import PreTrainedTokenizerFast
+    args = {"output_dir": str(folder / "trl"), "max_steps": STEPS, "learning_rate": LR,
+            "per_device_train_batch_size": len(rows), **FLOAT, **QUIET, **settings}
+    trainer = getattr(library, f"{kind}Trainer")(
+        model=str(model), args=getattr(library, f"{kind}Config")(**args), train_dataset=Dataset.from_list(rows),
+        processing_class=PreTrainedTokenizerFast.from_pretrained(model), **more)
+    with Seen(model).watched() as seen:
+        trainer.train()
+    save_file({k: x.contiguous() for k, x in trainer.model.state_dict().items() if k in seen.begins},
+              folder / "trl.safetensors")
+    return seen, load_file(folder / "trl.safetensors")
+
+
+def replayed(samples: list[dict], prompts: dict[str, list[int]]):
+    """A rollout function for TRL that gives each step the rollouts of our run. prompts: question -> tokens."""
+    waiting: dict[tuple[int, str], list] = {}
+    for row in samples:
+        waiting.setdefault((row["step"], row["prompt"]), []).append(row["token_ids"])
+    turn = iter(range(1, STEPS + 1))
+
+    def rollouts(asked, trainer) -> dict:
+        step = next(turn)
+        questions = [p[-1]["content"] for p in asked]
+        ids = [waiting[step, q].pop(0) for q in questions]
+        return {"prompt_ids": [prompts[q] for q in questions], "completion_ids": ids,
+                "logprobs": [[0.0] * len(x) for x in ids]}
+
+    return rollouts
+
+
+def furthest(a: dict, b: dict) -> float:
+    assert a.keys() == b.keys(), a.keys() ^ b.keys()
+    return max(float((a[k] - b[k]).abs().max()) for k in a)
+
+
+def moved(begins: dict, ends: dict) -> float:
+    return furthest({k: begins[k] for k in ends}, ends)
