@@ -19,7 +19,7 @@ from statistics import fmean
 
 import torch
 
-from postgrad.evaluate import passed, score_samples
+from postgrad.evaluation import passed, score_samples
 from postgrad.maths.passk import best_of_n, mean_interval
 from postgrad.models import load_scalar
 from postgrad.opening import models as opening

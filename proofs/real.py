@@ -43,7 +43,7 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
     import torch
 
     from postgrad.chat import Chat
-    from postgrad.evaluate import evaluate
+    from postgrad.evaluation import evaluate
     from postgrad.models import load_model
     from postgrad.opening.models import open_folder
     from postgrad.sampler import LocalSampler, Sampling

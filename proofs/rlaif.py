@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from postgrad.display import table as show
-from postgrad.evaluate import mean_of, score_samples
+from postgrad.evaluation import mean_of, score_samples
 from postgrad.loop import OptimSettings
 from postgrad.maths.passk import mean_interval
 from postgrad.opening.models import open_model

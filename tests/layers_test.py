@@ -13,7 +13,7 @@ LAYERS = (
     {"records", "hub"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
-    {"loop", "run", "report", "explain", "evaluate", "audit", "memory", "display"},
+    {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display"},
     {"opening"},
     {"recipes"},
     {"studio"},

@@ -12,7 +12,7 @@ import pytest
 from small import CHAT
 
 from postgrad.cli import main
-from postgrad.evaluate import evaluate
+from postgrad.evaluation import evaluate
 from postgrad.recipes import rollouts, running
 from postgrad.recipes.base import prove
 from postgrad.recipes.rollouts import RolloutConfig, grader_of, judged_by, open_grader

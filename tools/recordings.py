@@ -36,7 +36,7 @@ def stages(folder: Path) -> list[dict]:
 
 
 def said(task, scored) -> dict:
-    from postgrad.evaluate import passed
+    from postgrad.evaluation import passed
     right = scored.verdict.parts["correct"] > 0 if task.name == "questions" else passed(task, scored)
     return {"text": scored.rollout.text, "right": bool(right), "score": round(scored.verdict.score, 3),
             "reason": scored.verdict.reason}
@@ -55,7 +55,7 @@ def measured(task, groups) -> dict:
 
 
 def pipeline(folder: Path) -> dict:
-    from postgrad.evaluate import score_samples
+    from postgrad.evaluation import score_samples
     from postgrad.opening.models import open_model
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task

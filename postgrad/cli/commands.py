@@ -17,7 +17,7 @@ from postgrad.display import progress
 
 
 def evaluate(args) -> int:
-    from postgrad.evaluate import evaluate as measure
+    from postgrad.evaluation import evaluate as measure
     from postgrad.opening.models import open_writer
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from postgrad import methods
 from postgrad.chat import Chat
-from postgrad.evaluate import evaluate
+from postgrad.evaluation import evaluate
 from postgrad.loop import Batches, Objective, Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from postgrad import methods, recipes
 from postgrad.display import Watch
-from postgrad.evaluate import evaluate as measure
-from postgrad.evaluate import passed, score_samples
+from postgrad.evaluation import evaluate as measure
+from postgrad.evaluation import passed, score_samples
 from postgrad.maths.passk import mean_interval
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from postgrad.evaluate import BLOCK, mean_of
+from postgrad.evaluation import BLOCK, mean_of
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
 from postgrad.opening.models import Beginning, open_folder, open_writer

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from postgrad.evaluate import BLOCK
+from postgrad.evaluation import BLOCK
 from postgrad.maths.noise import seed_of
 from postgrad.opening.models import open_writer
 from postgrad.records import Prompt, Rollout

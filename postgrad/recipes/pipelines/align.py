@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from postgrad.evaluate import evaluate
+from postgrad.evaluation import evaluate
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.methods import change, get

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from postgrad.evaluate import evaluate, score_samples
+from postgrad.evaluation import evaluate, score_samples
 from postgrad.opening.models import open_model
 from postgrad.recipes import rollouts, running, sft
 from postgrad.recipes.base import Evaluation

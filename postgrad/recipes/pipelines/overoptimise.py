@@ -18,7 +18,7 @@ from pathlib import Path
 
 from postgrad import methods
 from postgrad.batches import Rollouts
-from postgrad.evaluate import mean_of, score_samples
+from postgrad.evaluation import mean_of, score_samples
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
