@@ -56,17 +56,18 @@ class Cell(NamedTuple):
 
 
 def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES), seed: int = 0,
-          length: Callable[[Answer], int] = lambda answer: len(answer[1].split()), room: int | None = None,
+          length: Callable[[Answer], int] = lambda answer: len(answer[1].split()), max_tokens: int | None = None,
           truth: Score | None = None) -> dict:
     """Every probe's effect on the score, as one JSON object; see `report` for a probe's part.
 
-    length counts an answer's tokens; what has more than `room` of them is left out and counted. truth is the true quality.
+    length counts an answer's tokens; what has more than `max_tokens` of them is left out and counted. truth is the true
+    quality.
     """
-    given, answers = len(answers), [a for a in answers if room is None or length(a) <= room]
+    given, answers = len(answers), [a for a in answers if max_tokens is None or length(a) <= max_tokens]
     if len(answers) < 2:
-        raise ValueError(f"{len(answers)} of {given} answers fit into the model's {room} tokens; an audit needs at least 2: "
-                         "give shorter ones.")
-    made = [(probe, *edit(probe, answers, length, room)) for probe in probes(names, seed)]
+        raise ValueError(f"{len(answers)} of {given} answers fit into the model's {max_tokens} tokens; an audit needs "
+                         "at least 2: give shorter ones.")
+    made = [(probe, *edit(probe, answers, length, max_tokens)) for probe in probes(names, seed)]
     texts = list(dict.fromkeys([*map(key, answers), *(key(e.edited) for _, edits, _ in made for e in edits)]))
     scores, truths = table_of(score, texts), table_of(truth, texts) if truth else None
     spread = deviation([scores[key(a)] for a in answers])
@@ -110,7 +111,7 @@ def deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int], room: int | None
+def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int], max_tokens: int | None
          ) -> tuple[list[Edited], dict[str, int]]:
     """Every edit that can be made, and how many were left out and why."""
     made, left = [], {"does not apply": 0, "too long": 0}
@@ -122,7 +123,7 @@ def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int
                 after = length(edited)
                 if edited[1] == text:
                     left["does not apply"] += 1
-                elif room is not None and after > room:
+                elif max_tokens is not None and after > max_tokens:
                     left["too long"] += 1
                 else:
                     made.append(Edited(i, kind, number, after - before, edited))

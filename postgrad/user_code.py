@@ -85,7 +85,7 @@ def _text(plain: Callable) -> str:
             return inspect.getsource(plain)
     except (OSError, TypeError):  # typed in, or built in: there is no file to read
         return repr(_code(code)) if code else called(plain)
-    return repr(_code(code))
+    return repr(_code(code)) if code else called(plain)
 
 
 def _code(code: CodeType) -> tuple:

@@ -83,7 +83,7 @@ def examine(run: Path, held: list[Pair], seed: int) -> dict:
     model, chat = load_scalar(open_folder(run)), Chat.load(open_folder(run))
     score = scorer(model, chat)
     found = audit(answers_of_pairs(held, ANSWERS, seed), score, names=["length"], seed=seed,
-                  length=lambda a: len(chat.answer(*a)[0]), room=model.config.max_position_embeddings)
+                  length=lambda a: len(chat.answer(*a)[0]), max_tokens=model.config.max_position_embeddings)
     best, other = (score([(p.messages, getattr(p, side)) for p in held[::2]]) for side in ("chosen", "rejected"))
     return found["probes"][0] | {"accuracy": statistics.fmean(a > b for a, b in zip(best, other, strict=True))}
 

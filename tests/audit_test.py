@@ -132,11 +132,11 @@ def test_what_cannot_be_edited_is_counted():
     assert rows[0]["verdict"] == "not measured" and rows[0]["left_out"] == {"does not apply": 2 * len(single), "too long": 0}
     assert "not measured" in rows[0]["sentence"]
     room = max(WORDS)
-    found = audit(ANSWERS, judge(lambda text: 0.0), names=["repetition"], room=room)["probes"][0]
+    found = audit(ANSWERS, judge(lambda text: 0.0), names=["repetition"], max_tokens=room)["probes"][0]
     assert found["left_out"]["too long"] > 0 and found["edits"] + found["left_out"]["too long"] == 2 * len(ANSWERS)
-    assert audit(ANSWERS, judge(len), names=["format"], room=room - 1)["too_long"] == WORDS.count(room)
+    assert audit(ANSWERS, judge(len), names=["format"], max_tokens=room - 1)["too_long"] == WORDS.count(room)
     with pytest.raises(ValueError, match="fit into the model's 1 tokens"):
-        audit(ANSWERS, judge(len), room=1)
+        audit(ANSWERS, judge(len), max_tokens=1)
     with pytest.raises(ValueError, match="60 answers the same, 2"):
         audit(ANSWERS, lambda answers: [2.0] * len(answers))
     with pytest.raises(ValueError, match="not all finite"):

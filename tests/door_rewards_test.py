@@ -72,15 +72,15 @@ def test_trl_functions_get_their_columns(tmp_path):
 
 
 def test_a_trl_function_that_leaves_samples_to_others():
-    """None is no score of 0: the sample is judged by the rest, and by nobody only where all say None."""
+    """None is no score of 0: the sample is judged by the rest, at the weight of all; by nobody only where all say None."""
     prompt = pg.Prompt.ask("?")
     rollouts = [pg.Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text=t, finished=True, seed=0) for t in "ab"]
     some = pg.from_trl(lambda completions, **_: [None, 2.0])
     none = pg.from_trl(lambda completions, **_: [None, None])
     sums = Weighted({"some": (some, 1.0), "other": (lambda rs: [pg.Verdict(score=3.0)] * len(rs), 1.0)})(rollouts)
-    assert [(v.score, v.error) for v in sums] == [(3.0, None), (5.0, None)]
+    assert [(v.score, v.error) for v in sums] == [(6.0, None), (5.0, None)]
     left, paid = Weighted({"some": (some, 1.0), "none": (none, 1.0)})(rollouts)
-    assert left.absent and (paid.score, paid.error) == (2.0, None)
+    assert left.absent and (paid.score, paid.error) == (4.0, None)
 
 
 def test_a_function_that_fails_now_and_then_is_counted(tmp_path):

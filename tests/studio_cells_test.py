@@ -43,7 +43,7 @@ def test_the_source_is_the_functions_own(name):
 def test_the_library_keeps_its_invariants(runner, name):
     cell = CELLS[name]
     result = runner.check(cell, cell.source)
-    assert list(result.checks) == [check for check, _ in cell.checks] and result.said == ""
+    assert list(result.checks) == [check for check, _ in cell.checks] and result.fault == ""
     assert {check: said for check, (ok, said) in result.checks.items() if not ok} == {}
 
 
@@ -69,7 +69,7 @@ def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
     assert old in cell.source
     result = runner.check(cell, cell.source.replace(old, new))
     assert {check for check, (ok, _) in result.checks.items() if not ok} == red
-    assert len(result.checks) == len(cell.checks) and result.said == ""
+    assert len(result.checks) == len(cell.checks) and result.fault == ""
 
 
 @pytest.mark.parametrize(("source", "said"), [
@@ -98,29 +98,29 @@ def test_whatever_a_cell_does_is_an_answer(runner, source, said):
     result = runner.check(CELL, source)
     if not runner.facts["jailed"] and "Permission" in said:
         pytest.skip(f"no jail on this machine: {runner.facts['tier']}")
-    assert result.said.startswith(said) and result.checks == {} and len(result.output) <= OUTPUT
+    assert result.fault.startswith(said) and result.checks == {} and len(result.output) <= OUTPUT
     assert children(os.getpid()) == before, "something was left running"
-    assert runner.check(CELL, CELL.source).said == ""  # and the next one runs
+    assert runner.check(CELL, CELL.source).fault == ""  # and the next one runs
 
 
 def test_the_environment_is_empty_and_prints_come_back(runner, monkeypatch):
     monkeypatch.setenv("SECRET", "hidden")
     result = runner.check(CELL, "import os\nprint(dict(os.environ), 'ä')\n" + CELL.source)
-    assert result.output == "{} ä\n" and result.said == ""
+    assert result.output == "{} ä\n" and result.fault == ""
 
 
 def test_what_was_found_before_a_stop_is_kept(runner):
     late = "calls = 0\n" + CELL.source.replace("return", "global calls; calls += 1\n    while calls > 1: pass\n    return")
     result = runner.check(CELL, late)
-    assert result.checks == {"equal_rewards_cost_log_two": (True, "")} and result.said.startswith("stopped after 2 seconds")
+    assert result.checks == {"equal_rewards_cost_log_two": (True, "")} and result.fault.startswith("stopped after 2 seconds")
 
 
 def test_a_zygote_that_dies_is_replaced():
     runner = Runner()
-    assert runner.check(CELL, CELL.source).said == ""
+    assert runner.check(CELL, CELL.source).fault == ""
     runner._process.kill()
     runner._process.wait()
-    assert runner.check(CELL, CELL.source).said == ""
+    assert runner.check(CELL, CELL.source).fault == ""
     last = runner._process
     runner.close()
     assert last.returncode is not None

@@ -14,7 +14,7 @@ from postgrad.memory import GB, SIZES, Setup, estimate
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.recordings import recorded
-from postgrad.studio.taste import accuracy, fit, share
+from postgrad.studio.reward_head import accuracy, fit, share
 
 expect = pytest.importorskip("playwright.sync_api").expect
 

@@ -21,8 +21,8 @@ from postgrad.studio.instruments import INSTRUMENTS, algorithms, grpo, pipeline
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import Choice, Slider, Toggle
 from postgrad.studio.recordings import FOLDER, recorded
+from postgrad.studio.reward_head import PRIOR, accuracy, features, fit, share
 from postgrad.studio.security import LOOPBACK, start_url
-from postgrad.studio.taste import PRIOR, accuracy, features, fit, share
 
 NAMES = ("pipeline", "preference-labeller", "algorithms", "grpo")
 

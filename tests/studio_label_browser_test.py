@@ -109,7 +109,7 @@ def test_two_tabs_make_one_label(studio, tab, store):  # noqa: F811
     shows(one, 1, 1)
     two.keyboard.press("b")
     shows(two, 1, 1)
-    expect(two.locator(".said")).to_contain_text("judged that pair already (A)")
+    expect(two.locator(".message")).to_contain_text("judged that pair already (A)")
     assert said(store)[:2] == [side(0, "A"), None] and rows(store) == 1
 
 

@@ -26,7 +26,7 @@ def store(tmp_path):
 def client(tmp_path):
     app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     yield TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
-    for name in ("coach", "maker", "runner"):
+    for name in ("reward_trainer", "pair_maker", "runner"):
         if hasattr(app.state, name):
             getattr(app.state, name).close()
 
@@ -117,6 +117,6 @@ def test_pairs_are_made_by_a_process_of_their_own(client, tmp_path):
     answer = client.post("/label/make", data=sent)
     assert 'data-state="making"' in answer.text
     assert "wait until it is done" in client.post("/label/make", data=sent).text
-    client.app.state.maker.thread.join(120)
+    client.app.state.pair_maker.thread.join(120)
     assert "3 new pairs" in client.get("/label/made").text
     assert "0 of 3 judged" in client.get("/label?labeller=ann").text

@@ -25,7 +25,7 @@ def store(tmp_path):
 def client(tmp_path):
     app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     yield TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
-    for name in ("coach", "maker", "runner"):
+    for name in ("reward_trainer", "pair_maker", "runner"):
         if hasattr(app.state, name):
             getattr(app.state, name).close()
 

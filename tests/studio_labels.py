@@ -27,4 +27,4 @@ def labels(store):
 
 
 def found(text):
-    return int(re.search(r'data-found="(\d+)"', text)[1])
+    return int(re.search(r'data-matching="(\d+)"', text)[1])

@@ -133,7 +133,7 @@ def features() -> None:
     import torch
     from safetensors.torch import save_file
 
-    from postgrad.studio.taste import features as made_of
+    from postgrad.studio.reward_head import features as made_of
     data = json.loads((OUT / "pairs.json").read_text())
     rows = {name: [(p["question"], answer) for p in data[name] for answer in p["answers"]] for name in ("to_label", "unseen")}
     save_file({name: made_of(answers).view(len(answers) // 2, 2, -1).to(torch.float16) for name, answers in rows.items()},

@@ -33,7 +33,7 @@ def addresses(runs: list[str]) -> list[str]:
     """Every page for people: routes without parameters, each instrument, these runs, the first two compared, an error."""
     plain = sorted({r.path for r in gather() if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
     found = [p for p in plain if "/-/" not in p and p not in PARTS]
-    found += [f"/instruments/{name}" for name in INSTRUMENTS] + ["/nowhere"]
+    found += [f"/instruments/{name}" for name in INSTRUMENTS] + ["/reference/Run", "/reference/fit", "/nowhere"]
     if "/runs" in plain:
         found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}" for _ in runs[1:2]]
     return found

@@ -25,7 +25,7 @@ def audit(args) -> int:
     model, chat = open_reward_model(args.model, args.device)
     track = iter if args.json else partial(progress, label=f"scoring for {args.model}")
     found = measure(answers, scorer(model, chat, device=args.device, track=track), names=names, seed=args.seed, truth=truth,
-                    length=lambda answer: len(chat.answer(*answer)[0]), room=model.config.max_position_embeddings)
+                    length=lambda answer: len(chat.answer(*answer)[0]), max_tokens=model.config.max_position_embeddings)
     found = {"model": args.model, "source": source, **found}
     if out:
         from postgrad.run import plain

@@ -210,12 +210,12 @@ def report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dic
             "repeated": len(repeats), "repeats": repeats[:shown], "contradicted": len(both), "contradictions": both[:shown]}
 
 
-def sentence(found: Mapping) -> str:
+def sentence(counts: Mapping) -> str:
     """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both ways (1 and 2)"."""
     def some(count: int, what: str, ids: Sequence[Sequence[str]]) -> str:
         more = ", ..." if count > len(ids) else ""
         return f", {count} {what} ({', '.join(f'{x} and {y}' for x, y in ids)}{more})" if count else ""
 
-    return (f"{found['judgements']} judgements on {found['prompts']} prompts"
-            + some(found["repeated"], "repeated", found["repeats"])
-            + some(found["contradicted"], "labelled both ways", found["contradictions"]))
+    return (f"{counts['judgements']} judgements on {counts['prompts']} prompts"
+            + some(counts["repeated"], "repeated", counts["repeats"])
+            + some(counts["contradicted"], "labelled both ways", counts["contradictions"]))

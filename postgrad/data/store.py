@@ -144,7 +144,7 @@ class Store(Database):
         with self._session() as db:
             return db.execute("SELECT count(*) FROM items WHERE NOT removed").fetchone()[0]
 
-    def said(self) -> list[dict[str, str]]:
+    def choices(self) -> list[dict[str, str]]:
         """{labeller: choice} of each item that has a label, without the texts: what a count needs, in a tenth of the time."""
         out: dict[int, dict[str, str]] = {}
         with self._session() as db:

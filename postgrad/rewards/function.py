@@ -63,7 +63,7 @@ class FromTRL:
     fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts` and
     `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and each further
     field of the prompts' rows as a list: the answer under `answer`, the rest by its own name. A None in its place says
-    that the function has nothing to judge there.
+    that the function has nothing to judge there: other parts of a sum then count for the whole.
     """
 
     def __init__(self, function: Callable[..., Sequence], conversational: bool = True):

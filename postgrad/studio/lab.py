@@ -16,10 +16,10 @@ from starlette.routing import Route
 
 from postgrad.studio.cells.catalogue import CELLS, Cell
 from postgrad.studio.cells.runner import WALL, Runner
-from postgrad.studio.desk import closed, kept, own_machine, posted
 from postgrad.studio.instruments import INSTRUMENTS, context
 from postgrad.studio.instruments.base import Instrument
 from postgrad.studio.pages import fragment, page
+from postgrad.studio.shared import app_object, form_handler, require_own_machine, why_closed
 
 RUNS_CODE = "Cells run code"
 
@@ -32,8 +32,8 @@ def cell_of(request: Request) -> Cell:
 
 
 def runner_of(request: Request) -> Runner:
-    own_machine(request, RUNS_CODE)
-    return kept(request, "runner", lambda _: Runner())
+    require_own_machine(request, RUNS_CODE)
+    return app_object(request, "runner", lambda _: Runner())
 
 
 def instrument_of(cell: Cell) -> Instrument | None:
@@ -52,13 +52,13 @@ def index(request: Request) -> Response:
 
 def whole(request: Request) -> Response:
     cell = cell_of(request)
-    said = closed(request, RUNS_CODE)
-    if not said:
+    why = why_closed(request, RUNS_CODE)
+    if not why:
         runner_of(request).warm()
     instrument = instrument_of(cell)
     shown = context(instrument, QueryParams(request.url.query)) if instrument else {}
     others = [other for other in CELLS.values() if other is not cell]
-    return page(request, "lab/cell.html", cell=cell, others=others, closed=said, result=None, wall=WALL, yours=False, **shown)
+    return page(request, "lab/cell.html", cell=cell, others=others, closed=why, result=None, wall=WALL, yours=False, **shown)
 
 
 def text_of(fields: ImmutableMultiDict) -> str:
@@ -71,7 +71,7 @@ def run(request: Request, fields: ImmutableMultiDict) -> Response:
     cell, text = cell_of(request), text_of(fields)
     result = runner_of(request).check(cell, text)
     answer = fragment(request, "lab/result.html", cell=cell, result=result, edited=text.strip() != cell.source.strip())
-    if not result.said:
+    if not result.fault:
         answer.headers["HX-Trigger"] = "cell-run"
     return answer
 
@@ -86,15 +86,15 @@ def drive(request: Request, fields: ImmutableMultiDict) -> Response:
     shown = context(instrument, query)
     if text.strip() != cell.source.strip():
         result = runner_of(request).drive(cell, text, module_of(instrument), asdict(shown["state"]))
-        if result.said or result.numbers is None:
-            return fragment(request, "lab/undriven.html", instrument=instrument, said=result.said, **links(shown))
+        if result.fault or result.numbers is None:
+            return fragment(request, "lab/undriven.html", instrument=instrument, reason=result.fault, **links(shown))
         shown |= {"numbers": result.numbers, "before": shown["numbers"]}
         try:
             shown["insight"] = instrument.insight(result.numbers)
             return fragment(request, "lab/driven.html", yours=True, swapped=True, **shown)
         except Exception as fault:  # numbers of somebody's own making: what can't be drawn is said, whatever it is
-            said = f"what your version computes cannot be drawn ({type(fault).__name__}: {str(fault)[:200]})"
-            return fragment(request, "lab/undriven.html", instrument=instrument, said=said, **links(shown))
+            reason = f"what your version computes cannot be drawn ({type(fault).__name__}: {str(fault)[:200]})"
+            return fragment(request, "lab/undriven.html", instrument=instrument, reason=reason, **links(shown))
     return fragment(request, "lab/driven.html", yours=False, swapped=True, **shown)
 
 
@@ -105,6 +105,6 @@ def links(shown: dict) -> dict:
 routes = [
     Route("/lab", index, name="lab"),
     Route("/lab/{name}", whole, name="cell"),
-    Route("/cells/{name}/run", posted(run), methods=["POST"]),
-    Route("/cells/{name}/drive", posted(drive), methods=["POST"]),
+    Route("/cells/{name}/run", form_handler(run), methods=["POST"]),
+    Route("/cells/{name}/drive", form_handler(drive), methods=["POST"]),
 ]

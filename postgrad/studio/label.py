@@ -2,7 +2,7 @@
 
 Which answer stands on which side depends on the item and the labeller (`data.items.sides`), so it is the same after a reload.
 A judgement is written only if what stands is what its author saw: a double click, a second tab or a request that is sent again
-changes nothing. The live reward model (`coach`) trains in a process of its own; labelling never waits for it.
+changes nothing. The live reward model (`trainer`) trains in a process of its own; labelling never waits for it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from starlette.routing import Route
 from postgrad.data.items import agreement, check_labeller, counts
 from postgrad.data.store import Store
 from postgrad.studio import label_data
-from postgrad.studio.coach import FIRST, Coach, Maker
-from postgrad.studio.desk import kept, opened, posted
 from postgrad.studio.instruments.base import source
+from postgrad.studio.label_workers import FIRST, PairMaker, RewardTrainer
 from postgrad.studio.pages import fragment, page
+from postgrad.studio.shared import app_object, form_handler, open_store
 
 MODELS = ("tiny-chat", "tiny")
 PROMPTS = (1, 1000)  # how many pairs may be asked for at once
@@ -39,29 +39,29 @@ def labeller_of(request: Request) -> str:
 
 # what the page shows
 
-def place(store: Store | None, labeller: str, item: str = "", said: str = "") -> dict:
+def place(store: Store | None, labeller: str, item: str = "", message: str = "") -> dict:
     """The pair that comes next for this labeller, or the item that was asked for, and how far they are."""
     asked, was = (None, None) if store is None else store.asked(item, labeller) if item else (store.next(labeller), None)
     total = store.size() if store else 0
     done = total - store.left(labeller) if store else 0
-    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done, "said": said}
+    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done, "message": message}
 
 
 def live(request: Request, store: Store | None) -> dict:
     """The reward model as it stands, and how far labellers agree. Starts a training where one is due."""
-    coach = kept(request, "coach", Coach)
-    said = [(None, by) for by in store.said()] if store else []
-    found = counts(said)
-    coach.notice(found["judged"])
-    points = [(n, r) for n, r in coach.history if r["accuracy"] is not None]
-    return {"coach": coach, "result": coach.result, "points": points, "contradicted": found["contradicted"],
-            "agreement": agreement(said), "to_go": max(0, FIRST - found["judged"])}
+    trainer = app_object(request, "reward_trainer", RewardTrainer)
+    choices = [(None, by) for by in store.choices()] if store else []
+    found = counts(choices)
+    trainer.notice(found["judged"])
+    points = [(n, r) for n, r in trainer.history if r["accuracy"] is not None]
+    return {"trainer": trainer, "result": trainer.result, "points": points, "contradicted": found["contradicted"],
+            "agreement": agreement(choices), "to_go": max(0, FIRST - found["judged"])}
 
 
 def making(request: Request, store: Store | None) -> dict:
     """What the form that makes pairs offers, and what has become of the last one."""
-    return {"maker": kept(request, "maker", Maker), "models": models_of(request.app.state.runs), "tasks": tasks(),
-            "seed": store.size() if store else 0}
+    return {"maker": app_object(request, "pair_maker", PairMaker), "models": models_of(request.app.state.runs),
+            "tasks": tasks(), "seed": store.size() if store else 0}
 
 
 def models_of(runs: Path) -> list[str]:
@@ -80,7 +80,7 @@ def tasks() -> tuple[str, ...]:
 
 def whole(request: Request) -> Response:
     labeller, item = labeller_of(request), request.query_params.get("item", "")
-    with opened(request) as store:
+    with open_store(request) as store:
         what = place(store, labeller, item) if labeller else {"labeller": "", "total": store.size() if store else 0}
         answer = page(request, "label/page.html", **what, **live(request, store), **making(request, store))
     if labeller:
@@ -91,7 +91,7 @@ def whole(request: Request) -> Response:
 def choose(request: Request, fields: Mapping[str, str]) -> Response:
     """One judgement. What it meets on the disk decides, not what the page believes."""
     labeller, item, choice, was = (fields.get(name, "") for name in ("labeller", "item", "choice", "was"))
-    with opened(request) as store:
+    with open_store(request) as store:
         if store is None:
             raise ValueError(f"there is no store at {request.app.state.store} any more: make pairs or import some.")
         try:
@@ -100,22 +100,23 @@ def choose(request: Request, fields: Mapping[str, str]) -> Response:
             return shown(request, store, labeller, "That pair has been removed meanwhile; here is another.")
         stands = store.revise(item, labeller, choice, was or None)
         words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped", None: "taken back"}
-        said = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: nothing was changed."
-                if stands != choice else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
-        return shown(request, store, labeller, said, changed=stands == choice)
+        message = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: nothing was changed."
+                   if stands != choice else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
+        return shown(request, store, labeller, message, changed=stands == choice)
 
 
-def shown(request: Request, store: Store | None, labeller: str, said: str, item: str = "", changed: bool = False) -> Response:
+def shown(request: Request, store: Store | None, labeller: str, message: str, item: str = "",
+          changed: bool = False) -> Response:
     """The pair that comes next; and word to the rest of the page, which asks for itself, that something was said."""
-    kept(request, "coach", Coach).changed(int(changed))
-    answer = fragment(request, "label/pair.html", **place(store, labeller, item, said))
+    app_object(request, "reward_trainer", RewardTrainer).changed(int(changed))
+    answer = fragment(request, "label/pair.html", **place(store, labeller, item, message))
     answer.headers["HX-Trigger"] = "judged"
     return answer
 
 
 def guess(request: Request, item: str, sides: tuple[str, str], choice: str) -> str:
     """What the reward model had expected of a pair it was not trained on."""
-    result = kept(request, "coach", Coach).result
+    result = app_object(request, "reward_trainer", RewardTrainer).result
     chance = result and result["chance"].get(item)
     if chance is None or choice not in sides:
         return ""
@@ -126,21 +127,21 @@ def guess(request: Request, item: str, sides: tuple[str, str], choice: str) -> s
 
 def undo(request: Request, fields: Mapping[str, str]) -> Response:
     labeller = fields.get("labeller", "")
-    with opened(request) as store:
+    with open_store(request) as store:
         back = store.undo(labeller) if store else None
-        said = "The last judgement is taken back: here is its pair." if back else "There is nothing to undo."
-        return shown(request, store, labeller, said, back.item.uid if back else "", changed=back is not None)
+        message = "The last judgement is taken back: here is its pair." if back else "There is nothing to undo."
+        return shown(request, store, labeller, message, back.item.uid if back else "", changed=back is not None)
 
 
 def panel(request: Request) -> Response:
     """The reward model and the agreement alone: what a page asks for while the model trains."""
-    with opened(request) as store:
+    with open_store(request) as store:
         return fragment(request, "label/live.html", **live(request, store))
 
 
 def make(request: Request, fields: Mapping[str, str]) -> Response:
     """Starts `postgrad label make` in a process of its own."""
-    with opened(request) as store:
+    with open_store(request) as store:
         known = making(request, store)
     model, task, count = fields.get("model", ""), fields.get("task", ""), fields.get("prompts", "")
     if model not in known["models"] or task not in known["tasks"]:
@@ -156,16 +157,16 @@ def make(request: Request, fields: Mapping[str, str]) -> Response:
 
 
 def made(request: Request) -> Response:
-    with opened(request) as store:
+    with open_store(request) as store:
         return fragment(request, "label/making.html", **making(request, store))
 
 
 routes = [
     Route("/label", whole, name="label"),
-    Route("/label/choose", posted(choose), methods=["POST"]),
-    Route("/label/undo", posted(undo), methods=["POST"]),
+    Route("/label/choose", form_handler(choose), methods=["POST"]),
+    Route("/label/undo", form_handler(undo), methods=["POST"]),
     Route("/label/live", panel),
-    Route("/label/make", posted(make), methods=["POST"]),
+    Route("/label/make", form_handler(make), methods=["POST"]),
     Route("/label/made", made),
     *label_data.routes,
 ]

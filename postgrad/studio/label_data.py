@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from postgrad.data.items import CHOICES, Item, check_labeller
 from postgrad.data.store import Store
-from postgrad.studio.coach import Coach
-from postgrad.studio.desk import kept, opened, posted
+from postgrad.studio.label_workers import RewardTrainer
 from postgrad.studio.pages import fragment, page
+from postgrad.studio.shared import app_object, form_handler, open_store
 
 ROWS = 25
 LARGEST = 20_000_000  # bytes of a file that is imported
@@ -30,17 +30,17 @@ class Row:
     """A line of the table. chance: the reward model's P(a > b), by a model that has not seen the pair; None if unknown."""
 
     item: Item
-    said: Mapping[str, str]
+    choices: Mapping[str, str]
     chance: float | None
     removed: bool = False
 
     @property
     def surprising(self) -> bool:
-        choices = set(self.said.values()) & {"a", "b"}
+        choices = set(self.choices.values()) & {"a", "b"}
         return self.chance is not None and choices == {"b" if self.chance > 0.5 else "a"}
 
     def fits(self, shown: str, text: str, labeller: str) -> bool:
-        choices = {choice for who, choice in self.said.items() if labeller in ("", who)}
+        choices = {choice for who, choice in self.choices.items() if labeller in ("", who)}
         words = "\n".join([self.item.a, self.item.b, self.item.origin, *(m["content"] for m in self.item.messages)]).lower()
         kinds = {"": True, "removed": True, "unjudged": not choices - {"skip"}, "contradicted": {"a", "b"} <= choices,
                  "surprising": self.surprising}
@@ -48,9 +48,10 @@ class Row:
 
 
 def rows_of(request: Request, store: Store | None, removed: bool = False) -> list[Row]:
-    result = kept(request, "coach", Coach).result
+    result = app_object(request, "reward_trainer", RewardTrainer).result
     chance = result["chance"] if result else {}
-    return [Row(item, said, chance.get(item.uid), removed) for item, said in (store.items(removed=removed) if store else [])]
+    items = store.items(removed=removed) if store else []
+    return [Row(item, choices, chance.get(item.uid), removed) for item, choices in items]
 
 
 def table(request: Request) -> Response:
@@ -58,34 +59,34 @@ def table(request: Request) -> Response:
     shown, text, labeller, start = (query.get(name, "") for name in ("shown", "text", "labeller", "start"))
     if shown not in SHOWN or not (start or "0").isdecimal():
         raise ValueError(f"nothing can be shown by {shown[:40]!r} from {start[:20]!r} on: choose one of {', '.join(SHOWN)}.")
-    with opened(request) as store:
+    with open_store(request) as store:
         rows = rows_of(request, store, shown == "removed")
-        labellers = sorted({who for row in rows for who in row.said})
+        labellers = sorted({who for row in rows for who in row.choices})
         total, begin = len(rows), int(start or 0)
     rows = [row for row in rows if row.fits(shown, text, labeller)]
     at = {"shown": shown, "text": text, "labeller": labeller}
     turns = [("Earlier", max(0, begin - ROWS))] * (begin > 0) + [("Later", begin + ROWS)] * (begin + ROWS < len(rows))
     turn = {word: f"/label/data?{urlencode(at | {'start': place})}" for word, place in turns}
-    return page(request, "label/data.html", rows=rows[begin: begin + ROWS], found=len(rows), begin=begin, total=total, at=at,
+    return page(request, "label/data.html", rows=rows[begin: begin + ROWS], matching=len(rows), begin=begin, total=total, at=at,
                 turn=turn, kinds=SHOWN, labellers=labellers, choices=CHOICES, formats=FORMATS)
 
 
-def row(request: Request, item: str, said: str = "", back: dict | None = None) -> Response:
+def row(request: Request, item: str, message: str = "", back: dict | None = None) -> Response:
     """One line of the table as it stands now; `back`: the fields of a form that undoes what was just done."""
-    with opened(request) as store:
+    with open_store(request) as store:
         both = [*rows_of(request, store), *rows_of(request, store, removed=True)]
         found = next((row for row in both if row.item.uid == item), None)
         if found is None:
             raise ValueError(f"the store has no item {item[:40]!r}.")
-        kept(request, "coach", Coach).changed()
-    return fragment(request, "label/row.html", row=found, said=said, back=back, choices=CHOICES)
+        app_object(request, "reward_trainer", RewardTrainer).changed()
+    return fragment(request, "label/row.html", row=found, message=message, back=back, choices=CHOICES)
 
 
 def edit(request: Request, fields: Mapping[str, str]) -> Response:
     """One labeller's judgement of one item, changed, given or (choice "") taken back, if it is still what the page showed."""
     item, labeller, choice, was = (fields.get(name, "") for name in ("item", "labeller", "choice", "was"))
     check_labeller(labeller)
-    with opened(request) as store:
+    with open_store(request) as store:
         if store is None:
             raise ValueError("there is no store any more.")
         store.asked(item, labeller)  # it exists
@@ -98,7 +99,7 @@ def edit(request: Request, fields: Mapping[str, str]) -> Response:
 
 def remove(request: Request, fields: Mapping[str, str]) -> Response:
     item, gone = fields.get("item", ""), fields.get("removed", "1") == "1"
-    with opened(request) as store:
+    with open_store(request) as store:
         if store is None:
             raise ValueError("there is no store any more.")
         store.remove(item, gone)
@@ -119,8 +120,8 @@ def bring_in(request: Request, fields: Mapping[str, str]) -> Response:
             raise ValueError(str(error).replace(f"{path}", name).replace("with --labeller NAME", "beside the file")) from None
     with Store.open(request.app.state.store) as store:
         found = store.add(items, labels)
-        kept(request, "coach", Coach).changed(found["labels"])
-    return fragment(request, "label/imported.html", found=found, seen=seen, name=name)
+        app_object(request, "reward_trainer", RewardTrainer).changed(found["labels"])
+    return fragment(request, "label/imported.html", stored=found, file=seen, name=name)
 
 
 def take_out(request: Request) -> Response:
@@ -128,7 +129,7 @@ def take_out(request: Request) -> Response:
     from postgrad.data.exchange import export
     query = request.query_params
     form, how, labeller = query.get("format", "pairs"), query.get("how", "majority"), query.get("labeller") or None
-    with opened(request) as store, tempfile.TemporaryDirectory() as folder:
+    with open_store(request) as store, tempfile.TemporaryDirectory() as folder:
         if store is None:
             raise ValueError("there is nothing to export yet: make pairs, or import some.")
         path = Path(folder) / f"{'labels' if form == 'singles' else 'pairs'}.jsonl"
@@ -139,8 +140,8 @@ def take_out(request: Request) -> Response:
 
 routes = [
     Route("/label/data", table, name="label-data"),
-    Route("/label/data/edit", posted(edit), methods=["POST"]),
-    Route("/label/data/remove", posted(remove), methods=["POST"]),
-    Route("/label/data/import", posted(bring_in, limit=LARGEST), methods=["POST"]),
+    Route("/label/data/edit", form_handler(edit), methods=["POST"]),
+    Route("/label/data/remove", form_handler(remove), methods=["POST"]),
+    Route("/label/data/import", form_handler(bring_in, limit=LARGEST), methods=["POST"]),
     Route("/label/data/export", take_out),
 ]

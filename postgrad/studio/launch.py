@@ -14,8 +14,8 @@ from starlette.routing import Route
 
 from postgrad.run import Run
 from postgrad.studio import processes
-from postgrad.studio.desk import closed, own_machine
 from postgrad.studio.pages import form, fragment, page
+from postgrad.studio.shared import require_own_machine, why_closed
 from postgrad.studio.traces import address, find, locate, parts_of, place
 
 FIRST = "grpo:words"
@@ -72,7 +72,7 @@ def new(request: Request) -> Response:
     models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
     return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=tasks,
-                models=models[:200], closed=closed(request, RUNS_CODE))
+                models=models[:200], closed=why_closed(request, RUNS_CODE))
 
 
 def plan(request: Request) -> Response:
@@ -82,7 +82,7 @@ def plan(request: Request) -> Response:
 
 
 async def start(request: Request) -> Response:
-    own_machine(request, RUNS_CODE)
+    require_own_machine(request, RUNS_CODE)
     given, root = await form(request), request.app.state.runs
     return await run_in_threadpool(begin, request, root, given)
 
@@ -108,11 +108,12 @@ async def stop(request: Request) -> Response:
         pid = await run_in_threadpool(Run.open(folder).stop)
     else:
         pid = processes.end(root, name)
-    return fragment(request, "runs/said.html", sentence=f"Process {pid} was asked to save and leave; it does so within a step.")
+    return fragment(request, "runs/message.html",
+                    sentence=f"Process {pid} was asked to save and leave; it does so within a step.")
 
 
 async def resume(request: Request) -> Response:
-    own_machine(request, RUNS_CODE)
+    require_own_machine(request, RUNS_CODE)
     name, root = (await form(request)).get("run", ""), request.app.state.runs
     await run_in_threadpool(go_on, root, name)
     return moved(address(name))

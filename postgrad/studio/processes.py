@@ -82,7 +82,7 @@ def end(root: Path, name: str) -> int:
     return pid
 
 
-def said(root: Path, name: str, most: int = 20_000) -> str | None:
+def last_output(root: Path, name: str, most: int = 20_000) -> str | None:
     """The end of what the processes of a run said; None: it was not started from here."""
     try:
         file = os.open(output(root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

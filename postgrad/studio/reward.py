@@ -2,8 +2,9 @@
 
     python -m postgrad.studio.reward STORE        a line in asks for a training, a line of JSON comes out; ends with its input
 
-What is trained is `taste`'s: a linear head on the embedded model's states, by the loss of `postgrad train reward`. That takes a
-fraction of a second, so it can be done five times over: every prompt is judged by a head that was trained without it.
+What is trained is `reward_head`'s: a linear head on the embedded model's states, by the loss of `postgrad train reward`.
+That takes a fraction of a second, so it can be done five times over: every prompt is judged by a head that was trained
+without it.
 Left out on purpose: training the body too, which needs minutes and, with the few labels of a sitting, does no better.
 """
 
@@ -23,7 +24,7 @@ from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
 from postgrad.data.store import Store
 from postgrad.maths.passk import share_interval
-from postgrad.studio.taste import MODEL, Reader, fit, share, standardised
+from postgrad.studio.reward_head import MODEL, Reader, fit, share, standardised
 
 FOLDS = 5
 AHEAD = 200  # items not judged yet that are scored too

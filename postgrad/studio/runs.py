@@ -19,7 +19,7 @@ from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_compare import compare, part_pairs
 from postgrad.studio.runs_list import index, part_list
 from postgrad.studio.runs_shared import asked, data, flat, trace_of, watch
-from postgrad.studio.traces import NoRun, Trace, address, locate, said
+from postgrad.studio.traces import NoRun, Trace, address, locate, text_of
 
 
 class RunId(Convertor[str]):
@@ -47,10 +47,10 @@ def one(request: Request) -> Response:
     cursor = watch(trace)
     first, more = curves.chosen([trace])
     return page(request, "runs/run.html", run=trace.summary(name), address=address(name),
-                command=said(trace.run.info.get("command")),
+                command=text_of(trace.run.info.get("command")),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
-                events=events(trace), checkpoints=list(trace.run.checkpoints()), said=output_of(request, name),
+                events=events(trace), checkpoints=list(trace.run.checkpoints()), output=output_of(request, name),
                 again=again(trace), **panel(request, name, trace))
 
 
@@ -66,7 +66,7 @@ def starting(request: Request, name: str, otherwise: str) -> Response:
     output = output_of(request, name)
     if output is None:
         raise HTTPException(404, otherwise)
-    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name), said=output,
+    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name), output=output,
                 signature=live.signature(root))
 
 
@@ -77,7 +77,7 @@ def events(trace: Trace) -> list[dict]:
 
 def again(trace: Trace) -> dict[str, str]:
     """The query of the form that starts such a run again."""
-    name = said(trace.run.info.get("method")) or said(trace.run.info.get("recipe")) or ""
+    name = text_of(trace.run.info.get("method")) or text_of(trace.run.info.get("recipe")) or ""
     return {"recipe": name, **{f"set.{k}": v for k, v in flat(trace.run.config).items()
                                 if k not in ("method", "method.name")}}
 
@@ -132,17 +132,17 @@ def part_worked(request: Request) -> Response:
     """The group's advantages, worked out by the function that trained."""
     name = request.query_params.get("run", "")
     trace = trace_of(request, name)
-    seen = panel(request, name, trace)["samples"]
-    if seen is None:
+    shown = panel(request, name, trace)["samples"]
+    if shown is None:
         raise HTTPException(404, f"{name} has logged no samples.")
     method = str(trace.run.info.get("method") or "")
-    return fragment(request, "runs/worked.html", seen=seen, group=seen["group"], tex=samples.WORKED,
-                    worked=samples.worked(seen["group"], method, trace.run.config, trace.run.info.get("row")))
+    return fragment(request, "runs/worked.html", shown=shown, group=shown["group"], tex=samples.WORKED,
+                    worked=samples.worked(shown["group"], method, trace.run.config, trace.run.info.get("row")))
 
 
 def output_of(request: Request, name: str) -> str | None:
     try:
-        return said(processes.said(request.app.state.runs, name))
+        return text_of(processes.last_output(request.app.state.runs, name))
     except NoRun as error:
         raise HTTPException(404, str(error)) from None
 
@@ -151,7 +151,7 @@ def part_output(request: Request) -> Response:
     output = output_of(request, request.query_params.get("run", ""))
     if output is None:
         raise HTTPException(404, "This run was not started from here: its output is in the terminal that started it.")
-    return fragment(request, "runs/output.html", said=output)
+    return fragment(request, "runs/output.html", output=output)
 
 
 routes = [

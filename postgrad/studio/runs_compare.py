@@ -9,7 +9,7 @@ from postgrad.studio import curves, pairing, samples
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_list import listed
 from postgrad.studio.runs_shared import asked, data, flat, trace_of, watch
-from postgrad.studio.traces import Trace, address, said
+from postgrad.studio.traces import Trace, address, text_of
 
 MOST = 6  # runs side by side
 
@@ -23,7 +23,7 @@ def compare(request: Request) -> Response:
         return page(request, "runs/choose.html", **listed(request), chosen=names)
     cursors = {name: watch(trace) for name, trace in found.items()}
     first, more = curves.chosen(list(found.values()))
-    summaries = [trace.summary(name) | {"address": address(name), "line": i} for i, (name, trace) in enumerate(found.items())]
+    summaries = [trace.summary(name) | {"address": address(name), "number": i} for i, (name, trace) in enumerate(found.items())]
     return page(request, "runs/compare.html", runs=summaries, ids=",".join(names), differ=differing(found),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, found, first, more, cursors), **paired(request, found))
@@ -31,7 +31,7 @@ def compare(request: Request) -> Response:
 
 def differing(found: dict[str, Trace]) -> list[tuple[str, list[str]]]:
     """The config keys whose values are not the same in all runs, the recipe and method among them."""
-    configs = [{"recipe": said(trace.run.info.get("recipe")), **flat(trace.run.config), **constants(trace)}
+    configs = [{"recipe": text_of(trace.run.info.get("recipe")), **flat(trace.run.config), **constants(trace)}
                for trace in found.values()]
     keys = list(dict.fromkeys(key for config in configs for key in config))
     rows = [(key, [config.get(key, "–") for config in configs]) for key in keys]

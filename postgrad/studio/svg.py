@@ -34,13 +34,13 @@ def path(points: Iterable[Point]) -> str:
     return "".join(parts)
 
 
-def spread(values: Sequence[float], zero: bool = False, room: float = 0.05) -> tuple[float, float]:
-    """A range that holds the finite values with a little room; with zero, 0 as well. Nothing finite: (0, 1)."""
+def spread(values: Sequence[float], zero: bool = False, margin: float = 0.05) -> tuple[float, float]:
+    """A range that holds the finite values with a little margin; with zero, 0 as well. Nothing finite: (0, 1)."""
     good = [v for v in values if math.isfinite(v)] + ([0.0] if zero else [])
     if not good:
         return 0.0, 1.0
     low, high = min(good), max(good)
-    extra = room * (high - low) if high > low else 0.5 * abs(high) or 0.5
+    extra = margin * (high - low) if high > low else 0.5 * abs(high) or 0.5
     return low - (0 if zero and low == 0 else extra), high + extra
 
 
@@ -106,5 +106,5 @@ class Plot:
 def spark(series: Sequence[float], width: int = 120, height: int = 28) -> dict:
     """A sparkline: its path and where it ends; an empty one has an empty path."""
     good = [(i, v) for i, v in enumerate(series) if math.isfinite(v)]
-    area = Plot((0, max(len(series) - 1, 1)), spread([v for _, v in good], room=0.0), width, height, 2, 4, 4, 4)
+    area = Plot((0, max(len(series) - 1, 1)), spread([v for _, v in good], margin=0.0), width, height, 2, 4, 4, 4)
     return {"path": area.path(good), "end": area.at(*good[-1]) if good else None, "width": width, "height": height}

@@ -101,7 +101,7 @@ class Tail:
         return rows, again or self.at < before
 
 
-def said(value) -> str | None:
+def text_of(value) -> str | None:
     """A text from such a file, or None."""
     return None if value is None else clean(value)
 
@@ -186,9 +186,9 @@ class Trace:
         shown = next((n for n in ("reward", "accuracy", "loss") if n in self.columns), None)
         spent, values = self.column("time/step")[1], self.column(shown or "")[1]
         return ROW | {
-            "id": name, **{k: said(info.get(k)) for k in ("recipe", "method", "model", "task")},
-            "samples_text": said(info.get("recipe")) == "rollouts",
-            "state": said(state.get("state")), "error": said(state.get("error")),
+            "id": name, **{k: text_of(info.get(k)) for k in ("recipe", "method", "model", "task")},
+            "samples_text": text_of(info.get("recipe")) == "rollouts",
+            "state": text_of(state.get("state")), "error": text_of(state.get("error")),
             "created": figure(info.get("created")), "steps": figure(info.get("steps")), "updated": figure(state.get("updated")),
             "step": self.step, "seconds": sum(x for x in spent if math.isfinite(x)),
             "reward": self.last("reward" if "reward" in self.columns else "evals/reward"), "kl": self.last("kl"),

@@ -95,11 +95,11 @@ def examine(job: dict, edited: dict, say) -> None:
     for check in CHECKS[job["cell"]]:
         try:
             check(edited[job["names"][-1]])
-            say({"check": check.__name__, "ok": True, "said": ""})
+            say({"check": check.__name__, "ok": True, "message": ""})
         except AssertionError as fault:
-            say({"check": check.__name__, "ok": False, "said": str(fault)[:500]})
+            say({"check": check.__name__, "ok": False, "message": str(fault)[:500]})
         except Exception as fault:
-            say({"check": check.__name__, "ok": False, "said": where(fault)})
+            say({"check": check.__name__, "ok": False, "message": where(fault)})
 
 
 def drive(job: dict, edited: dict, say) -> None:

@@ -34,12 +34,12 @@ class Refused(ValueError):
 
 @dataclass(kw_only=True)
 class Result:
-    """What a run came to. checks: {name: (ok, said)} as far as it got; said: why it ended early, or ""."""
+    """What a run came to. checks: {name: (ok, message)} as far as it got; fault: why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
     numbers: dict | None = None
     output: str = ""
-    said: str = ""
+    fault: str = ""
     seconds: float = 0.0
 
 
@@ -182,21 +182,21 @@ def listen(heard: dict[int, bytearray], most: dict[int, int], deadline: float, w
 
 def result_of(answers: bytes, output: str, why: str, status: int, seconds: float) -> Result:
     """The answers are only data: a cell that writes on their descriptor itself is told so."""
-    result, done = Result(output=output, said=why, seconds=seconds), False
+    result, done = Result(output=output, fault=why, seconds=seconds), False
     try:
         for line in answers.split(b"\n")[:-1]:
             row = json.loads(line)
             done = done or "done" in row or "fault" in row
             if "check" in row:
-                result.checks[str(row["check"])] = bool(row["ok"]), str(row["said"])
+                result.checks[str(row["check"])] = bool(row["ok"]), str(row["message"])
             if "numbers" in row:
                 from postgrad.rewards.sandbox import codec
                 result.numbers = codec.decode(row["numbers"].encode())
-            result.said = result.said or str(row.get("fault", ""))
+            result.fault = result.fault or str(row.get("fault", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
-        result.said = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"
-    if not done and not result.said:
-        result.said = ended(status)
+        result.fault = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"
+    if not done and not result.fault:
+        result.fault = ended(status)
     return result
 
 

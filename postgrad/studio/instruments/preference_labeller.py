@@ -32,10 +32,10 @@ def settle(state: State) -> State:
 
 @lru_cache(maxsize=1)
 def vectors() -> tuple:
-    """The features of both answers of each pair, as taste.features made them: to label [N, 2, D], unseen [M, 2, D]."""
+    """The features of both answers of each pair, as reward_head.features made them: to label [N, 2, D], unseen [M, 2, D]."""
     from safetensors.torch import load_file
 
-    from postgrad.studio.taste import standardised
+    from postgrad.studio.reward_head import standardised
     found = {name: x.double() for name, x in load_file(FOLDER / "features.safetensors").items()}
     like = found["to_label"].flatten(0, 1)
     return standardised(found["to_label"], like), standardised(found["unseen"], like)
@@ -49,7 +49,7 @@ def used(labels: str) -> list[int]:
 @lru_cache(maxsize=512)
 def trained(labels: str):
     """The head after these labels."""
-    from postgrad.studio.taste import fit, share
+    from postgrad.studio.reward_head import fit, share
     x, _ = vectors()
     return fit(x[used(labels), 0], x[used(labels), 1], share([labels[i] for i in used(labels)]))
 
@@ -61,7 +61,7 @@ def on_unseen(labels: str) -> float:
         return on_unseen(labels[:-1])  # the last label changed nothing
     import torch
 
-    from postgrad.studio.taste import accuracy
+    from postgrad.studio.reward_head import accuracy
     _, y = vectors()
     quality = torch.tensor([item["quality"] for item in recorded("pairs")["unseen"]])
     return accuracy((y[:, 0] - y[:, 1]) @ trained(labels), quality[:, 0] - quality[:, 1])
@@ -113,7 +113,7 @@ def judged(item: dict, scores: list[float]) -> dict:
 def compute(state: State) -> dict:
     import torch
 
-    from postgrad.studio.taste import accuracy
+    from postgrad.studio.reward_head import accuracy
     data, labels = recorded("pairs"), state.labels
     items, at = data["to_label"], len(labels)
     counted = [i for i, label in enumerate(labels) if label != "s"]
@@ -156,7 +156,8 @@ def insight(numbers: dict) -> str:
 
 INSTRUMENT = Instrument(
     name="preference-labeller", number=2, title="Which is better? A few dozen answers make a reward model",
-    functions=("postgrad.maths.preference.bradley_terry", "postgrad.studio.taste.fit", "postgrad.studio.taste.features"),
+    functions=("postgrad.maths.preference.bradley_terry", "postgrad.studio.reward_head.fit",
+               "postgrad.studio.reward_head.features"),
     state=State, controls=(), compute=compute, insight=insight, settle=settle,
     about="Real answers of the package’s model to simple questions; the reward model trains as you label.",
 )

@@ -68,7 +68,7 @@ def own_reward_stays_out_of_the_baseline(f):
 
 def row(f: Callable, reward: Tensor, value: Tensor | None = None, **constants) -> Tensor:
     mask = torch.ones(1, len(reward), dtype=torch.bool)
-    return f(reward[None], mask, 1, None if value is None else value[None], **constants)[0]
+    return f(reward[None], mask, 1, value=None if value is None else value[None], **constants)[0]
 
 
 @of("gae")
@@ -93,4 +93,4 @@ def lambda_one_is_return_less_value(f):
 def nothing_outside_the_mask(f):
     """Tokens that were not sampled get 0, and are stepped over."""
     mask = torch.tensor([[True, False, True]])
-    same(f(vector(0, 0, 1)[None], mask, 1, None, gamma=0.5, lam=1.0)[0], vector(0.5, 0, 1))
+    same(f(vector(0, 0, 1)[None], mask, 1, value=None, gamma=0.5, lam=1.0)[0], vector(0.5, 0, 1))

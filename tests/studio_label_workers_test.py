@@ -10,7 +10,7 @@ from studio_labels import ITEMS, TOKEN, field, found, judge
 from postgrad.data.items import Item, Label, sides
 from postgrad.data.store import Store
 from postgrad.studio.app import create_app
-from postgrad.studio.coach import FIRST, STEP, Coach
+from postgrad.studio.label_workers import FIRST, STEP, RewardTrainer
 from postgrad.studio.reward import Remembering, fold_of, train
 from postgrad.studio.security import COOKIE
 
@@ -28,7 +28,7 @@ def store(tmp_path):
 def client(tmp_path):
     app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
     yield TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
-    for name in ("coach", "maker", "runner"):
+    for name in ("reward_trainer", "pair_maker", "runner"):
         if hasattr(app.state, name):
             getattr(app.state, name).close()
 
@@ -79,7 +79,7 @@ def test_ties_and_long_texts_are_counted_not_tested(reader):
     assert nothing["accuracy"] is None and nothing["chance"] == {}
 
 
-def test_the_coach_trains_when_enough_was_said_and_shows_it(client, tmp_path):
+def test_the_trainer_trains_when_enough_was_said_and_shows_it(client, tmp_path):
     judged = talk(30)
     with Store.open(tmp_path / "p.db") as store:
         store.add([item for item, _ in judged])
@@ -90,35 +90,35 @@ def test_the_coach_trains_when_enough_was_said_and_shows_it(client, tmp_path):
             uid = field(page, "item")
             page = judge(client, page, "A" if sides(uid, "ann")[0] == right[uid] else "B").text
         assert 'data-state="training"' in client.get("/label/live").text  # begun, and nobody has waited
-        client.app.state.coach.thread.join(120)
+        client.app.state.reward_trainer.thread.join(120)
         text = client.get("/label/live").text
         assert 'data-state="ready"' in text and f'data-judged="{FIRST}"' in text and "100 %" in text
         page = judge(client, page, "A" if sides(field(page, "item"), "ann")[0] == right[field(page, "item")] else "B").text
         assert re.search(r"[AB]\. The reward model had guessed [AB], at \d+ %", page)
         store.add([], [Label(item=item.uid, labeller="ann", choice=choice) for item, choice in judged[12: 12 + STEP]])
         client.get("/label/live")
-        client.app.state.coach.thread.join(120)
-        assert client.app.state.coach.result["judged"] == FIRST + 1 + STEP
-        assert [n for n, _ in client.app.state.coach.history] == [FIRST, FIRST + 1 + STEP]
+        client.app.state.reward_trainer.thread.join(120)
+        assert client.app.state.reward_trainer.result["judged"] == FIRST + 1 + STEP
+        assert [n for n, _ in client.app.state.reward_trainer.history] == [FIRST, FIRST + 1 + STEP]
         assert found(client.get("/label/data?shown=surprising").text) == 0
 
 
-def test_a_coach_whose_process_dies_says_so_and_goes_on(tmp_path, store):
+def test_a_trainer_whose_process_dies_says_so_and_goes_on(tmp_path, store):
     store.add([], [Label(item=item.uid, labeller="ann", choice="a") for item in ITEMS])
-    coach = Coach(tmp_path / "gone.db")
-    coach.notice(30)
-    coach.thread.join(120)
-    assert "no store at" in coach.error and not coach.busy
-    coach.notice(30)
-    assert not coach.busy  # it does not try for ever
-    coach.store = store.path
-    coach._process.kill()
-    coach._process.wait()
-    coach.changed()
-    coach.notice(30)
-    coach.thread.join(120)
-    assert coach.error == "" and coach.result["judged"] == 30
-    coach.close()
+    trainer = RewardTrainer(tmp_path / "gone.db")
+    trainer.notice(30)
+    trainer.thread.join(120)
+    assert "no store at" in trainer.error and not trainer.busy
+    trainer.notice(30)
+    assert not trainer.busy  # it does not try for ever
+    trainer.store = store.path
+    trainer._process.kill()
+    trainer._process.wait()
+    trainer.changed()
+    trainer.notice(30)
+    trainer.thread.join(120)
+    assert trainer.error == "" and trainer.result["judged"] == 30
+    trainer.close()
 
 
 def test_agreement_is_shown(client, store):

@@ -1,4 +1,4 @@
-"""The side processes of labelling, as the server sees them: the coach trains the live reward model, the maker makes pairs.
+"""The side processes of labelling, as the server sees them: the trainer trains the live reward model, the maker makes pairs.
 
 Both are processes of their own, niced; threads wait for them, and nobody else does. No torch here.
 """
@@ -23,7 +23,7 @@ def python(*words: str, **more) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-m", *words], env=os.environ | {"PYTHONPATH": path}, text=True, **more)
 
 
-class Coach:
+class RewardTrainer:
     """Trains again whenever enough has been said since the last time. `result` is the newest, `history` (judged, result)s."""
 
     def __init__(self, store: Path):
@@ -97,18 +97,18 @@ class Coach:
             self._process.stdout.close()
 
 
-class Maker:
-    """Runs `postgrad label make` once at a time; `said` is how the last one ended."""
+class PairMaker:
+    """Runs `postgrad label make` once at a time; `message` is how the last one ended."""
 
     def __init__(self, store: Path):
-        self.store, self.busy, self.said, self.failed = store, "", "", False
+        self.store, self.busy, self.message, self.failed = store, "", "", False
         self._lock, self._process, self.thread = threading.Lock(), None, None
 
     def start(self, words: Sequence[str], about: str) -> None:
         with self._lock:
             if self.busy:
                 raise ValueError(f"{self.busy}: wait until it is done.")
-            self.busy, self.said, self.failed = about, "", False
+            self.busy, self.message, self.failed = about, "", False
         command = ("postgrad", "label", "make", "--store", str(self.store), "--json", *words)
         self._process = python(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                start_new_session=True, preexec_fn=lambda: os.nice(10))
@@ -119,7 +119,7 @@ class Maker:
         out, wrong = self._process.communicate()
         with self._lock:
             self.failed = self._process.returncode != 0
-            self.said = wrong.strip().removeprefix("postgrad: ")[-400:] if self.failed else made(json.loads(out))
+            self.message = wrong.strip().removeprefix("postgrad: ")[-400:] if self.failed else made(json.loads(out))
             self.busy = ""
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ _MAKING = Lock()
 
 
 @contextmanager
-def opened(request: Request) -> Iterator[Store | None]:
+def open_store(request: Request) -> Iterator[Store | None]:
     """The store, or None where there is none yet: looking at a page makes no file."""
     path = request.app.state.store
     if not path.is_file():
@@ -29,7 +29,7 @@ def opened(request: Request) -> Iterator[Store | None]:
             yield store
 
 
-def kept(request: Request, name: str, make: Callable):
+def app_object(request: Request, name: str, make: Callable):
     """What belongs to the app as long as it runs, made when it is first needed."""
     state = request.app.state
     with _MAKING:
@@ -38,18 +38,18 @@ def kept(request: Request, name: str, make: Callable):
     return getattr(state, name)
 
 
-def closed(request: Request, why: str) -> str:
+def why_closed(request: Request, why: str) -> str:
     """Whatever runs code of the asker's choice is closed where other machines can reach the port: the sentence, or ""."""
     return "" if request.app.state.loopback else (
         f"{why}, so this is switched off while the studio listens to other machines: start it without --host to use it.")
 
 
-def own_machine(request: Request, why: str) -> None:
-    if said := closed(request, why):
+def require_own_machine(request: Request, why: str) -> None:
+    if said := why_closed(request, why):
         raise HTTPException(403, said)
 
 
-def posted(act: Callable[[Request, ImmutableMultiDict], Response], limit: int = 1_000_000):
+def form_handler(act: Callable[[Request, ImmutableMultiDict], Response], limit: int = 1_000_000):
     """A handler of forms whose work is done in a thread; fields["x"] is the last x."""
     async def handler(request: Request) -> Response:
         return await run_in_threadpool(act, request, ImmutableMultiDict(await fields(request, limit)))
