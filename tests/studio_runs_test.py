@@ -451,6 +451,7 @@ def test_the_form_carries_the_words_of_the_code():
     fields = {f["key"]: f for group in forms.sections("grpo:words", {}) for f in group["fields"]}
     assert fields["optim.adapter.lora"]["about"] == "the rank of low-rank adapters; 0 trains all weights"
     assert fields["anchor.measure"]["yes_no"] and fields["reward"]["optional"] and "method" not in fields
+    assert all(f["about"] and f["when"] for f in fields.values()) and "method.high" in fields
 
 
 # processes

@@ -1,7 +1,9 @@
 """THE TABLE: one row per algorithm. Two algorithms are compared by reading two rows; a variant is a row, never a flag.
 
-row         what a row is; how it is opened, changed and kept with a run
+row         what a row is; how it is opened and changed
+kept        what a run keeps of its row
 supervised, preference, policy   the rows, by what they learn from
+words       what each constant is, and when to change it
 A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so. What is
 common to all rows and to no paper: a normaliser runs over the whole step (papers write it per prompt), and no row has a
 learning rate. Any other module in this folder adds the rows it defines; so does a user's file, by its path, and
@@ -15,6 +17,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
+from postgrad.methods.kept import described, difference
 from postgrad.methods.row import (
     SOURCES,
     Method,
@@ -24,8 +27,6 @@ from postgrad.methods.row import (
     Supervised,
     change,
     constants,
-    described,
-    difference,
     title,
 )
 from postgrad.settings import suggest
@@ -47,7 +48,8 @@ def rows_in(module) -> list[Method]:
 
 
 def _table() -> dict[str, Method]:
-    here = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.endswith("_test") and m.name != "row")
+    here = sorted(m.name for m in pkgutil.iter_modules(__path__)
+                  if not m.name.endswith("_test") and m.name not in ("row", "kept", "words"))
     table: dict[str, Method] = {}
     for name in [*FIRST, *(m for m in here if m not in FIRST)]:
         for row in rows_in(import_module(f"{__name__}.{name}")):

@@ -1,7 +1,7 @@
 """What a row of the table is: frozen dataclasses of functions and constants, and how a row is opened.
 
 A row is open: `change(row, high=0.3)` is another row, whatever can be read off one can be set. A run keeps the row
-it was made with (`described`), and going on asks that it is still the same.
+it was made with (methods/kept.py), and going on asks that it is still the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from postgrad.maths import kl
 from postgrad.settings import Open, suggest
-from postgrad.user_code import GIVEN, text_hash
+from postgrad.user_code import GIVEN
 
 SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
            "rollouts to conversations")
@@ -70,7 +70,12 @@ class Row(Open):
         return {"name": self.file or self.name, **changed} if changed else self.file or self.name
 
     def record(self) -> dict:
-        return {GIVEN: "row", "name": self.name, **described(self)}
+        from postgrad import methods
+        return {GIVEN: "row", "name": self.name, **methods.described(self)}
+
+    def words(self, name: str) -> tuple[str, str]:
+        from postgrad.methods.words import words_of
+        return words_of(self, name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -269,36 +274,3 @@ def _checked(row: Method, name: str, value: object, before: object) -> object:
     if isinstance(value, bool) or not math.isfinite(number):
         raise ValueError(f"method.{name}={value!r}: {row.name} expects a number, it has {before}.")
     return int(number) if isinstance(before, int) and number.is_integer() else number
-
-
-# what a run keeps of its row
-
-def described(row: Method) -> dict:
-    """A row as JSON: its words, every constant, every function by name; functions of the user's own by their text too."""
-    return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
-            "constants": constants(row), "functions": {k: _called(f) for k, f in functions(row).items()},
-            "wants": sorted(getattr(row, "wanted", ())), "texts": _texts(row)}
-
-
-def _called(function: Callable) -> str:
-    plain = function.func if isinstance(function, partial) else function
-    return f"{plain.__module__}.{getattr(plain, '__qualname__', type(plain).__qualname__)}"
-
-
-def _texts(row: Method) -> dict[str, str]:
-    """Hashes of the functions that are not the package's: their constants alone do not say what they compute."""
-    return {name: text_hash(function) for name, function in functions(row).items()
-            if not _called(function).startswith("postgrad.")}
-
-
-def difference(before: Mapping, now: Mapping) -> str:
-    """What differs between two described rows, in words; "" where nothing does."""
-    found = []
-    for part in ("constants", "functions", "texts"):
-        old, new = before.get(part, {}), now.get(part, {})
-        for key in sorted(old.keys() | new.keys()):
-            if old.get(key) != new.get(key):
-                found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is {new.get(key)}")
-    found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in ("kind", "source", "wants")
-              if before.get(key) != now.get(key)]
-    return "; ".join(found)

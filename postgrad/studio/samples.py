@@ -128,7 +128,7 @@ WORKED = {
 }
 
 
-def worked(group: dict, method: str, config: dict, row: dict | None) -> dict:
+def worked(group: dict, method: str, config: dict, row: dict | None = None) -> dict:
     """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"} where they
     hang on what is not logged. row: as the run keeps it."""
     import torch
