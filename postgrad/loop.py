@@ -27,17 +27,31 @@ PRECISIONS = ("auto", "fp32", "bf16")
 class OptimSettings(Settings):
     """AdamW, its schedule, and how many tokens go through the network at once."""
 
-    lr: float = setting(about="the learning rate")
-    schedule: str = setting("constant", "how the rate goes on: constant, linear or cosine, down to 0 at the last step")
-    warmup: int = setting(0, "steps in which the rate rises from 0")
-    max_grad_norm: float = setting(1.0, "the largest norm of the gradient: a longer one is cut to it")
-    weight_decay: float = setting(0.0, "AdamW's pull of the weights towards 0")
-    beta1: float = setting(0.9, "AdamW's memory of the gradient")
-    beta2: float = setting(0.99, "AdamW's memory of its square")
-    tokens_per_pass: int | None = setting(None, "tokens that go through the network at once; none: 2,048 on a CPU, where "
-                                          "more only takes memory, and 8,192 on a GPU")
-    precision: str = setting("auto", "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU")
-    compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the others sooner")
+    lr: float = setting(about="the learning rate", when="the first thing to change: a third of it where kl "
+                        "or grad_norm runs away or the reward falls, three times it where nothing moves; "
+                        "larger models want smaller rates")
+    schedule: str = setting("constant",
+                            "how the rate goes on: constant, linear or cosine, down to 0 at the last step",
+                            "constant where a run may be made longer; a falling one ends steadier")
+    warmup: int = setting(0, "steps in which the rate rises from 0", "5 to 10, or a tenth of the steps, "
+                          "where the first steps jump or the model is large")
+    max_grad_norm: float = setting(1.0, "the largest norm of the gradient: a longer one is cut to it",
+                                   "lower where single steps throw the model off; higher where grad_norm is "
+                                   "above it at every step")
+    weight_decay: float = setting(0.0, "AdamW's pull of the weights towards 0",
+                                  "0.1 in pretraining; 0 is right for short runs on a trained model")
+    beta1: float = setting(0.9, "AdamW's memory of the gradient", "hardly ever")
+    beta2: float = setting(0.99, "AdamW's memory of its square",
+                           "0.999 for long runs with small steps, 0.95 where the loss has spikes")
+    tokens_per_pass: int | None = setting(None, "tokens that go through the network at once; none: 2,048 on "
+                                          "a CPU, where more only takes memory, and 8,192 on a GPU",
+                                          "less where memory runs out, more where a GPU is idle: speed, "
+                                          "never the result")
+    precision: str = setting("auto",
+                             "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU",
+                             "fp32 to compare two runs to the last digits on a GPU")
+    compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the "
+                            "others sooner", "false for runs of a few steps, or where the compiler fails")
     adapter: Adapters = setting(group=Adapters)
 
     def __post_init__(self):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import NamedTuple
 
@@ -37,6 +37,10 @@ class Open:
         raise NotImplementedError
 
     def with_setting(self, name: str, text: str) -> Open:
+        raise NotImplementedError
+
+    def words(self, name: str) -> tuple[str, str]:
+        """What one of its settings is, and when to change it."""
         raise NotImplementedError
 
     def saved(self) -> object:
@@ -192,3 +196,25 @@ def flat(config, prefix: str = "", opened: Mapping[str, Open] | None = None) -> 
         else:
             out[prefix + f.name] = value
     return out
+
+
+class Described(NamedTuple):
+    """A setting of a config: its whole name, its value, what it is, when to change it."""
+
+    key: str
+    value: object
+    about: str
+    when: str
+
+
+def described(config, prefix: str = "") -> Iterator[Described]:
+    """Every setting of a config as a person reads it, in its order, the constants of an Open value after it."""
+    for f in fields(config):
+        key, value = prefix + f.name, getattr(config, f.name)
+        if isinstance(value, Settings):
+            yield from described(value, f"{key}.")
+            continue
+        yield Described(key, value, f.metadata.get("about", ""), f.metadata.get("when", ""))
+        if isinstance(value, Open):
+            yield from (Described(f"{key}.{name}", x, *value.words(name))
+                        for name, x in value.settings().items())

@@ -25,14 +25,28 @@ Draw = Callable[[int, int], list[list[Scored]]]  # how many prompts, the number 
 class Rollouts(Settings):
     """How rollouts are made and used. Two numbers say how many: prompts_per_step and group_size; the rest is derived."""
 
-    prompts: int = setting(2000, "training prompts drawn from the task")
-    prompts_per_step: int = setting(16, "prompts of one collection")
-    group_size: int = setting(8, "samples of each prompt")
-    max_new_tokens: int = setting(64, "the most tokens of a reply")
-    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
-    epochs: int = setting(1, "passes over each collection of rollouts")
-    minibatches: int = setting(1, "optimizer steps per pass")
-    resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO)")
+    prompts: int = setting(2000, "training prompts drawn from the task",
+                           "more where a run comes round to the same prompts; a task with fewer gives all it "
+                           "has")
+    prompts_per_step: int = setting(16, "prompts of one collection", "more: a steadier gradient, in "
+                                    "proportion more sampling; fewer on a slow machine")
+    group_size: int = setting(8, "samples of each prompt", "more: steadier advantages, in proportion more "
+                              "sampling; fewer than 4 gives GRPO little to compare; more where flat_groups "
+                              "is high")
+    max_new_tokens: int = setting(64, "the most tokens of a reply", "more where `truncated` is above a few "
+                                  "percent: a cut answer cannot be right; less saves memory and time")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
+                                 "seldom: what is trained is the policy at that temperature; a little above "
+                                 "1 where all samples of a group say the same")
+    epochs: int = setting(1, "passes over each collection of rollouts",
+                          "2 to 4 where sampling is slow and the method clips its ratio; watch approx_kl and "
+                          "clip_fraction")
+    minibatches: int = setting(1, "optimizer steps per pass; a divisor of prompts_per_step",
+                               "more: more updates from the same samples, each on fewer of them and further "
+                               "off policy")
+    resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO)",
+                                  "more where flat_groups stays high and the method resamples; 0 keeps flat "
+                                  "groups")
 
     def __post_init__(self):
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):

@@ -10,6 +10,7 @@ from functools import partial
 
 from postgrad import __version__
 from postgrad.cli import chat
+from postgrad.cli.settings import instead_of
 
 EPILOG = """\
 first steps:
@@ -195,6 +196,9 @@ def main(argv: list[str] | None = None) -> int:
         top.print_help()
         return 0
     stray = [word for word in extra if args.command != "train" or "=" not in word or word.startswith("-")]
+    if args.command == "train" and (instead := instead_of(stray, sys.argv[1:] if argv is None else argv)):
+        print(f"postgrad: {instead}", file=sys.stderr)
+        return 2
     if stray:
         top.error(f"unrecognized arguments: {' '.join(stray)}")
     if args.command == "train":

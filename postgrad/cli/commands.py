@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
 from postgrad.cli.memory import memory
 from postgrad.cli.output import say_json, shown, table
+from postgrad.cli.settings import find, told
+from postgrad.cli.settings import known as every_setting
 from postgrad.cli.training import demo, resume, train
 from postgrad.display import progress
 
@@ -88,22 +91,36 @@ def describe(row) -> dict:
 
 
 def explain(args) -> int:
+    """A metric, a method or a setting. Metrics come first; a setting of the same name is shown beside."""
     from postgrad.explain import METRICS
     from postgrad.explain import explain as look_up
     if args.name is None:
         known = {name: m.meaning for name, m in METRICS.items()}
         return say_json(known) if args.json else table([{"metric": k, "meaning": v} for k, v in known.items()])
+    settings = find(args.name)
     try:
         found = asdict(look_up(args.name))
     except ValueError:
-        from postgrad.methods import METHODS
-        if args.name not in METHODS:
-            raise
+        if settings:
+            return say_json({"name": args.name, "settings": settings}) if args.json else told(settings)
+        return explain_method(args, [*METRICS])
+    if args.json:
+        return say_json(found | ({"settings": settings} if settings else {}))
+    table([{"": k, args.name: v} for k, v in found.items() if k != "name"])
+    return told(settings)
+
+
+def explain_method(args, metrics: list[str]) -> int:
+    """A row of the table; else what is near the name, among metrics, rows and settings."""
+    from postgrad.methods import METHODS
+    if args.name in METHODS:
         args.method = args.name
         return methods(args)
-    if args.json:
-        return say_json(found)
-    return table([{"": k, args.name: v} for k, v in found.items() if k != "name"])
+    whole = [row["setting"] for row in every_setting()]
+    names = dict.fromkeys([*metrics, *METHODS, *(name.rpartition(".")[2] for name in whole), *whole])
+    near = get_close_matches(args.name.lower().replace("-", "_"), names, 3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"metrics are: {', '.join(metrics)}"
+    raise ValueError(f"no metric, method or setting is called {args.name!r}; {hint}")
 
 
 def pick(args) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from postgrad.cli.output import say_json, table
 from postgrad.cli.pipelines import carry_out
+from postgrad.cli.settings import show
 from postgrad.cli.watching import Stages, stopping
 from postgrad.display import Watch
 
@@ -53,10 +54,10 @@ def move_aside(folder: Path) -> None:
 def train(args) -> int:
     from postgrad import recipes
     from postgrad.recipes.fit import free_folder
-    from postgrad.settings import flat, plain
-    recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
+    from postgrad.settings import flat
     if args.show:
-        return say_json(plain(config)) if args.json else table([{"setting": k, "value": v} for k, v in flat(config).items()])
+        return show(args)
+    recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
     folder = Path(args.run) if args.run else free_folder(args.recipe)
     if not args.json:
         print(f"{args.recipe} -> {folder}\n" + "  ".join(f"{k}={v}" for k, v in flat(config).items()))

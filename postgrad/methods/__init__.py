@@ -2,6 +2,7 @@
 
 row         what a row is          constants   what of it can be set, and what a run keeps of it
 supervised, preference, policy   the rows, by what they learn from
+words       what each constant is, and when to change it
 A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so. What is
 common to all rows and to no paper: a normaliser runs over the whole step (papers write it per prompt), and no row has a
 learning rate. Any other module in this folder adds the rows it defines; so does a user's file, by its path, and

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from postgrad.maths import kl
-from postgrad.methods.constants import constants, described, same, set_constant
+from postgrad.methods.constants import constants, same, set_constant
 from postgrad.settings import Open, suggest
 from postgrad.user_code import GIVEN
 
@@ -68,7 +68,13 @@ class Row(Open):
         return {"name": self.file or self.name, **changed} if changed else self.file or self.name
 
     def record(self) -> dict:
-        return {GIVEN: "row", "name": self.name, **described(self)}
+        from postgrad import methods
+        return {GIVEN: "row", "name": self.name, **methods.described(self)}
+
+    def words(self, name: str) -> tuple[str, str]:
+        from postgrad.methods.words import words_of
+        assert isinstance(self, Method)
+        return words_of(self, name)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

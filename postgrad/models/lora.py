@@ -25,10 +25,18 @@ from postgrad.settings import Settings, setting
 class Adapters(Settings):
     """Low-rank adapters: thin matrices are trained, and the model under them stands still."""
 
-    lora: int = setting(0, "the rank of low-rank adapters; 0 trains all weights")
-    alpha: float | None = setting(None, "what they add is scaled by alpha / rank; none: twice the rank")
-    targets: str = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every linear layer of the body")
-    bits: int = setting(16, "4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')")
+    lora: int = setting(0, "the rank of low-rank adapters; 0 trains all weights",
+                        "16 or 32 where all weights do not fit the GPU (`postgrad memory`); give it about "
+                        "ten times the rate")
+    alpha: float | None = setting(None, "what they add is scaled by alpha / rank; none: twice the rank",
+                                  "to match an adapter made elsewhere; else change the rate instead")
+    targets: str = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every linear layer "
+                           "of the body", "fewer layers save memory and learn less; the names are those of "
+                           "the model's own layers")
+    bits: int = setting(16,
+                        "4: the matrices of the frozen model in NF4 (QLoRA; pip install 'postgrad[qlora]')",
+                        "4 where the frozen model itself does not fit the GPU; slower, and slightly less "
+                        "exact")
 
     def __post_init__(self):
         if self.lora < 0:

@@ -85,10 +85,10 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
         made = replace(made, **given) if given else made
         return override(made, changes, elsewhere)
     first = dict(c.split("=", 1) for c in changes if c.startswith(("task=", "data=")))
-    if not first and not {"task", "data"} & given.keys() and recipe != "pretrain":
+    if not first and not {"task", "data"} & given.keys():
         options = ", ".join(f"{name}:{s}" for s in home.SETTINGS)
-        raise ValueError(f"{name} of what? Name a setting ({options}), a task of your own with --task FILE, or data of your "
-                         "own with data=FILE.jsonl.")
+        own = ", a task of your own with --task FILE, or data of your own with data=FILE.jsonl"
+        raise ValueError(f"{name} of what? Name a setting ({options}){'' if recipe == 'pretrain' else own}.")
     made = known(**{**given, **first})
     return override(made, [c for c in changes if c.split("=", 1)[0] not in first], elsewhere)
 
@@ -96,7 +96,7 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
 def elsewhere(name: str) -> str:
     """What a setting that other libraries have is called here."""
     from postgrad.recipes.other_names import OTHER_NAMES
-    return f" {OTHER_NAMES[name]}" if name in OTHER_NAMES else ""
+    return f" {OTHER_NAMES[name][1]}" if name in OTHER_NAMES else ""
 
 
 def pipeline_in(folder: Path) -> dict | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
 from postgrad import methods
@@ -25,16 +25,38 @@ from postgrad.tasks import Task
 class Evaluation(Settings):
     """How often a run is examined on held-out problems, and how thoroughly."""
 
-    every: int = setting(0, "steps between two examinations; 0: none")
-    problems: int = setting(64, "held-out problems of an examination")
-    samples: int = setting(4, "samples of each problem")
-    max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as in the rollouts, else 64")
-    split: str = setting("validation", "the part of the task that is asked: train, validation or test")
+    every: int = setting(0, "steps between two examinations; 0: none",
+                         "often enough to see where a curve turns; each one costs problems x samples replies")
+    problems: int = setting(64, "held-out problems of an examination", "more: a narrower interval, by the "
+                            "root of their number; 256 leave about 5 points either way")
+    samples: int = setting(4, "samples of each problem",
+                           "8 or more to read pass@8; more problems narrow the interval faster")
+    max_new_tokens: int | None = setting(None,
+                                         "the most tokens of a reply; none: as in the rollouts, else 64",
+                                         "more where `finished` is below 1: replies are cut")
+    split: str = setting("validation", "the part of the task that is asked: train, validation or test",
+                         "test for the last figure alone; train to see whether a model has learned by heart")
 
     def __post_init__(self):
         if self.every < 0 or self.problems < 1 or self.samples < 1:
             raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples {self.samples}: "
                              "expected every >= 0 and at least one problem and sample.")
+
+
+# what several recipes say of a setting: about, and when to change it
+MODEL = ("the model to start from: a name, a folder, a hub id, a run or RUN@STEP",
+         "to train a model of your own; a run goes on from what that run made")
+METHOD = ("the row of the table, its name or FILE.py", "to train by another algorithm; `postgrad methods` "
+          "lists them, and method.NAME=VALUE sets a constant of the row")
+STEPS = ("optimizer steps", "more while the held-out figures still rise; fewer where they have begun to fall")
+SAVE = ("steps between two checkpoints",
+        "less where a stop would cost much time; more where the disk is small")
+SEED = ("of everything random in the run",
+        "three seeds or more before believing a difference between two runs")
+DEVICE = ("where it is computed: cpu, cuda, or cuda:1 for the second GPU",
+          "cuda for every model that is not embedded")
+TASK = ("the task: a name, a file, or in Python a Task or rows",
+        "to train on prompts of your own: mytask.py, questions.jsonl, VERIFIER:FILE.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +67,15 @@ class RunConfig(Settings):
     """
 
     recipe: ClassVar[str]
-    task: Task | str | Sequence | None = setting(None, "the task: a name, a file, or in Python a Task or rows")
-    model: str = setting("tiny-chat", "the model to start from: a name, a folder, a hub id, a run or RUN@STEP")
-    method: Method = setting(about="the row of the table, its name or FILE.py", parse=methods.named)
-    steps: int = setting(about="optimizer steps")
+    task: Task | str | Sequence | None = setting(None, *TASK)
+    model: str = setting("tiny-chat", *MODEL)
+    method: Method = setting(MISSING, *METHOD, parse=methods.named)
+    steps: int = setting(MISSING, *STEPS)
     optim: OptimSettings = setting(about="the optimizer")
     evaluation: Evaluation = setting(group=Evaluation)
-    save_every: int = setting(20, "steps between two checkpoints")
-    seed: int = setting(0, "of everything random in the run")
-    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
+    save_every: int = setting(20, *SAVE)
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
 
     @property
     def row(self) -> Method:

@@ -24,7 +24,7 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
-from postgrad.recipes.base import Evaluation, Parts, RunConfig, examiner, one_source
+from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.records import Conversation, Pair, Stats
 from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
@@ -34,9 +34,13 @@ from postgrad.tasks import Task
 class Pairs(Settings):
     """How many pairs are drawn from a task (a file gives all it has), how many are held out, how many go into a step."""
 
-    drawn: int = setting(2000, "pairs drawn from a task to learn from")
-    held_out: int = setting(400, "pairs drawn from a task to examine")
-    per_step: int = setting(32, "pairs (kto: answers) in a step")
+    drawn: int = setting(2000, "pairs drawn from a task to learn from",
+                         "more where the held-out accuracy is far below that of the step; a file gives all "
+                         "it has")
+    held_out: int = setting(400, "pairs drawn from a task to examine",
+                            "more: a narrower interval; 400 leave about 5 points of accuracy either way")
+    per_step: int = setting(32, "pairs (kto: answers) in a step", "more: a steadier gradient; kto wants 16 "
+                            "or more, for its baseline is the batch's")
 
     def __post_init__(self):
         if min(self.drawn, self.held_out, self.per_step) < 1:
@@ -49,10 +53,12 @@ class PreferenceConfig(RunConfig):
     """One run on preferences."""
 
     recipe: ClassVar[str] = "preference"
-    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs (kto: of labelled answers)")
-    method: Method = setting(methods.get("dpo"), "the row of the table, its name or FILE.py", parse=methods.named)
+    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs (kto: of labelled "
+                                          "answers)", "to learn from preferences of your own; `postgrad "
+                                          "label` collects them")
+    method: Method = setting(methods.get("dpo"), *METHOD, parse=methods.named)
     pairs: Pairs = setting(group=Pairs)
-    steps: int = setting(120, "optimizer steps")
+    steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
 

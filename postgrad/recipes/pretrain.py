@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
 from postgrad.opening.models import Beginning
-from postgrad.recipes.base import Parts, no_adapter
+from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
 from postgrad.records import Batch
 from postgrad.settings import Settings, setting
 from postgrad.tasks import corpus
@@ -38,27 +38,33 @@ CHUNK = 20_000  # documents a worker makes at a time
 class Sizes(Settings):
     """Of the new model."""
 
-    vocab_size: int = setting(1024, "tokens of the new tokenizer")
-    width: int = setting(192, "of the hidden state")
-    layers: int = setting(4, "layers of the network")
-    heads: int = setting(4, "attention heads")
-    positions: int = setting(512, "the longest row")
+    vocab_size: int = setting(1024, "tokens of the new tokenizer",
+                              "more for a corpus of more words; the embedding grows with it")
+    width: int = setting(192, "of the hidden state", "the first thing to grow; a multiple of heads")
+    layers: int = setting(4, "layers of the network", "more with the width, for tasks of more steps")
+    heads: int = setting(4, "attention heads", "so that width / heads stays at 32 to 128")
+    positions: int = setting(512, "the longest row", "at least the longest prompt and reply together")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(Settings):
     """One run that makes a base model."""
 
-    steps: int = setting(about="optimizer steps")
-    documents: int = setting(about="documents of the generated corpus")
+    steps: int = setting(MISSING, *STEPS)
+    documents: int = setting(about="documents of the generated corpus",
+                             when="so many that no row comes twice: steps x rows_per_step x row_length "
+                             "tokens")
     sizes: Sizes = setting(group=Sizes)
-    row_length: int = setting(256, "tokens in a row")
-    rows_per_step: int = setting(512, "rows in a step")
+    row_length: int = setting(256, "tokens in a row",
+                              "as long as the texts that the model will read; at most sizes.positions")
+    rows_per_step: int = setting(512, "rows in a step",
+                                 "fewer on a CPU or for a smaller corpus; memory is tokens_per_pass")
     optim: OptimSettings = setting(about="the optimizer")
-    seed: int = setting(0, "of everything random in the run")
-    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
-    workers: int = setting(2, "processes that write the corpus")
-    save_every: int = setting(1000, "steps between two checkpoints")
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
+    workers: int = setting(2, "processes that write the corpus",
+                           "as many as there are cores: the corpus is the same")
+    save_every: int = setting(1000, *SAVE)
 
     def __post_init__(self):
         no_adapter(self)

@@ -27,7 +27,7 @@ from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, open_reward, open_writer
 from postgrad.opening.tasks import open_task
-from postgrad.recipes.base import Evaluation, Parts, RunConfig, no_adapter, prove
+from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
@@ -40,11 +40,15 @@ Hits = dict[bool, list[float]]  # of the labels "right" and "wrong": 1 where the
 class Replies(Settings):
     """The replies that are labelled."""
 
-    problems: int = setting(800, "problems that are asked")
-    samples: int = setting(4, "replies to each problem")
-    per_step: int = setting(32, "replies in a step")
-    max_new_tokens: int = setting(64, "the most tokens of a reply")
-    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
+    problems: int = setting(800, "problems that are asked",
+                            "more where the held-out accuracy is far below that of the step")
+    samples: int = setting(4, "replies to each problem", "more where most replies to a problem are alike, "
+                           "right or wrong; other problems teach more")
+    per_step: int = setting(32, "replies in a step", "more: a steadier gradient")
+    max_new_tokens: int = setting(64, "the most tokens of a reply",
+                                  "more where replies are cut: their ends have no label")
+    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
+                                 "above 1 where the generator makes too few mistakes to learn from")
 
     def __post_init__(self):
         if min(self.problems, self.samples, self.per_step) < 1:
@@ -61,14 +65,17 @@ class ProcessConfig(RunConfig):
     """One run that trains a model to check reasoning."""
 
     recipe: ClassVar[str] = "process"
-    model: str = setting("tiny-chat", "the body that is trained")
-    generator: str | None = setting(None, "the model whose replies are labelled; none: the model before training")
-    method: Method = setting(methods.get("process"), "the row of the table, its name or FILE.py", parse=methods.named)
+    model: str = setting("tiny-chat", "the body that is trained",
+                         "to check the reasoning of a model of your own: that model, or one of its family")
+    generator: str | None = setting(None,
+                                    "the model whose replies are labelled; none: the model before training",
+                                    "the policy that will be checked, where it is another than the body")
+    method: Method = setting(methods.get("process"), *METHOD, parse=methods.named)
     replies: Replies = setting(group=Replies)
-    steps: int = setting(100, "optimizer steps")
+    steps: int = setting(100, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=25, problems=100))
-    save_every: int = setting(25, "steps between two checkpoints")
+    save_every: int = setting(25, *SAVE)
 
     def __post_init__(self):
         super().__post_init__()

@@ -23,7 +23,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
-from postgrad.recipes.base import Evaluation, Parts, RunConfig, one_source
+from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
 from postgrad.recipes.preference import Pairs, judge, notes, read
 from postgrad.settings import Settings, setting
 
@@ -32,9 +32,14 @@ from postgrad.settings import Settings, setting
 class Head(Settings):
     """The scalar head."""
 
-    heads: int = setting(1, "members of an ensemble on one body, each with its own bootstrap of the pairs")
-    smoothing: float = setting(0.0, "the share of labels taken to be wrong")
-    centre: float = setting(0.01, "how strongly scores are drawn towards 0, which the labels alone leave open")
+    heads: int = setting(1, "members of an ensemble on one body, each with its own bootstrap of the pairs",
+                         "4 or so to see where the labels do not decide (disagreement), or for "
+                         "anchor.ensemble=min")
+    smoothing: float = setting(0.0, "the share of labels taken to be wrong",
+                               "0.1 where annotators err, or where the model is too sure (ece)")
+    centre: float = setting(0.01,
+                            "how strongly scores are drawn towards 0, which the labels alone leave open",
+                            "0 for the plain Bradley-Terry loss; more where scores drift from run to run")
 
     def __post_init__(self):
         if self.heads < 1 or not 0 <= self.smoothing < 0.5 or not 0 <= self.centre < float("inf"):
@@ -47,11 +52,13 @@ class RewardConfig(RunConfig):
     """One run that trains a reward model."""
 
     recipe: ClassVar[str] = "reward"
-    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs")
-    method: Method = setting(methods.get("reward"), "the row of the table, its name or FILE.py", parse=methods.named)
+    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of pairs",
+                                          "to learn from preferences of your own; `postgrad label` collects "
+                                          "them")
+    method: Method = setting(methods.get("reward"), *METHOD, parse=methods.named)
     head: Head = setting(group=Head)
     pairs: Pairs = setting(group=Pairs)
-    steps: int = setting(120, "optimizer steps")
+    steps: int = setting(120, *STEPS)
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20))
 

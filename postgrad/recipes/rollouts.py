@@ -21,7 +21,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.rewards import new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
-from postgrad.recipes.base import Evaluation, Parts, RunConfig, examiner, prove
+from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, examiner, prove
 from postgrad.records import Rollout
 from postgrad.rewards.base import Judge
 from postgrad.sampler import LocalSampler, Sampling
@@ -41,13 +41,25 @@ LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs, "rollouts
 class Anchor(Settings):
     """What keeps the policy near where it began, and honest towards its reward."""
 
-    kl: float | None = setting(None, "the weight of the KL to the start; none: as the method's row has it; 0: no reference")
-    target: float | None = setting(None, "a KL per reply, in nats, to which the weight is steered; none: the weight stands")
-    horizon: int = setting(10_000, "about how many rollouts the steering takes")
-    ptx: float = setting(0.0, "the weight of imitating texts beside the rollouts (PPO-ptx)")
-    texts: str | None = setting(None, "a JSONL file of conversations for that; none: the embedded pretraining text")
-    measure: bool = setting(False, "the KL to the start is examined even where it has no weight")
-    ensemble: str = setting("mean", "how the scores of several reward models or heads become one: mean, min, penalised")
+    kl: float | None = setting(None, "the weight of the KL to the start; none: as the method's row has it; "
+                               "0: no reference", "more where the true quality falls while the reward rises; "
+                               "0 saves a model in memory, and is usual against a verifier that cannot be "
+                               "gamed")
+    target: float | None = setting(None, "a KL per reply, in nats, to which the weight is steered; none: the "
+                                   "weight stands", "where no fixed weight suits the whole run, 5 to 10 say; "
+                                   "needs a row with a KL")
+    horizon: int = setting(10_000, "about how many rollouts the steering takes",
+                           "with target alone: less steers sooner and less steadily")
+    ptx: float = setting(0.0, "the weight of imitating texts beside the rollouts (PPO-ptx)",
+                         "where the model forgets what it could do before; policy methods alone")
+    texts: str | None = setting(None,
+                                "a JSONL file of conversations for that; none: the embedded pretraining text",
+                                "with ptx, for every model that is not embedded")
+    measure: bool = setting(False, "the KL to the start is examined even where it has no weight",
+                            "to plot quality against the distance from the start; costs the memory of a "
+                            "reference")
+    ensemble: str = setting("mean", "how the scores of several reward models or heads become one: mean, min, "
+                            "penalised", "min or penalised where the policy finds the faults of one member")
 
     def __post_init__(self):
         if self.kl is not None and not 0 <= self.kl < float("inf"):
@@ -66,15 +78,18 @@ class RolloutConfig(RunConfig):
     """One run on samples of the policy itself."""
 
     recipe: ClassVar[str] = "rollouts"
-    method: Method = setting(methods.get("grpo"), "the row of the table, its name or FILE.py", parse=methods.named)
-    reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run (several with "
-                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=reward_of)
+    method: Method = setting(methods.get("grpo"), *METHOD, parse=methods.named)
+    reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run "
+                             "(several with commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python "
+                             "a function; none: the task's verifier",
+                             "where the task has no verifier, or to learn what people prefer",
+                             parse=reward_of)
     anchor: Anchor = setting(group=Anchor)
-    steps: int = setting(40, "optimizer steps")
+    steps: int = setting(40, *STEPS)
     rollouts: Rollouts = setting(group=Rollouts)
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=3e-4, schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=10))
-    save_every: int = setting(10, "steps between two checkpoints")
+    save_every: int = setting(10, *SAVE)
 
     @property
     def row(self) -> Method:

@@ -14,7 +14,7 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy
 from postgrad.opening.tasks import open_task
-from postgrad.recipes.base import Parts, RunConfig, examiner, one_source, prove
+from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.records import Conversation
 from postgrad.settings import setting
 
@@ -24,12 +24,17 @@ class SFTConfig(RunConfig):
     """One run of imitation."""
 
     recipe: ClassVar[str] = "sft"
-    model: str = setting("tiny", "the model to start from: a name, a folder, a hub id, a run or RUN@STEP")
-    data: str | Sequence | None = setting(None, "instead of a task: a JSONL file of {\"messages\": [...]} rows")
-    method: Method = setting(methods.get("sft"), "the row of the table, its name or FILE.py", parse=methods.named)
-    examples: int = setting(4000, "demonstrations drawn from the task")
-    steps: int = setting(60, "optimizer steps")
-    rows_per_step: int = setting(64, "conversations in a step")
+    model: str = setting("tiny", *MODEL)
+    data: str | Sequence | None = setting(None, 'instead of a task: a JSONL file of {"messages": [...]} rows',
+                                          "to imitate conversations of your own; in Python rows, or a table "
+                                          "of them")
+    method: Method = setting(methods.get("sft"), *METHOD, parse=methods.named)
+    examples: int = setting(4000, "demonstrations drawn from the task",
+                            "at least steps x rows_per_step, so that none comes twice; a task with fewer "
+                            "gives all it has")
+    steps: int = setting(60, *STEPS)
+    rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
+                                 "are steps enough; memory is tokens_per_pass")
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
 
     def __post_init__(self):

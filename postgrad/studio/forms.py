@@ -60,7 +60,7 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
                            if not isinstance(getattr(group["config"], f.name), Settings | Open)]
     if isinstance(row := getattr(config, "method", None), Open):
         groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
-                          "fields": [constant(name, value, given) for name, value in row.settings().items()]})
+                          "fields": [constant(row, name, value, given) for name, value in row.settings().items()]})
     return groups
 
 
@@ -77,17 +77,17 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
     kind, now = typing.get_type_hints(type(config))[f.name], written(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
-    about = " ".join(part for part in (f.metadata.get("about", ""), f.metadata.get("when", "")) if part)
-    return {"key": key, "name": f.name, "about": about, "default": now, "value": given.get(key, now),
-            "changed": given.get(key, now) != now, "yes_no": bool in options,
-            "number": int in options or float in options,
+    return {"key": key, "name": f.name, "about": f.metadata.get("about", ""), "when": f.metadata.get("when", ""),
+            "default": now, "value": given.get(key, now), "changed": given.get(key, now) != now,
+            "yes_no": bool in options, "number": int in options or float in options,
             "optional": type(None) in options or f.default is None}
 
 
-def constant(name: str, value, given: Mapping[str, str]) -> dict:
+def constant(row: Open, name: str, value, given: Mapping[str, str]) -> dict:
     """A constant of the row as a field of the form."""
     key, now = f"method.{name}", written(value)
-    return {"key": key, "name": name, "about": "", "default": now, "value": given.get(key, now),
+    about, when = row.words(name)
+    return {"key": key, "name": name, "about": about, "when": when, "default": now, "value": given.get(key, now),
             "changed": given.get(key, now) != now, "yes_no": isinstance(value, bool),
             "number": not isinstance(value, bool), "optional": False}
 

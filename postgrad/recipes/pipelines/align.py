@@ -18,7 +18,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import change, get
 from postgrad.opening.models import open_model
 from postgrad.recipes import preference, recipe_for, reward, rollouts
-from postgrad.recipes.base import Evaluation
+from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
@@ -31,18 +31,28 @@ LEARNERS = {"preference": preference, "rollouts": rollouts}  # the recipes whose
 class AlignConfig(Settings):
     """Reward model, then policies from pairs and against it."""
 
-    task: str = setting(about="a task with labelled pairs and a known true quality")
-    model: str = setting("tiny-chat", "the model to start from, after SFT")
-    methods: str = setting("dpo,ppo,grpo", "the policies to train, with commas between")
-    beta: float = setting(0.5, "DPO's: with the row's 0.1 it moves so far that it invents words")
-    pairs: int = setting(2000, "pairs that the reward model and DPO learn from")
-    reward_steps: int = setting(120, "optimizer steps of the reward model")
-    steps: int = setting(60, "optimizer steps of each policy")
+    task: str = setting(about="a task with labelled pairs and a known true quality",
+                        when="to compare the roads on another task; its verifier is the measure")
+    model: str = setting("tiny-chat", "the model to start from, after SFT", "to align a model of your own")
+    methods: str = setting("dpo,ppo,grpo", "the policies to train, with commas between",
+                           "to set other rows side by side: all that learn from pairs or against a reward "
+                           "model")
+    beta: float = setting(0.5, "DPO's: with the row's 0.1 it moves so far that it invents words",
+                          "lower lets DPO go further from the start, higher holds it")
+    pairs: int = setting(2000, "pairs that the reward model and DPO learn from",
+                         "fewer to see what the roads do with scarce labels")
+    reward_steps: int = setting(120, "optimizer steps of the reward model",
+                                "fewer where its ece rises towards the end")
+    steps: int = setting(60,
+                         "optimizer steps of each policy; DPO, which samples nothing, makes twice as many",
+                         "more shows who over-optimises the reward model")
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear"))
-    problems: int = setting(56, "held-out prompts that every policy is measured on")
-    samples: int = setting(16, "samples of each prompt")
-    seed: int = setting(0, "of everything random in the runs")
-    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
+    problems: int = setting(56, "held-out prompts that every policy is measured on",
+                            "more: narrower intervals")
+    samples: int = setting(16, "samples of each prompt",
+                           "more: narrower intervals, less than more prompts do")
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
 
     def __post_init__(self):
         if min(self.pairs, self.reward_steps, self.steps, self.problems, self.samples) < 1:

@@ -13,10 +13,11 @@ import torch
 from postgrad.evaluation import evaluate, score_samples
 from postgrad.opening.models import open_model
 from postgrad.recipes import rollouts, running, sft
-from postgrad.recipes.base import Evaluation
+from postgrad.recipes.base import SEED, Evaluation
 from postgrad.report import write_report
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import Settings, setting
 from postgrad.tasks import load_task
 
 TASK = "words"
@@ -29,16 +30,21 @@ CURVES = (("reward", "Reward", ""), ("length", "Reply length", "tokens"), ("kl",
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemoConfig:
+class DemoConfig(Settings):
     """How long each stage is, and how it is measured: problems of the test split, samples for each."""
 
-    seed: int = 0
-    sft_steps: int = 50
-    sft_examples: int = 4000
-    rl_steps: int = 40
-    problems: int = 200
-    samples: int = 8
-    evaluate_every: int = 4
+    seed: int = setting(0, *SEED)
+    sft_steps: int = setting(50, "optimizer steps of the first stage",
+                             "fewer for a quicker demo with a worse start")
+    sft_examples: int = setting(4000, "demonstrations that it draws from",
+                                "with sft_steps: 64 of them go into a step")
+    rl_steps: int = setting(40, "optimizer steps of the second stage",
+                            "fewer for a quicker demo that learns less")
+    problems: int = setting(200, "held-out problems that every stage is measured on",
+                            "more: narrower intervals")
+    samples: int = setting(8, "samples of each problem", "the k of pass@k")
+    evaluate_every: int = setting(4, "steps between two examinations of the second stage",
+                                  "more often: a finer curve")
 
 
 def full(seed: int) -> DemoConfig:

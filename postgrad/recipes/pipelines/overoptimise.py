@@ -27,7 +27,7 @@ from postgrad.methods import Method
 from postgrad.models import load_scalar
 from postgrad.opening.models import open_folder, open_model
 from postgrad.recipes import reward, rollouts
-from postgrad.recipes.base import Evaluation
+from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.rewards.model import ModelJudge
@@ -41,27 +41,33 @@ from postgrad.tasks import load_task
 class Proxies(Settings):
     """The reward models: how many, and how each is trained."""
 
-    members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash")
-    pairs: int = setting(2000, "pairs that each learns from")
-    train_steps: int = setting(120, "optimizer steps of each")
+    members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash",
+                           "1 to leave the ensemble out; more make it more sceptical")
+    pairs: int = setting(2000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner")
+    train_steps: int = setting(120, "optimizer steps of each", "with the pairs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OveroptimiseConfig(Settings):
     """Reward models, and policies pushed against them."""
 
-    task: str = setting(about="a task with labelled pairs and a known true quality")
-    model: str = setting("tiny-chat", "the model to start from, after SFT")
-    method: Method = setting(methods.get("ppo"), "the row of the table that pushes", parse=methods.named)
-    kls: str = setting("0,0.05,0.2", "the leashes: weights of the KL, with commas between")
+    task: str = setting(about="a task with labelled pairs and a known true quality",
+                        when="to push a reward model of another task; its verifier is the true quality")
+    model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
+    method: Method = setting(methods.get("ppo"), "the row of the table that pushes",
+                             "to see how another policy method over-optimises", parse=methods.named)
+    kls: str = setting("0,0.05,0.2", "the leashes: weights of the KL, with commas between",
+                       "to find the weight at which the true quality no longer falls")
     proxies: Proxies = setting(group=Proxies)
-    best_of: int = setting(64, "best-of-n up to so many")
-    steps: int = setting(100, "optimizer steps of each policy")
+    best_of: int = setting(64, "best-of-n up to so many",
+                           "more shows whether best-of-n turns over too; costs as many samples")
+    steps: int = setting(100, "optimizer steps of each policy",
+                         "more where the true quality has not turned yet")
     rollouts: Rollouts = setting(group=lambda: Rollouts(epochs=2, max_new_tokens=80))
     optim: OptimSettings = setting(group=lambda: OptimSettings(lr=2e-4))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=10, problems=32, samples=32))
-    seed: int = setting(0, "of everything random in the runs")
-    device: str = setting("cpu", "where it is computed: cpu, cuda, or cuda:1 for the second GPU")
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
 
     def __post_init__(self):
         parsed_names(self)

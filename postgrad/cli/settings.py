@@ -1,0 +1,73 @@
+"""Settings on the command line: `train --show`, `explain SETTING`, and what to write for a flag from elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from postgrad.cli.output import say_json, table
+
+INDEX = Path(__file__).with_name("settings.json")  # made by `python -m postgrad.cli.reference`, read without torch
+
+
+def show(args) -> int:
+    """The settings of a run that is not started: a table, or with --json a list of objects."""
+    from postgrad.recipes.explained import preview, settings_of
+    recipe, config = preview(args.recipe, args.changes, args.task)
+    rows = settings_of(config)
+    if args.json:
+        return say_json(rows)
+    table([{"setting": row["setting"], "value": as_shown(row), "what it is": row["about"]} for row in rows])
+    print("\npostgrad explain SETTING says when to change one.")
+    return 0
+
+
+def as_shown(row: dict) -> str:
+    text = as_typed(row["value"])
+    return f"none ({text})" if row["open"] else text
+
+
+def as_typed(value: object) -> str:
+    """A value as the command line takes it."""
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def known() -> list[dict]:
+    """Every setting of every recipe: recipes.explained.index(), as it was written down."""
+    return json.loads(INDEX.read_text(encoding="utf-8"))
+
+
+def find(name: str) -> list[dict]:
+    """The settings that a name means: "rollouts.group_size", "group_size", "method.high", "high"."""
+    rows = known()
+    return [row for row in rows if row["setting"] == name] or [
+        row for row in rows if row["setting"].rpartition(".")[2] == name]
+
+
+def told(rows: Sequence[dict]) -> None:
+    for row in rows:
+        defaults = ", ".join(f"{home} {as_typed(value)}" for home, value in row["defaults"].items())
+        words = {"what it is": row["about"], "when to change it": row["when"], "default": defaults}
+        table([{"": name, row["setting"]: text} for name, text in words.items()])
+
+
+def instead_of(flags: Sequence[str], argv: Sequence[str]) -> str:
+    """What to write for flags that `train` does not have: settings are KEY=VALUE. "" where none is a setting."""
+    if not flags:
+        return ""
+    from postgrad.recipes.other_names import OTHER_NAMES
+    names = {row["setting"] for row in known()}
+    short = {name.rpartition(".")[2] for name in names}
+    for flag in (word for word in flags if word.startswith("--")):
+        word, _, value = flag.partition("=")
+        name = word.lstrip("-").replace("-", "_")
+        after = argv[argv.index(flag) + 1:]
+        value = value or (after[0] if after and not after[0].startswith("--") and "=" not in after[0] else "")
+        if name in names | short:
+            return f"settings are written KEY=VALUE: for {word} write {name}={value or 'VALUE'}."
+        if name in OTHER_NAMES:
+            ours, sentence = OTHER_NAMES[name]
+            hint = f"for {word} write {ours}={value}." if ours and value else sentence
+            return f"settings are written KEY=VALUE: {hint}"
+    return ""

@@ -1,0 +1,98 @@
+"""What each constant of a row is, and when to change it: one sentence each, for the rows of the table.
+
+A constant is known by its name; where one name means two things, by its function too (gae.lam, orpo.lam).
+A constant of a user's own function is named as such: what it does is in that function's text.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from postgrad.methods.constants import bound, functions
+from postgrad.methods.row import Method
+from postgrad.user_code import called
+
+
+class Words(NamedTuple):
+    about: str
+    when: str
+
+
+CONSTANTS = {
+    "low": Words("how far the ratio pi/pi_old may fall below 1 before a token's gradient is cut",
+                 "lower holds the policy nearer to its samples; it matters with epochs or minibatches above "
+                 "1 alone"),
+    "high": Words("how far the ratio pi/pi_old may rise above 1 before a token's gradient is cut",
+                  "0.28 (DAPO) lets unlikely tokens grow where entropy falls too soon; lower where approx_kl "
+                  "jumps"),
+    "sequence_ratio.low": Words("how far a whole reply's ratio, per token, may fall below 1 before it is cut",
+                                "it is hundreds of times smaller than a token's clip: change both by the "
+                                "same factor"),
+    "sequence_ratio.high": Words("how far a whole reply's ratio, per token, may rise above 1 before it is "
+                                 "cut", "it is hundreds of times smaller than a token's clip: change both by "
+                                 "the same factor"),
+    "cispo.low": Words("how far below 1 a token's importance weight may fall; 1 is no limit",
+                       "leave it: the method has no lower clip"),
+    "cispo.high": Words("how far above 1 a token's importance weight may rise; 4 is a largest weight of 5",
+                        "lower where ratio_max is often above it and the reward is unsteady"),
+    "kl_in_loss": Words("the weight of the KL to the start, as a part of the loss",
+                        "0 needs no reference and is usual against a verifier; more where the reward can be "
+                        "gamed (anchor.kl sets it too)"),
+    "kl_in_reward": Words("the weight of the KL to the start, paid token by token out of the reward",
+                          "more where the true quality falls while the reward rises (anchor.kl sets it too)"),
+    "critic": Words("a critic learns the value of every token",
+                    "leave it: it belongs to the row's credit function"),
+    "value_weight": Words("the weight of the critic's loss beside the policy's",
+                          "more where explained_variance stays near 0"),
+    "value_clip": Words("how far a value may move from where it was when the rollouts were made; 0: freely",
+                        "0 where the critic learns too slowly over several epochs"),
+    "entropy": Words("the weight of a bonus for undecided choices", "a little (0.001 to 0.01) where entropy "
+                     "falls to 0 while the reward has stopped; too much is babble"),
+    "whiten": Words("advantages are brought to mean 0 and spread 1 over the whole step",
+                    "true with a critic; group methods have compared their samples already"),
+    "resample_flat": Words("groups whose samples all score the same are drawn again",
+                           "true where flat_groups is high: such groups teach nothing; costs the further "
+                           "draws"),
+    "overlong": Words("the score falls over the last fifth of the length limit",
+                      "true where replies run into the limit; false where the task wants long replies"),
+    "gae.gamma": Words("how much a later reward counts for an earlier token",
+                       "leave it at 1: a reply is one short episode"),
+    "gae.lam": Words("how far a reward is passed back without the critic's word: 1 all the way, 0 a token",
+                     "1 where the critic is poor (explained_variance near 0): less bias, more noise"),
+    "beta": Words("the weight of the KL to the start that is in the loss: how much a log-ratio counts as "
+                  "reward",
+                  "lower lets the policy go further from the start; higher where replies lose their sense"),
+    "simpo.beta": Words("how much a reply's mean log-prob counts as reward",
+                        "2 to 10, tuned with gamma for each model"),
+    "simpo.gamma": Words("the margin by which the chosen reply's reward should lead",
+                         "from 0.3 to 1.6 in the paper; more separates the pairs further"),
+    "cdpo.eps": Words("the share of labels that are taken to be wrong",
+                      "about what annotators disagree by; 0 is DPO"),
+    "orpo.lam": Words("the weight of the odds-ratio penalty beside imitation",
+                      "0.1 to 0.25 in the paper; more where rejected replies stay as likely as chosen ones"),
+    "cpo.alpha": Words("the weight of imitating the chosen reply",
+                       "0 where the chosen replies are not worth imitating"),
+    "kto.wanted": Words("the weight of a good answer",
+                        "set by the recipe, so that good and bad answers count alike"),
+    "kto.unwanted": Words("the weight of a bad answer",
+                          "set by the recipe, so that good and bad answers count alike"),
+    "reference": Words("scores are log-ratios to the model that the run started from",
+                       "leave it: it belongs to the row's loss"),
+    "reward.smoothing": Words("the share of labels that are taken to be wrong",
+                              "the recipe sets it: head.smoothing"),
+    "reward.centre": Words("how strongly scores are drawn towards 0", "the recipe sets it: head.centre"),
+    "passing.threshold": Words("the score at which a reply is imitated",
+                               "lower where no reply reaches it, or where a reward model judges"),
+}
+
+
+def words_of(row: Method, name: str) -> Words:
+    """The sentence of a constant of a row: words_of(dapo, "high"); name as `constants` writes it."""
+    place, _, key = name.rpartition(".")
+    home = next((function for field, function in functions(row).items()
+                 if key in bound(function) and place in ("", field)), None)
+    module, _, function = called(home).rpartition(".") if home else ("postgrad", "", "")
+    if not module.startswith("postgrad"):
+        return Words(f"a constant of {function}", "what it does is in that function's own text")
+    known = CONSTANTS.get(f"{function}.{key}") or CONSTANTS.get(key)
+    return known or Words(f"a constant of {function or row.name}", "what it does is in that function's own text")

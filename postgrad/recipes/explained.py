@@ -1,0 +1,105 @@
+"""Settings as people read them: those of a config, and every setting of every recipe with its defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from postgrad import methods, recipes
+from postgrad.methods import Method
+from postgrad.settings import Open, described
+from postgrad.tasks import Task
+
+TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run can start
+
+
+def preview(spec: str, changes: Sequence[str] = (), task: str | None = None):
+    """As `recipes.resolve`, where no task need be named yet: preview("grpo") -> ("rollouts", config)"""
+    name, setting = recipes.divided(spec)
+    recipe, _ = recipes.recipe_of(name)
+    if recipe == "pretrain" and not setting:
+        spec, task = f"pretrain:{next(iter(recipes.module(recipe).SETTINGS))}", None
+    elif not setting and not task and recipe not in recipes.PIPELINES:
+        task = None if any(c.startswith(("task=", "data=")) for c in changes) else TO_BE_NAMED
+    return recipes.resolve(spec, changes, task)
+
+
+def open_values(config) -> dict[str, object]:
+    """What stands where a config leaves a value open: the row's, or a rule's. {"anchor.kl": 0.04, ...}"""
+    out: dict[str, object] = {}
+    if hasattr(config, "optim"):
+        on_gpu = getattr(config, "device", "cpu").startswith("cuda")
+        out["optim.tokens_per_pass"] = config.optim.per_pass(on_gpu)
+        if rank := config.optim.adapter.lora:
+            out["optim.adapter.alpha"] = 2.0 * rank
+    if hasattr(config, "anchor"):
+        out["anchor.kl"] = kl_weight(config.method)
+    return {key: value for key, value in out.items() if value is not None}
+
+
+def kl_weight(row: Method) -> float | None:
+    """The weight of the KL to the start that a row has by itself, wherever it puts it."""
+    known = methods.constants(row)
+    if row.kind == "policy":
+        return known["kl_in_reward"] or known["kl_in_loss"]
+    return known.get("beta")
+
+
+def plain_value(value: object) -> object:
+    """A value for a table or for JSON: a row or a task by its name."""
+    if isinstance(value, Open | Task):
+        return value.name
+    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+
+
+def settings_of(config) -> list[dict]:
+    """A config, a row for each setting: {"setting", "value", "open", "about", "when"}.
+
+    Where a value is left open, `value` is what stands for it, and `open` is true.
+    """
+    stands = open_values(config)
+    rows = []
+    for key, value, about, when in described(config):
+        left = value is None
+        rows.append({"setting": key, "value": plain_value(stands.get(key) if left else value),
+                     "open": left and key in stands, "about": about, "when": when})
+    return rows
+
+
+def index() -> list[dict]:
+    """Every setting of every recipe and pipeline, and every constant of every row, with its default wherever it is:
+    {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8, "overoptimise": 8}}
+
+    A name that means different things in two places is listed once for each meaning.
+    """
+    found: dict[tuple[str, str], dict] = {}
+
+    def add(key: str, about: str, when: str, home: str, value: object) -> None:
+        entry = found.setdefault((key, about), {"setting": key, "about": about, "when": when, "defaults": {}})
+        entry["defaults"][home] = value
+
+    for recipe in recipes.RECIPES | recipes.PIPELINES:
+        config = preview(first_row(recipe))[1]
+        for row in settings_of(config):
+            if not row["setting"].startswith("method."):
+                add(row["setting"], row["about"], row["when"], recipe, row["value"])
+    for row in methods.METHODS.values():
+        for name, value in methods.constants(row).items():
+            add(f"method.{name}", *row.words(name), row.name, value)
+    return list(found.values())
+
+
+def first_row(recipe: str) -> str:
+    """What `postgrad train` calls a recipe by: the row that is its default, or its own name."""
+    if recipe in recipes.PIPELINES or recipe == "pretrain":
+        return recipe
+    return recipes.config_class(recipe).__dataclass_fields__["method"].default.name
+
+
+def rows_of(recipe: str) -> list[str]:
+    """The rows of the table that a recipe trains."""
+    return [row.name for row in methods.METHODS.values() if recipes.recipe_for(row) == recipe]
+
+
+def as_json(rows: list[dict]) -> str:
+    return json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
