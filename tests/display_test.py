@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from postgrad.display import Display, clean, duration, figure, progress, say_json, sparkline, table
+from postgrad.cli.output import say_json
+from postgrad.display import Display, clean, duration, figure, progress, sparkline, table
 
 EVIL = "[bold red]x[/] \x1b[2J\x1b]0;owned\x07 \r\u202eabc [link=http://x]y[/link] [/nothing]"
 

@@ -123,7 +123,7 @@ class Judge:
     (3.5, "reward is 3.5: expected a function of"),
     ("nmber", "no model at nmber"),
     ([letters, 7], "reward is 7: expected a function"),
-], ids=str)
+], ids=range(12))
 def test_a_bad_reward(reward, words, tmp_path):
     with pytest.raises(ValueError, match=words) as error:
         fit(tmp_path, task=QUESTIONS, reward=reward)

@@ -71,7 +71,7 @@ def test_what_is_sampled_has_the_probability_that_training_gives_it(kind, folder
 def test_llama_is_what_our_own_decoder_makes_of_it():
     ours, theirs = load_model(TINY), Foreign(LlamaForCausalLM.from_pretrained(TINY, dtype=torch.float32))
     mine, yours = ours.logp(TOKENS, MASK), theirs.logp(TOKENS, MASK)
-    torch.testing.assert_close(mine, yours, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-5)
     a, b = gradients(mine[0].sum() / MASK.sum(), ours), gradients(yours[0].sum() / MASK.sum(), theirs)
     assert a.keys() == b.keys() and all(torch.allclose(a[k], b[k], rtol=1e-4, atol=1e-5) for k in a)
     prompts = [Prompt.ask(text) for text in ("What is 2+3?", "Tom has 12 apples.")]

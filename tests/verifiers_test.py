@@ -13,9 +13,10 @@ from small import CHAT
 
 from postgrad.cli import main
 from postgrad.evaluation import evaluate
+from postgrad.opening.rewards import open_judge, parts_of
 from postgrad.recipes import rollouts, running
 from postgrad.recipes.base import prove
-from postgrad.recipes.rollouts import RolloutConfig, grader_of, judged_by, open_grader
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards import jailed, maths, schema, text
 from postgrad.rewards.base import check
@@ -300,14 +301,15 @@ def test_a_reply_cannot_end_its_own_quotation():
 
 def test_a_run_against_a_judge_model(tmp_path):
     config = RolloutConfig(task="words", reward="judge:tiny-chat")
-    assert grader_of(config) == ("tiny-chat", "") and grader_of(RolloutConfig(task="words", reward="runs/reward")) is None
-    judge = judged_by([], None, None, config)
+    (part,), (other,) = parts_of(config.reward), parts_of("runs/reward")
+    assert (part.kind, part.value, other.kind) == ("grader", ("tiny-chat", ""), "models")
+    judge = open_judge(config.reward, None, None, [], device="cpu")
     said = judge([rollout(ASK, "5"), rollout(ASK, "x" * 9000)])
     assert isinstance(judge, Grader) and all(isinstance(verdict, Verdict) for verdict in said) and said[1].error
     with pytest.raises(ValueError, match="there is no rubric"):
-        open_grader(RolloutConfig(task="words", reward=f"judge:tiny-chat:{tmp_path}/no.txt"))
+        open_judge(f"judge:tiny-chat:{tmp_path}/no.txt", None, None, [], device="cpu")
     with pytest.raises(ValueError, match="name the chat model"):
-        grader_of(RolloutConfig(task="words", reward="judge:"))
+        parts_of("judge:")
 
 
 def test_a_run_does_not_go_on_by_another_rubric(tmp_path):

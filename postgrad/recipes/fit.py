@@ -128,6 +128,8 @@ def check_watching(watch, callback) -> None:
 def as_given(name: str, value):
     """An argument as a config holds it: a run or a path as its name, what can be gone through only once as a list, a
     table of pandas as rows. A table of several splits is none."""
+    if isinstance(value, methods.Row):
+        return value
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
