@@ -134,6 +134,8 @@ def as_given(name: str, value):
         if isinstance(value, Mapping):
             return {as_given(name, key): weight for key, weight in value.items()}
         return [as_given(name, x) for x in value] if isinstance(value, list | tuple) else value
+    if name not in ("task", "data"):
+        return value
     if not isinstance(value, str | Task | Iterable):
         raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{' or a name' * (name != 'data')}.")
     if isinstance(value, Mapping):
