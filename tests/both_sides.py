@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 import postgrad as pg
 from postgrad.models import load_scalar, save_model
 
-STEPS, LR = 2, 1e-4
+STEPS, LR = 2, 1e-5
 FLOAT = {"bf16": False, "gradient_checkpointing": False, "use_cpu": True}  # a CPU in float32: TRL's default is bfloat16
 QUIET = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
 OURS = {"watch": None, "steps": STEPS, "lr": LR, "beta2": 0.999, "schedule": "linear", "warmup": 0, "save_every": STEPS,
@@ -87,26 +87,28 @@ def trl(kind: str, model: Path, folder: Path, rows: list[dict], settings: dict, 
         processing_class=PreTrainedTokenizerFast.from_pretrained(model), **more)
     with Seen(model).watched() as seen:
         trainer.train()
-    save_file({k: x.contiguous() for k, x in trainer.model.state_dict().items() if k in seen.begins},
-              folder / "trl.safetensors")
-    return seen, load_file(folder / "trl.safetensors")
+    return seen, {k: x.detach().clone() for k, x in trainer.model.state_dict().items() if k in seen.begins}
 
 
-def replayed(samples: list[dict], prompts: dict[str, list[int]]):
-    """A rollout function for TRL that gives each step the rollouts of our run. prompts: question -> tokens."""
-    waiting: dict[tuple[int, str], list] = {}
-    for row in samples:
-        waiting.setdefault((row["step"], row["prompt"]), []).append(row["token_ids"])
-    turn = iter(range(1, STEPS + 1))
+class Kept:
+    """Looks on at our run and keeps its rollouts; then it is what TRL generates: each step gets those of ours."""
 
-    def rollouts(asked, trainer) -> dict:
-        step = next(turn)
-        questions = [p[-1]["content"] for p in asked]
-        ids = [waiting[step, q].pop(0) for q in questions]
-        return {"prompt_ids": [prompts[q] for q in questions], "completion_ids": ids,
-                "logprobs": [[0.0] * len(x) for x in ids]}
+    def __init__(self):
+        self.steps: list[list] = []
 
-    return rollouts
+    def stepped(self, step: int, row: dict, scored) -> None:
+        self.steps.append([s.rollout for s in scored])
+
+    def examined(self, step: int, row: dict) -> None:
+        raise AssertionError("nothing is examined here")
+
+    def __call__(self, prompts: list, trainer) -> dict:
+        waiting: dict[str, list] = {}
+        for rollout in self.steps.pop(0):
+            waiting.setdefault(rollout.prompt.question, []).append(rollout)
+        rows = [waiting[p[-1]["content"]].pop(0) for p in prompts]
+        return {"prompt_ids": [list(r.prompt_tokens) for r in rows], "completion_ids": [list(r.tokens) for r in rows],
+                "logprobs": [[0.0] * len(r.tokens) for r in rows]}  # of the sampler: read with vLLM alone
 
 
 def furthest(a: dict, b: dict) -> float:

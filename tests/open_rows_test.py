@@ -62,7 +62,7 @@ def test_constants_are_what_can_be_set():
     ("method.hihg=0.3", "dapo has no constant 'hihg'. Did you mean 'high'"),
     ("method.high=wide", "method.high='wide': dapo expects a number, it has 0.28"),
     ("method.high=nan", "expects a number"), ("method.whiten=2", "dapo expects true or false"),
-    ("clip=0.3", "method.low and method.high; the largest norm of the gradient is max_grad_norm"),
+    ("clip=0.3", "method.low and method.high, the clip of a policy row's ratio, or max_grad_norm"),
     ("learning_rate=1", "It is called lr here"), ("entropy_coef=1", "no setting 'entropy_coef'"),
 ])
 def test_a_constant_that_is_none_is_a_sentence(change_, words):
@@ -112,7 +112,7 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
     assert {f"method.{key}" for key in constants(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
     run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
-    assert run.info["row"] == described(row) and run.state()["state"] == "done"
+    assert run.info["row"] == described(config.row) and run.info["row"]["name"] == name and run.state()["state"] == "done"
 
 
 # a user's row

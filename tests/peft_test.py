@@ -125,8 +125,8 @@ def run(tmp_path_factory):
 
 def test_a_run_is_exported(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "model"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == ["config.json", "generation_config.json", "model.safetensors",
-                                                            "tokenizer.json", "tokenizer_config.json"]
+    assert json.loads(capsys.readouterr().out)["files"] == ["README.md", "config.json", "generation_config.json",
+                                                            "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
     merged = load_model(run.folder / "checkpoints" / "000002").logits(TOKENS)
     assert torch.equal(load_model(tmp_path / "model").logits(TOKENS), merged)
     with torch.no_grad():
@@ -140,7 +140,8 @@ def test_a_run_is_exported(run, tmp_path, capsys):
 
 def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "thin"), "--adapter"]) == 0
-    assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == [CONFIG, WEIGHTS]
+    assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == ["README.md", CONFIG, WEIGHTS]
+    assert '\nlibrary_name: "peft"\n' in (tmp_path / "thin" / "README.md").read_text()
     model, chat = opening.open_model(tmp_path / "thin")
     merged = load_model(run.folder / "checkpoints" / "000002")
     torch.testing.assert_close(model.logits(TOKENS), merged.logits(TOKENS), **CLOSE)

@@ -128,14 +128,14 @@ def check_watching(watch, callback) -> None:
 def as_given(name: str, value):
     """An argument as a config holds it: a run or a path as its name, what can be gone through only once as a list, a
     table of pandas as rows. A table of several splits is none."""
-    if isinstance(value, methods.Row):
-        return value
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
         if isinstance(value, Mapping):
             return {as_given(name, key): weight for key, weight in value.items()}
         return [as_given(name, x) for x in value] if isinstance(value, list | tuple) else value
+    if name not in ("task", "data"):
+        return value
     if not isinstance(value, str | Task | Iterable):
         raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{' or a name' * (name != 'data')}.")
     if isinstance(value, Mapping):
