@@ -2,6 +2,7 @@
 # make test   sets up .venv and runs the tests
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
+# make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -9,7 +10,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof proof-rlhf bench lint clean
+.PHONY: demo test proof proof-rlhf proof-judges bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -29,6 +30,10 @@ proof: $(READY)
 
 proof-rlhf: $(READY)
 	$(BIN)/python proofs/rlhf.py all runs/proof-rlhf
+
+proof-judges: $(READY)
+	$(BIN)/python proofs/totality.py
+	$(BIN)/python proofs/generators.py
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

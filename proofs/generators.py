@@ -1,4 +1,4 @@
-"""Every generator of reasoning-gym as a task: does it load, are its splits disjoint, is its own gold paid in the jail.
+"""Every generator of reasoning-gym as a task: does it load, are its splits disjoint, is its own gold paid.
 
     python proofs/generators.py [NAME ...] [--out FILE.json]     needs postgrad[gym]; some minutes on one core for all
 """
@@ -73,10 +73,12 @@ def main() -> None:
         seen = f"{said.prompts} prompts, {said.shared} shared, golds paid: {said.paid} in the jail, {said.right} by the task"
         print(f"{name:28} {said.refused or seen} {said.evaluates} {said.seconds:.1f} s", flush=True)
     loaded = [r for r in reports if not r.refused]
+    bribed = [r.name for r in reports if "pays in full for" in r.refused]
     evaluating = [r.name for r in loaded if r.evaluates]
     apart, paid = sum(not r.shared for r in loaded), sum(r.paid == r.prompts == r.right for r in loaded)
     said = (f"{len(reports)} generators: {len(loaded)} load, {apart} have disjoint splits, {paid} pay all their gold; "
-            f"{len(reports) - len(loaded)} are refused in a sentence")
+            f"{len(reports) - len(loaded)} are refused in a sentence, {len(bribed)} of them as they pay "
+            f"for what solves nothing: {', '.join(bribed)}")
     print(f"{said}; {sum(r.jailed for r in loaded)} have a scorer of their own, {len(evaluating)} of them evaluate answers: "
           f"{', '.join(evaluating)}")
     if args.out:

@@ -114,7 +114,8 @@ def unchanged(before: str, folder: Path) -> list[dict]:
     clock = ("seconds", "seconds_evaluating")
     tables = [[{k: v for k, v in stage.items() if k not in clock} for stage in x["stages"]] for x in (old, new)]
     figures = ", ".join(f"{stage['name']} {stage['pass@1']:.4f}" for stage in new["stages"])
-    return [bar(f"the demo's table against {before}", "unchanged to the digit", figures, tables[0] == tables[1], "postgrad demo"),
+    return [bar(f"the demo's table against {before}", "unchanged to the digit", figures, tables[0] == tables[1],
+                "postgrad demo"),
             bar(f"CPU time of the demo against {before}", "within noise (0.9 to 1.1)", f"{new_seconds / old_seconds:.3f}",
                 0.9 <= new_seconds / old_seconds <= 1.1, "python proofs/house.py")]
 
@@ -126,7 +127,8 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bars = [tested("the four fit lines, and every kind of argument", "run", "tests/door_test.py", "tests/door_rewards_test.py"),
+        bars = [tested("the four fit lines, and every kind of argument", "run", "tests/door_test.py",
+                       "tests/door_rewards_test.py"),
                 ports(),
                 tested("the scripts, both sides, on the embedded model", "run", "tests/trl_scripts_test.py"),
                 tested("gradients, and weights after two steps, on the same rollouts or rows: ours against TRL", "<= 1e-5",

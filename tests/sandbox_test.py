@@ -113,7 +113,7 @@ def test_a_candidate_that_defines_what_the_tests_forgot_is_not_paid(judge):
 
 
 class Scripted:
-    """A channel that says what it is told to, notes who was written to, and then is silent until the limit."""
+    """A channel that says what it is told to, notes who was written to, and is silent until the limit."""
 
     def __init__(self, name, notes, *answers):
         self.name, self.notes, self.answers = name, notes, iter(answers)
@@ -141,7 +141,8 @@ def test_loading_until_the_limit_is_the_candidates_fault(candidate, examiner, ki
 
 @jailed
 def test_a_source_that_never_ends_is_a_timeout():
-    suites = [Suite(tests=tests, names={"f": "f"}) for tests in ("assert f(2) == 4", "while True: pass\nassert f(2)")]
+    tests = ("assert f(2) == 4", "while True: pass\nassert f(2) == 4")
+    suites = [Suite(tests=text, names={"f": "f"}) for text in tests]
     with Judge(workers=1, seconds=0.3) as judge:
         said = [kinds(judge, ["while True: pass"], suite)[0] for suite in suites]
     assert said == ["timeout", "infrastructure"]  # the second never comes to call it

@@ -75,13 +75,13 @@ def whole_program(row: Mapping[str, object], completion: str) -> str:
 
 def suite_of(tests: str, setup: str = "", *, reference: str | None = None,
              names: Collection[str] = ()) -> Suite:
-    """Asserts -> a suite. The candidate's is the name that neither Python, nor an import, nor the tests define.
+    """Asserts -> a suite. The candidate's is the name that neither Python nor an import nor the tests define.
 
     suite_of("assert f(2) == 4").names -> {"f": "f"}; a builtin is the candidate's only where nothing else is called:
     suite_of("assert sum(10, 15) == 6").names -> {"sum": "sum"}. Modules of the standard library are imported by themselves.
     Where several are left, the candidate's are those given in names, or defined at the top of a reference
-    solution, whose imports the tests may use. A name that is nobody's (isclose, not imported) is never left to the
-    candidate: such tests judge nobody.
+    solution, whose imports the tests may use. A name that is nobody's (isclose, not imported) is never left
+    to the candidate: such tests judge nobody.
     """
     tree = ast.parse(f"{setup}\n{tests}")
     used, made = _names(tree)
@@ -106,7 +106,7 @@ def suite_of(tests: str, setup: str = "", *, reference: str | None = None,
 
 
 def _names(tree: ast.AST) -> tuple[set[str], set[str]]:
-    """The names that a source reads, and those that it makes: by assignment, import, definition, as arguments."""
+    """The names that a source reads, and those that it makes: by assignment, import, definition, argument."""
     nodes = list(ast.walk(tree))
     used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     made = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}

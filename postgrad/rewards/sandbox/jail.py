@@ -1,7 +1,7 @@
 """A jail that a process of ours locks itself into before it reads a line of somebody else's code. Linux, stdlib alone.
 
-Landlock      nothing on disk can be opened but the standard library, and the shared libraries that its extensions
-              are linked with, for reading; nothing can be written
+Landlock      nothing on disk can be opened but the standard library, and the shared libraries that its
+              extensions are linked with, for reading; nothing can be written
 seccomp       a list of system calls that pure computing needs; all others answer EPERM (clone3: ENOSYS, as libc expects)
 capabilities  none, so that root is bound as everybody is: RLIMIT_NPROC does not bind root, denying clone does
 rlimits       CPU seconds, memory, files, no core, no file size
@@ -80,7 +80,7 @@ class _Under(ctypes.Structure):
 
 
 def ruleset(places: list[str] | tuple[str, ...] = ()) -> int:
-    """The Landlock rules, as a descriptor: read the standard library (not the packages inside it) and these."""
+    """The Landlock rules, as a descriptor: read the standard library (no packages) and these."""
     abi = landlock_abi()
     _program()  # made once, before any fork
     rights = _RIGHTS[min(abi, 5)]

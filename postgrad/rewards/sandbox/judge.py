@@ -80,8 +80,8 @@ class Outcome:
 def examine(candidate: Channel, examiner: Channel, job: Job, seconds: float) -> Outcome:
     """Play one job between two fresh children.
 
-    The tests run first, up to their first call: until then the candidate has not been read, so what goes wrong
-    is theirs. The candidate's time runs from its source to the verdict, and what takes too long then is its fault.
+    The tests run first, up to their first call: until then the candidate has not been read, so what goes
+    wrong is theirs. The candidate's time runs from its source to the verdict: what is too long is its fault.
     """
     suite, deadline = job.suite, time.monotonic() + seconds
     try:

@@ -98,9 +98,9 @@ for line in open("/proc/self/maps"):
 
 @functools.cache
 def libraries() -> tuple[str, ...]:
-    """Files that extensions of the standard library are linked with: without libz.so.1 base64 is not to be had.
+    """Files that extensions of the standard library are linked with: base64 needs libz.so.1.
 
-    Which there are depends on how this Python was built: the extensions are loaded once, in a process of its own.
+    Which there are depends on how this Python was built: the extensions are loaded once, in a new process.
     """
     command, plain = [_python(), "-s", "-S", "-B", "-c", _LOOK], {"LC_ALL": "C.UTF-8"}
     found = subprocess.run(command, capture_output=True, text=True, env=plain, cwd="/", timeout=START)
