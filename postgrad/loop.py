@@ -16,8 +16,9 @@ import torch
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
-from postgrad.records import Batch, Stats
+from postgrad.records import Batch
 from postgrad.settings import Settings, setting
+from postgrad.stats import Stats
 
 SKIPS_IN_A_ROW = 5
 PRECISIONS = ("auto", "fp32", "bf16")

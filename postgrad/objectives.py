@@ -17,7 +17,8 @@ from torch import Tensor
 
 from postgrad.maths import kl, surrogate
 from postgrad.models import Models
-from postgrad.records import Batch, Entry, Explained, Max, Mean, Stats
+from postgrad.records import Batch
+from postgrad.stats import Entry, Explained, Max, Mean, Stats
 
 Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
 

@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 HOME = Path(__file__).parent.parent
 LIMIT = 180.0
-TESTS = ("tests/batches_test.py", "tests/learning_test.py", "tests/oracle_test.py", "tests/loop_test.py",
-         "tests/recipes_test.py")
+TESTS = ("tests/batches_test.py", "tests/batches_faults_test.py", "tests/learning_test.py", "tests/oracle_test.py",
+         "tests/loop_test.py", "tests/recipes_test.py")
 
 
 class Fault(NamedTuple):

@@ -1,58 +1,18 @@
 """The assembly lines: order by seed, groups kept whole, credit by hand, faults kept out, the same future from a state."""
 
 import itertools
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
-from small import CHAT, PROMPTS, TALKS, by_text, judge, small_model, small_models
-from torch import Tensor
+from line_small import POLICY, by_id, contents, line, scripted
+from small import CHAT, PROMPTS, TALKS, small_model, small_models
 
-from postgrad.batches import ConversationBatches, PairBatches, RolloutBatches, Rollouts, Shuffled
-from postgrad.batches.columns import scores
+from postgrad.batches import ConversationBatches, PairBatches, Shuffled
 from postgrad.methods import METHODS
 from postgrad.models import Models
 from postgrad.models.checkpoint import read_state, write_state
-from postgrad.records import Pair, Rollout, Verdict
-from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
-
-POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
-
-
-def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed=0, prompts=PROMPTS, at_once=10**6, **settings):
-    """A rollout line on small models, with the real sampler unless a script is given."""
-    models = models or small_models()
-    settings = Rollouts(**dict(prompts_per_step=4, group_size=2, max_new_tokens=6) | settings)
-    sampler = sample or LocalSampler(models.policy, CHAT)
-    how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
-    return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed), judge=judge(verify),
-                          models=models, method=METHODS[name], settings=settings, steps=steps, seed=seed,
-                          tokens_per_pass=at_once)
-
-
-def scripted(replies):
-    """Every question gets these replies; the score is the reply read as a number, and "fault" is a verifier that failed."""
-    def verify(prompt, text):
-        return Verdict(score=0.0, error="infrastructure") if text == "fault" else Verdict(score=float(text))
-    return dict(sample=ScriptedSampler(CHAT, {p.question: replies for p in PROMPTS}), verify=verify, group_size=len(replies))
-
-
-def by_id(batch, column):
-    """id -> the column's values on the sampled tokens of that row (also where the mask is off)."""
-    rows = getattr(batch, column)
-    starts = [len(s.rollout.prompt_tokens) for s in batch.scored]
-    return {name: rows[i, starts[i] : batch.lengths[i]].tolist() for i, name in enumerate(batch.ids)}
-
-
-def contents(batch):
-    """All that a batch says, but for the clock and the gold answer, which a checkpoint leaves out."""
-    tensors = {f.name: getattr(batch, f.name) for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
-    known = [f.name for f in fields(Rollout) if f.name != "prompt"]
-    rows = [(s.rollout.prompt.id, s.rollout.prompt.messages, s.verdict, *(getattr(s.rollout, name) for name in known))
-            for s in batch.scored]
-    facts = {k: v for k, v in batch.facts.items() if not k.startswith("time/")}
-    return {k: (v.dtype, tuple(v.shape), v.numpy().tobytes()) for k, v in tensors.items()}, batch.ids, rows, facts
-
+from postgrad.records import Pair
 
 # the deck
 
@@ -201,142 +161,3 @@ def test_minibatches_hold_whole_groups_and_weights_of_their_own():
     assert columns[0] == columns[1] and len(columns[0]) == 12
     lengths = {int(b.mask.sum()) for b in collected}
     assert len(lengths) > 1  # so the weights of the minibatches do differ
-
-
-# DAPO
-
-def mixed(prompt, text):
-    """Odd questions can be told apart by length, even ones never."""
-    return Verdict(score=float(len(text) % 2) if int(prompt.id[1:]) % 2 else 1.0)
-
-
-def test_flat_groups_are_drawn_again():
-    replies = ScriptedSampler(CHAT, {p.question: ["a", "bb"] for p in PROMPTS})
-    for step in range(5):
-        drawn = line("dapo", sample=replies, verify=mixed, prompts_per_step=2, steps=1, seed=step, resample_limit=20)
-        (batch,) = drawn
-        assert {int(s.rollout.prompt.id[1:]) % 2 for s in batch.scored} == {1} and len(batch) == 4
-        assert batch.facts["resampled"] == drawn.prompts.at - 2
-        assert batch.facts["flat_groups"] == pytest.approx(batch.facts["resampled"] / drawn.prompts.at)
-    plain = line("grpo", sample=replies, verify=mixed, prompts_per_step=6, steps=1)
-    (batch,) = plain
-    assert len(batch) == 12 and plain.prompts.at == 6 and (batch.facts["flat_groups"], batch.facts["resampled"]) == (0.5, 0)
-
-
-@pytest.mark.parametrize("limit", [0, 1, 3])
-def test_resampling_has_a_cap(limit):
-    always = line("dapo", **scripted(["1", "1"]), steps=1, prompts_per_step=3, resample_limit=limit)
-    (batch,) = always
-    assert always.prompts.at == 3 * (1 + limit) and len(batch) == 6 and not batch.adv.any()
-    assert batch.facts["flat_groups"] == 1.0 and batch.facts["resampled"] == 3 * limit
-
-
-def test_resampled_groups_have_seeds_of_their_own():
-    nothing, seen = Verdict(score=0.0), []
-    drawn = line("dapo", verify=lambda p, t: nothing, prompts=PROMPTS[:1], prompts_per_step=1, steps=2, resample_limit=1)
-    drawn.sample, plain = lambda ps, size, seed, step: seen.append(seed) or plain(ps, size, seed, step), drawn.sample
-    list(drawn)
-    assert len(set(seen)) == 4
-
-
-def test_long_replies_lose_score():
-    """Budget 10, so the last 2 tokens are the slope: 8 tokens cost nothing, 9 a half, 10 one."""
-    texts = ["1" * 7, "1" * 8, "1" * 9, "1" * 12]
-    two = dict(verify=lambda p, t: Verdict(score=2.0))
-    cut = line("dapo", **scripted(texts) | two, steps=1, max_new_tokens=10, resample_limit=0)
-    groups = cut.draw(4, 0)
-    assert [len(s.rollout.tokens) for s in groups[0]] == [8, 9, 10, 10]
-    assert scores(groups[0], cut.method, 10).tolist() == [2.0, 1.5, 1.0, 1.0]
-
-
-# faults of the verifier
-
-@pytest.mark.parametrize("name", POLICY)
-def test_a_failed_verdict_has_no_say(name):
-    """With the fault or without its row: the others' advantages and weights are the same."""
-    models = small_models()
-    replies = ["1", "0", "3", "fault"]
-    (faulty,) = line(name, **scripted(replies), models=models, steps=1, prompts_per_step=2)
-    (sound,) = line(name, **scripted(replies[:3]), models=models, steps=1, prompts_per_step=2)
-    bad = [i for i, s in enumerate(faulty.scored) if s.verdict.error]
-    assert len(bad) == 2 and faulty.facts["errors"] == 2 and sound.facts["errors"] == 0
-    assert not faulty.mask[bad].any() and not faulty.weight[bad].any() and not faulty.adv[bad].any()
-    for column in ("adv", "weight"):
-        found, wanted = by_id(faulty, column), by_id(sound, column)
-        assert found.keys() - wanted.keys() == {faulty.ids[i] for i in bad} and any(any(v) for v in wanted.values())
-        for key, values in wanted.items():
-            assert found[key] == pytest.approx(values, abs=1e-6), (column, key)
-
-
-def test_a_failed_verdict_does_not_hide_a_flat_group():
-    always = line("dapo", **scripted(["1", "1", "fault"]), steps=1, prompts_per_step=2, resample_limit=2)
-    (batch,) = always
-    assert batch.facts["flat_groups"] == 1.0 and always.prompts.at == 6 and batch.facts["errors"] == 2
-    (lost,) = line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)
-    assert not lost.weight.any() and lost.facts["errors"] == 8
-
-
-# sizes
-
-def test_impossible_sizes_propose_what_fits():
-    for count, parts, fits in ((6, 4, 3), (16, 5, 4), (7, 3, 1), (4, 9, 4)):
-        words = f"{count} prompts cannot be split into {parts} minibatches: set rollouts.minibatches to a divisor, e.g. {fits}"
-        with pytest.raises(ValueError, match=words):
-            Rollouts(prompts_per_step=count, minibatches=parts)
-    for name in ("prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
-        with pytest.raises(ValueError, match=f"rollouts.{name} is 0: it must be at least 1"):
-            Rollouts(**{name: 0})
-    for temperature in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="samples of a group must differ"):
-            Rollouts(temperature=temperature)
-
-
-@pytest.mark.parametrize("name", POLICY)
-def test_a_group_of_one(name):
-    if name in ("ppo", "reinforce"):
-        assert len(next(iter(line(name, group_size=1)))) == 4
-    else:
-        with pytest.raises(ValueError, match=f"{name} compares the samples of a group: rollouts.group_size is 1"):
-            line(name, group_size=1)
-
-
-# the future is a function of the state
-
-def train_a_little(models, step):
-    """Stands for an update: what is computed from the weights after a step differs from what was computed before it."""
-    models.policy.model.norm.weight.data.fill_(1 + 0.05 * step)
-    models.critic.score_head.weight.data.fill_(0.05 + 0.01 * step)
-
-
-@pytest.mark.parametrize("name", ["grpo", "dapo", "ppo"])
-def test_rollouts_resumed_anywhere_are_the_same(name, tmp_path):
-    options, steps = dict(steps=10, epochs=2, minibatches=2, prompts_per_step=2, group_size=2), 10
-
-    def go(line, models, at, stop):
-        out = []
-        for step, batch in enumerate(itertools.islice(line, stop - at), start=at + 1):
-            out.append(contents(batch))
-            train_a_little(models, step)
-        return out
-
-    models = small_models()
-    whole = go(line(name, models=models, **options), models, 0, steps)
-    assert len(whole) == steps and len({w[2][0][4] for w in whole}) > 3
-    for at in (1, 2, 3, 4, 7):
-        models = small_models()
-        first = line(name, models=models, **options)
-        begun = go(first, models, 0, at)
-        assert len(first.waiting) == -at % 4
-        folder = tmp_path / str(at)
-        folder.mkdir()
-        write_state(folder, {"batches": first.state()}, policy=models.policy, chat=CHAT)
-        again = small_models()
-        train_a_little(again, at)
-        second = line(name, models=again, **options)
-        second.restore(read_state(folder)["batches"])
-        assert begun + go(second, again, at, steps) == whole, at
-
-
-def test_another_seed_is_another_run():
-    one, two, other = ([contents(b) for b in line(steps=3, seed=s)] for s in (0, 0, 1))
-    assert one == two != other

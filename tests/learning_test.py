@@ -11,7 +11,8 @@ from postgrad import objectives
 from postgrad.maths.select import best_and_worst
 from postgrad.maths.weights import token_mean
 from postgrad.methods import METHODS, SOURCES, get
-from postgrad.records import Batch, Stats
+from postgrad.records import Batch
+from postgrad.stats import Stats
 
 STEPS, PROMPTS, GROUP = 40, 4, 8
 GOOD, BAD = (toy.REWARD == 1).nonzero().squeeze(1), (toy.REWARD < 1).nonzero().squeeze(1)

@@ -3,48 +3,17 @@
 import copy
 import itertools
 import math
-import signal
 from dataclasses import replace
 
 import pytest
 import torch
-from small import CHAT, PROMPTS, TALKS, by_text, judge, small_model, small_models
+from loop_small import POLICY, SFT, conversations, identical, new_run, rollouts, weights
+from small import small_model
 
 from postgrad import objectives
-from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
-from postgrad.loop import SKIPS_IN_A_ROW, Optim, OptimSettings, restore, state_of, stop_on_signal, train
+from postgrad.loop import SKIPS_IN_A_ROW, Optim, OptimSettings, train
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_model
-from postgrad.models.checkpoint import read_state, write_state
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling
-
-POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
-SFT = objectives.build(METHODS["sft"])
-
-
-def new_run(folder, name="run", steps=10):
-    return Run.create(folder / name, recipe="test", config={}, steps=steps)
-
-
-def conversations(steps=6, rows=4):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0, max_tokens=100)
-
-
-def rollouts(method, models, steps, **settings):
-    settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
-    sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
-    return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
-                          judge=judge(by_text), models=models, method=method, settings=settings, steps=steps, seed=0,
-                          tokens_per_pass=512)
-
-
-def weights(models):
-    return {f"{role}.{k}": v.clone() for role, m in models.trained().items() for k, v in m.state_dict().items()}
-
-
-def identical(a, b):
-    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
 
 
 def test_one_loop_trains(tmp_path):
@@ -223,114 +192,3 @@ def test_any_split_is_the_same_update(name, tmp_path):
         assert max((results[10**9][k] - start[k]).abs().max().item() for k in start if k.startswith(role)) > 1e-3
     for at_once in (60, 1):
         assert max((results[10**9][k] - results[at_once][k]).abs().max().item() for k in start) < 1e-6
-
-
-# the state
-
-def build(kind):
-    if kind == "sft":
-        models = Models(policy=small_model())
-        batches, method = conversations(8), METHODS["sft"]
-    else:
-        models, method = small_models(), METHODS["ppo"]
-        batches = rollouts(method, models, 8, epochs=2, minibatches=2)
-    optim = Optim(models, OptimSettings(lr=1e-2, schedule="cosine", warmup=3, weight_decay=0.01), 8)
-    return models, batches, objectives.build(method), optim
-
-
-@pytest.mark.parametrize("kind", ["sft", "ppo"])
-@pytest.mark.parametrize("at", [1, 3, 4, 6])
-def test_a_restored_run_goes_on_to_the_same_bits(kind, at, tmp_path):
-    models, batches, objective, optim = build(kind)
-    train(models, batches, objective, optim, new_run(tmp_path, "whole"))
-    whole = weights(models)
-    models, batches, objective, optim = build(kind)
-    run = new_run(tmp_path, "parts")
-    train(models, itertools.islice(batches, at), objective, optim, run)
-    write_state(tmp_path, state_of(models, optim, batches), policy=models.policy, chat=CHAT)
-    drawn = torch.rand(3), torch.rand(3)
-    again, batches, objective, optim = build(kind)
-    again.policy.load_state_dict(load_model(tmp_path).state_dict())
-    restore(read_state(tmp_path), again, optim, batches)
-    assert identical(weights(again), weights(models)) and torch.equal(torch.rand(3), drawn[0])
-    train(again, batches, objective, optim, run)
-    assert identical(weights(again), whole)
-    assert [r["step"] for r in run.rows("metrics")[0]] == list(range(1, 9))
-
-
-def test_the_optimizer_takes_its_moments_back_bit_for_bit(tmp_path):
-    models, batches, objective, optim = build("sft")
-    train(models, itertools.islice(batches, 3), objective, optim, new_run(tmp_path))
-    write_state(tmp_path, optim.state(), policy=models.policy, chat=CHAT)
-    other = Optim(models, optim.settings, 8)
-    other.restore(read_state(tmp_path))
-    a, b = optim.adam.state_dict()["state"], other.adam.state_dict()["state"]
-    assert a.keys() == b.keys() and all(identical(a[i], b[i]) for i in a) and a[0]["exp_avg"].any()
-
-
-# the step
-
-def test_the_learning_rate_follows_its_schedule(tmp_path):
-    models, run, after = Models(policy=small_model()), new_run(tmp_path), [weights(Models(policy=small_model()))]
-    optim = Optim(models, OptimSettings(lr=1e-3, schedule="linear", warmup=2, max_grad_norm=1e9), 6)
-    train(models, conversations(6), SFT, optim, run, [lambda now: after.append(weights(models))])
-    wanted = [5e-4, 1e-3, 1e-3, 7.5e-4, 5e-4, 2.5e-4]
-    assert [r["lr"] for r in run.rows("metrics")[0]] == pytest.approx(wanted)
-    change = max((after[1][k] - after[0][k]).abs().max().item() for k in after[0])
-    assert change == pytest.approx(5e-4, rel=1e-2)  # Adam's first step moves a weight by the learning rate
-    assert optim.adam.param_groups[0]["lr"] == pytest.approx(2.5e-4)
-
-
-def test_the_gradient_is_clipped_and_its_norm_is_logged(tmp_path):
-    batch, norms = next(iter(conversations(1))), {}
-    for clip in (1e9, 0.01):
-        models = Models(policy=small_model())
-        before = weights(models)
-        optim = Optim(models, OptimSettings(lr=1e-3, max_grad_norm=clip), 1)
-        optim.adam = torch.optim.SGD(optim.params, lr=1.0)
-        run = new_run(tmp_path, f"run{clip}")
-        train(models, [batch], SFT, optim, run)
-        step = sum((weights(models)[k] - before[k]).double().square().sum().item() for k in before) ** 0.5 / 1e-3
-        norms[clip] = run.rows("metrics")[0][0]["grad_norm"], step
-    assert norms[0.01][0] == pytest.approx(norms[1e9][0]) == pytest.approx(norms[1e9][1], rel=1e-3)
-    assert norms[1e9][0] > 0.1 and norms[0.01][1] == pytest.approx(0.01, rel=1e-2)
-
-
-def test_what_is_frozen_is_not_touched(tmp_path):
-    models = small_models()
-    models.policy.model.embed_tokens.weight.requires_grad_(False)
-    before, reference = weights(models), {k: v.clone() for k, v in models.reference.state_dict().items()}
-    batches = rollouts(METHODS["ppo"], models, 2)
-    train(models, batches, objectives.build(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2), 2), new_run(tmp_path))
-    after = weights(models)
-    frozen = {k for k in before if torch.equal(before[k], after[k])}
-    assert frozen == {"policy.model.embed_tokens.weight"} and {k.split(".")[0] for k in after} == {"policy", "critic"}
-    assert identical(reference, models.reference.state_dict())
-
-
-@pytest.mark.parametrize(("settings", "words"), [
-    (dict(lr=0.0), "optim.lr is 0.0"), (dict(lr=-1e-3), "optim.lr is -0.001"), (dict(lr=math.nan), "optim.lr is nan"),
-    (dict(lr=math.inf), "optim.lr is inf"),
-    (dict(lr=1e-3, schedule="cosin"), "optim.schedule is 'cosin': expected one of constant"),
-    (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass 0"), (dict(lr=1e-3, max_grad_norm=0.0), "max_grad_norm 0.0"),
-])
-def test_settings_out_of_range(settings, words):
-    with pytest.raises(ValueError, match=words):
-        OptimSettings(**settings)
-
-
-# signals
-
-def test_the_first_signal_is_noted_and_the_second_ends():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us in the background, deaf to it
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with stop_on_signal() as stop:
-        assert stop() is None
-        signal.raise_signal(signal.SIGTERM)
-        assert stop() == signal.SIGTERM
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-    with pytest.raises(KeyboardInterrupt), stop_on_signal() as stop:
-        signal.raise_signal(signal.SIGINT)
-        assert stop() == signal.SIGINT
-        signal.raise_signal(signal.SIGINT)
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before

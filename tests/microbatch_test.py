@@ -10,7 +10,8 @@ import torch
 from postgrad import objectives
 from postgrad.maths.weights import token_mean
 from postgrad.methods import METHODS
-from postgrad.records import Batch, Stats
+from postgrad.records import Batch
+from postgrad.stats import Stats
 
 UNITS, LONG, WORDS = 8, 23, 5
 D = torch.float64

@@ -25,8 +25,9 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
-from postgrad.records import Conversation, Pair, Stats
+from postgrad.records import Conversation, Pair
 from postgrad.settings import Settings, setting
+from postgrad.stats import Stats
 from postgrad.tasks import Task
 
 

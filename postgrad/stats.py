@@ -1,0 +1,79 @@
+"""Statistics that are exact under any batching: sums and counts, merged over micro-batches, divided at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean kept as sum and count, so that it is exact under any batching. Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4): 1.0"""
+
+    total: Tensor | float
+    count: Tensor | float
+
+    def __add__(self, other: Mean) -> Mean:
+        return Mean(self.total + other.total, self.count + other.count)
+
+    def result(self) -> float:
+        count = float(self.count)
+        return float(self.total) / count if count else 0.0
+
+
+@dataclass(frozen=True)
+class Max:
+    """The largest value seen, mergeable like Mean."""
+
+    value: Tensor | float
+
+    def __add__(self, other: Max) -> Max:
+        return Max(torch.maximum(torch.as_tensor(self.value), torch.as_tensor(other.value)))  # a NaN is not hidden
+
+    def result(self) -> float:
+        return float(self.value)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """1 - Var(error) / Var(target), kept as sums: 1 is a perfect critic, 0 one that says a constant."""
+
+    count: Tensor | float
+    target: Tensor | float
+    target_sq: Tensor | float
+    error: Tensor | float
+    error_sq: Tensor | float
+
+    def __add__(self, other: Explained) -> Explained:
+        return Explained(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def result(self) -> float:
+        if not self.count:
+            return 0.0
+        of, ofs, err, errs = (float(x) / float(self.count) for x in (self.target, self.target_sq, self.error, self.error_sq))
+        spread = ofs - of**2
+        return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
+
+
+Entry = Mean | Max | Explained
+
+
+class Stats(dict[str, Any]):
+    """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches, and columns for the sample log."""
+
+    def __init__(self, entries: Mapping[str, Entry] | None = None, columns: Mapping[str, Tensor] | None = None):
+        super().__init__(entries or {})
+        self.columns = {name: list(x.detach()) for name, x in (columns or {}).items()}  # name -> a tensor [T] per row
+
+    def add(self, seen: Stats) -> None:
+        for name, entry in seen.items():
+            self[name] = self[name] + entry if name in self else entry
+        for name, rows in seen.columns.items():
+            self.columns.setdefault(name, []).extend(rows)
+
+    def results(self) -> dict[str, float]:
+        return {name: entry.result() for name, entry in self.items()}

@@ -1,0 +1,38 @@
+"""What the tests of the loop share."""
+
+
+import torch
+from small import CHAT, PROMPTS, TALKS, by_text, judge
+
+from postgrad import objectives
+from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
+from postgrad.methods import METHODS
+from postgrad.run import Run
+from postgrad.sampler import LocalSampler, Sampling
+
+POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
+SFT = objectives.build(METHODS["sft"])
+
+
+def new_run(folder, name="run", steps=10):
+    return Run.create(folder / name, recipe="test", config={}, steps=steps)
+
+
+def conversations(steps=6, rows=4):
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0, max_tokens=100)
+
+
+def rollouts(method, models, steps, **settings):
+    settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
+    sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
+    return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
+                          judge=judge(by_text), models=models, method=method, settings=settings, steps=steps, seed=0,
+                          tokens_per_pass=512)
+
+
+def weights(models):
+    return {f"{role}.{k}": v.clone() for role, m in models.trained().items() for k, v in m.state_dict().items()}
+
+
+def identical(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
