@@ -174,9 +174,11 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
 
 def judge_alone(reward: object, task: Task, chat: Chat, device: str) -> Judge:
     """The judge of a measurement, where no run is: reward models have a body of their own."""
-    models = [model for part in parts_of(reward) for model in (
-        [part.value] if part.kind == "model" else
-        [load_scalar(open_folder(name), device=device) for name in part.value] if part.kind == "models" else [])]
+    models: list[ScalarModel] = []
+    for part in parts_of(reward):
+        models += [part.value] if part.kind == "model" else []
+        if part.kind == "models":
+            models += [load_scalar(open_folder(name), device=device) for name in part.value]
     return open_judge(reward, task, chat, models, device=device)
 
 
@@ -186,7 +188,8 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
     if part.kind == "verifier":
         return Verifying(part.value, part.value.waits)
     if part.kind in ("function", "judge"):
-        return _proved(Verifying(guarded(part.value)) if part.kind == "function" else part.value, part.name, task)
+        judge = Verifying(guarded(part.value)) if part.kind == "function" else part.value
+        return _proved(judge, part.name, task)
     if all(model.head != "process" for model in models):
         return ModelJudge(models, rule=ensemble, device=device)
     if len(models) > 1:
@@ -198,12 +201,14 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
 
 
 def _proved(judge: Judge, name: str, task: Task) -> Judge:
-    """A function of the user's own, after it has judged one empty reply: before any training, as verifiers of tasks are."""
+    """A function of the user's own, after it has judged one empty reply, before any training."""
     (prompt,) = task.prompts("train", 1, 0)
-    (said,) = judge([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True, seed=0)])
+    empty = Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True, seed=0)
+    (said,) = judge([empty])
     if said.error and said.error != NOTHING:
-        raise ValueError(f"reward {name} fails on an empty reply ({said.error.removeprefix('infrastructure: ')}): it must "
-                         "judge any text, an empty one too.")
+        fault = said.error.removeprefix("infrastructure: ")
+        raise ValueError(f"reward {name} fails on an empty reply ({fault}): it must judge any text, an "
+                         "empty one too.")
     return judge
 
 

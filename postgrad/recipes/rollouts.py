@@ -68,7 +68,8 @@ class RolloutConfig(RunConfig):
     recipe: ClassVar[str] = "rollouts"
     method: Method = setting(methods.get("grpo"), "the row of the table, its name or FILE.py", parse=methods.named)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run (several with "
-                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=reward_of)
+                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function",
+                             parse=reward_of)
     anchor: Anchor = setting(group=Anchor)
     steps: int = setting(40, "optimizer steps")
     rollouts: Rollouts = setting(group=Rollouts)

@@ -58,12 +58,13 @@ def check_signature(function: Callable) -> None:
     except (TypeError, ValueError):  # something built in, which does not say what it takes
         return
     if "completions" in signature.parameters:
-        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as from_trl({name}).")
+        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as "
+                         f"from_trl({name}).")
     try:
         signature.bind(None, "")
     except TypeError:
-        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two arguments, and "
-                         "the others a default.") from None
+        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two "
+                         "arguments, and the others a default.") from None
 
 
 class FromTRL:
@@ -81,8 +82,8 @@ class FromTRL:
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict:
-        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": function_hash(self.function),
-                "conversational": self.conversational}
+        return {GIVEN: "TRL reward function", "name": called(self.function),
+                "sha256": function_hash(self.function), "conversational": self.conversational}
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
@@ -98,12 +99,13 @@ class FromTRL:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
             return [Verdict(score=0.0, error=f"infrastructure: {fault(place, error)}")] * len(rollouts)
-        return [Verdict(score=0.0, error=NOTHING) if x is None else verdict_of(x, self.__name__) for x in said]
+        none = Verdict(score=0.0, error=NOTHING)
+        return [none if x is None else verdict_of(x, self.__name__) for x in said]
 
 
 class Weighted:
-    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has nothing to
-    judge in a sample is left out of its sum."""
+    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has
+    nothing to judge in a sample is left out of its sum."""
 
     def __init__(self, parts: Mapping[str, tuple[Judge, float]]):
         self.parts = parts
