@@ -254,7 +254,8 @@ def stop_on_signal():
         for s, old in before.items():
             signal.signal(s, old)
 
-    ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]  # None: Python cannot put it back
+    # a handler that is not Python's reads as None, and could not be put back
+    ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]
     before = {s: signal.signal(s, note) for s in ours}
     try:
         yield lambda: caught[0] if caught else None

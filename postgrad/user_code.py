@@ -63,8 +63,9 @@ def called(function: Callable) -> str:
 
 
 def text_hash(function: Callable) -> str:
-    """A hash of a function's source and of what it closes over; of its compiled code where there is no source that is
-    its own, as of a lambda, whose line holds more than it."""
+    """A hash of a function's source and of what it closes over; of its compiled code where there is no
+    source that
+    is its own, as of a lambda, whose line holds more than it."""
     plain = inspect.unwrap(function.func if isinstance(function, partial) else function)
     plain = plain if inspect.isroutine(plain) or inspect.isclass(plain) else type(plain)
     return hashlib.sha256(repr((_text(plain), _closure(plain))).encode()).hexdigest()
@@ -90,7 +91,8 @@ def _text(plain: Callable) -> str:
 
 def _code(code: CodeType) -> tuple:
     """Compiled code without the addresses that its repr has."""
-    return code.co_code.hex(), code.co_names, [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    inside = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return code.co_code.hex(), code.co_names, inside
 
 
 def _closure(plain: Callable) -> str:
@@ -103,8 +105,9 @@ def _fields(value: object) -> object:
 
 
 def _state(value: object, depth: int = 4) -> str:
-    """A value as a text that is the same in every process: numbers and texts as they are, functions by their own text,
-    anything else by its kind."""
+    """A value as a text that is the same in every process: numbers and texts as they are, functions by their
+    own
+    text, anything else by its kind."""
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     if depth and isinstance(value, Mapping):
@@ -132,7 +135,8 @@ def record(value: object) -> object:
     if callable(value):
         return {GIVEN: "function", "name": called(value), "sha256": function_hash(value)}
     if isinstance(value, Mapping):
-        return {GIVEN: "reward", "name": "a weighted sum", "parts": [[record(k), v] for k, v in value.items()]}
+        return {GIVEN: "reward", "name": "a weighted sum",
+                "parts": [[record(k), v] for k, v in value.items()]}
     if isinstance(value, list | tuple) and any(callable(x) or hasattr(x, "state_dict") for x in value):
         return {GIVEN: "reward", "name": "a list", "parts": [record(x) for x in value]}
     count, digest = rows_hash(value)

@@ -1,7 +1,7 @@
-"""TRL's trainers and ours on the same rows, from the same folder: what both sides' AdamW is given and what it leaves.
+"""TRL's trainers and ours on the same rows, from the same folder: what both sides' AdamW is given and leaves.
 
-TRL's side is its own trainer from beginning to end; only what GRPO generates is handed to it (its `rollout_func`): the
-rollouts that our run drew.
+TRL's side is its own trainer from beginning to end; only what GRPO generates is handed to it (its
+`rollout_func`): the rollouts that our run drew.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import postgrad as pg
 from postgrad.models import load_scalar, save_model
 
 STEPS, LR = 2, 1e-5
-FLOAT = {"bf16": False, "gradient_checkpointing": False, "use_cpu": True}  # a CPU in float32: TRL's default is bfloat16
+FLOAT = {"bf16": False, "gradient_checkpointing": False, "use_cpu": True}
 QUIET = {"report_to": "none", "save_strategy": "no", "logging_strategy": "no", "disable_tqdm": True}
-OURS = {"watch": None, "steps": STEPS, "lr": LR, "beta2": 0.999, "schedule": "linear", "warmup": 0, "save_every": STEPS,
+OURS = {"watch": None, "steps": STEPS, "lr": LR, "beta2": 0.999, "schedule": "linear", "warmup": 0,
+        "save_every": STEPS,
         "evaluation": {"every": 0}}  # AdamW's beta2 is 0.999 in TRL
 
 
@@ -40,7 +41,8 @@ def scorer_of(name: str, folder: Path, seed: int = 0) -> Path:
 
 
 class Seen:
-    """The gradients of each optimizer step by the names of the weights, as AdamW gets them: after the cut to a norm of 1."""
+    """The gradients of each optimizer step by the names of the weights, as AdamW gets them: after the cut to
+    a norm of 1."""
 
     def __init__(self, folder: Path):
         self.begins = load_file(folder / "model.safetensors")
@@ -49,7 +51,8 @@ class Seen:
 
     def name(self, p: torch.Tensor) -> str:
         if id(p) not in self.names:
-            self.names[id(p)] = next(n for n, x in self.begins.items() if x.shape == p.shape and torch.equal(x, p.detach()))
+            same = (n for n, x in self.begins.items() if x.shape == p.shape and torch.equal(x, p.detach()))
+            self.names[id(p)] = next(same)
         return self.names[id(p)]
 
     @contextmanager
@@ -83,7 +86,8 @@ def trl(kind: str, model: Path, folder: Path, rows: list[dict], settings: dict, 
     args = {"output_dir": str(folder / "trl"), "max_steps": STEPS, "learning_rate": LR,
             "per_device_train_batch_size": len(rows), **FLOAT, **QUIET, **settings}
     trainer = getattr(library, f"{kind}Trainer")(
-        model=str(model), args=getattr(library, f"{kind}Config")(**args), train_dataset=Dataset.from_list(rows),
+        model=str(model), args=getattr(library,
+                                       f"{kind}Config")(**args), train_dataset=Dataset.from_list(rows),
         processing_class=PreTrainedTokenizerFast.from_pretrained(model), **more)
     with Seen(model).watched() as seen:
         trainer.train()
@@ -91,7 +95,8 @@ def trl(kind: str, model: Path, folder: Path, rows: list[dict], settings: dict, 
 
 
 class Kept:
-    """Looks on at our run and keeps its rollouts; then it is what TRL generates: each step gets those of ours."""
+    """Looks on at our run and keeps its rollouts; then it is what TRL generates: each step gets those of
+    ours."""
 
     def __init__(self):
         self.steps: list[list] = []
@@ -107,7 +112,8 @@ class Kept:
         for rollout in self.steps.pop(0):
             waiting.setdefault(rollout.prompt.question, []).append(rollout)
         rows = [waiting[p[-1]["content"]].pop(0) for p in prompts]
-        return {"prompt_ids": [list(r.prompt_tokens) for r in rows], "completion_ids": [list(r.tokens) for r in rows],
+        return {"prompt_ids": [list(r.prompt_tokens) for r in rows],
+                "completion_ids": [list(r.tokens) for r in rows],
                 "logprobs": [[0.0] * len(r.tokens) for r in rows]}  # of the sampler: read with vLLM alone
 
 

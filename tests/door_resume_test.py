@@ -1,4 +1,5 @@
-"""Runs from objects: what is kept of them, and going on with the same objects to the same bits and with no others."""
+"""Runs from objects: what is kept of them, and going on with the same objects to the same bits and with no
+others."""
 
 import inspect
 
@@ -42,7 +43,8 @@ def cut(folder, method, **given):
     with pytest.raises(Cut):
         fit(folder, method, "cut", steps=3, save_every=1, callback=cut_at_two, **given)
     run = pg.Run.open(folder / "cut")
-    assert run.state()["state"] == "failed" and run.state()["error"] == "Cut: here" and list(run.checkpoints()) == [1]
+    assert run.state()["state"] == "failed" and run.state()["error"] == "Cut: here"
+    assert list(run.checkpoints()) == [1]
     return whole, run
 
 
@@ -56,14 +58,16 @@ def test_rows_and_a_function(tmp_path, capsys):
     given = {"task": QUESTIONS, "reward": letters}
     whole, run = cut(tmp_path, "rloo", **given)
     assert run.config["reward"]["name"] == "doors.letters" and run.config["task"]["name"] == "12 rows"
-    for missing, words in (({}, "given its (task|reward) in Python"), ({"task": QUESTIONS}, "given its reward in Python")):
+    for missing, words in (({}, "given its (task|reward) in Python"),
+                           ({"task": QUESTIONS}, "given its reward in Python")):
         with pytest.raises(ValueError, match=rf"{words} .*go on with postgrad.resume\(.*=\.\.\.\)"):
             pg.resume(run, watch=None, **missing)
     assert main(["resume", str(run.folder)]) == 2
     said = capsys.readouterr().err.strip()
     assert "go on with postgrad.resume(" in said and "\n" not in said
     for changed, what in (({"reward": other_letters}, "the reward"), ({"task": QUESTIONS[1:]}, "the task"),
-                          ({"task": [*QUESTIONS[1:], "Say 99."]}, "the task"), ({"reward": [letters]}, "the reward")):
+                          ({"task": [*QUESTIONS[1:], "Say 99."]}, "the task"),
+                          ({"reward": [letters]}, "the reward")):
         with pytest.raises(ValueError, match=f"{what} that was handed in is not the one this run began with"):
             pg.resume(run, watch=None, **given | changed)
     with pytest.raises(ValueError, match="this run found its method by name .*: leave method out"):
@@ -76,12 +80,14 @@ def test_a_row_with_a_function_of_its_own(tmp_path):
     row = pg.method("nano", name="gentle", surrogate=gentle)
     whole, run = cut(tmp_path, row, task=QUESTIONS, reward=letters)
     given = {"task": QUESTIONS, "reward": letters}
-    assert run.info["row"]["constants"]["by"] == 0.5 and run.info["row"]["functions"]["surrogate"].endswith(".gentle")
+    kept = run.info["row"]
+    assert kept["constants"]["by"] == 0.5 and kept["functions"]["surrogate"].endswith(".gentle")
     with pytest.raises(ValueError, match="given its method in Python"):
         pg.resume(run, watch=None, **given)
     for changed, what in ((pg.method(row, by=0.6), r"\(by was 0.5 and is 0.6\)"),
                           (pg.method(row, surrogate=fierce), "the text of surrogate"),
-                          (pg.method(row, weigh=pg.METHODS["grpo"].weigh), "weigh was .*token_mean and is .*sequence_mean")):
+                          (pg.method(row, weigh=pg.METHODS["grpo"].weigh),
+                           "weigh was .*token_mean and is .*sequence_mean")):
         with pytest.raises(ValueError, match=f"the row gentle has changed since this run began .*{what}"):
             pg.resume(run, watch=None, method=changed, **given)
     same(pg.resume(run, watch=None, method=row, **given), whole)
@@ -94,7 +100,8 @@ def test_a_row_of_a_file_is_found_again_and_refused_once_it_has_changed(tmp_path
     text += "row = method('nano', name='mine', surrogate=mine)\n"
     file.write_text(text)
     whole, run = cut(tmp_path, str(file), task="arithmetic")
-    for old, new, words in (("by=2.0", "by=3.0", "by was 2.0 and is 3.0"), ("loss * by", "loss * by * by", "the text of sur")):
+    for old, new, words in (("by=2.0", "by=3.0", "by was 2.0 and is 3.0"),
+                            ("loss * by", "loss * by * by", "the text of sur")):
         file.write_text(text.replace(old, new))
         with pytest.raises(ValueError, match=f"the row mine has changed since this run began .*{words}"):
             pg.resume(run, watch=None)
@@ -127,7 +134,7 @@ def test_the_constants_of_a_changed_row(tmp_path, capsys):
     assert "method.high" in page and "0.31" in page and "0.28" in page and "method.low<" not in page
     assert main(["export", str(tmp_path / "wide"), "--out", str(tmp_path / "out")]) == 0
     card = front_matter((tmp_path / "out" / "README.md").read_text())
-    assert card["base_model"] == "tiny-chat" and card["tags"] == ["postgrad", "dapo"] and card["method"] == "dapo"
+    assert (card["base_model"], card["tags"], card["method"]) == ("tiny-chat", ["postgrad", "dapo"], "dapo")
     assert card["constants"]["high"] == 0.31 and card["steps"] == 2 and card["task"] == "arithmetic"
     assert card["examination"]["pass@1"] == pg.Run.open(tmp_path / "wide").examinations()[-1]["pass@1"]
     assert main(["export", str(tmp_path / "wide@0"), "--out", str(tmp_path / "start")]) == 0

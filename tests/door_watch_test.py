@@ -1,4 +1,5 @@
-"""Who looks on at the Python door: nobody, a callback, plain lines, a thread; and arguments that are wrong leave nothing."""
+"""Who looks on at the Python door: nobody, a callback, plain lines, a thread; and arguments that are wrong
+leave nothing."""
 
 import signal
 import subprocess
@@ -22,13 +23,15 @@ def test_silent_without_a_watch(tmp_path, capfd):
     pg.evaluate(run, QUESTIONS, reward=letters, problems=2, samples=1, max_new_tokens=4)
     twice = fit(tmp_path, "dpo", "twice", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4})
     assert capfd.readouterr() == ("", "")
-    assert [(e["kind"], "1 repeated (1 and 25)" in e["text"]) for e in twice.rows("events")[0]] == [("data", True)]
+    assert [(e["kind"], "1 repeated (1 and 25)" in e["text"]) for e in twice.rows("events")[0]] == [("data",
+                                                                                                     True)]
 
 
 def test_plain_lines_when_piped(tmp_path, capsys):
     fit(tmp_path, "dpo", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4}, watch="auto")
     out, err = capsys.readouterr()
-    assert [line.split(",")[0] for line in out.splitlines()] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
+    assert [line.split(",")[0] for line in out.splitlines()] == ["dpo: step 1/2 (50 %)",
+                                                                 "dpo: step 2/2 (100 %)"]
     assert "\x1b" not in out and err.startswith("data: 25 judgements") and err.count("\n") == 1
 
 
@@ -36,7 +39,8 @@ def test_a_watch_of_ones_own(tmp_path):
     seen = []
     watch = SimpleNamespace(stepped=lambda step, row, scored: seen.append((step, len(scored))),
                             examined=lambda step, row: seen.append(("examined", step)))
-    fit(tmp_path, "nano", task="arithmetic", watch=watch, evaluation={"every": 2, "problems": 2, "samples": 2})
+    fit(tmp_path, "nano", task="arithmetic", watch=watch,
+        evaluation={"every": 2, "problems": 2, "samples": 2})
     assert seen == [("examined", 0), (1, 4), (2, 4), ("examined", 2)]
 
 
@@ -86,8 +90,9 @@ PROGRAM = """
 import threading
 import postgrad as pg
 def work():
-    run = pg.fit("tiny-chat", "nano", task=["Say a.", "Say b.", "Say c."], reward=lambda p, t: len(t) / 9, run={run!r},
-                 steps=1, prompts_per_step=1, group_size=2, rollouts={{"max_new_tokens": 4}}, evaluation={{"every": 0}})
+    run = pg.fit("tiny-chat", "nano", task=["Say a.", "Say b.", "Say c."], reward=lambda p, t: len(t) / 9,
+                 run={run!r}, steps=1, prompts_per_step=1, group_size=2, rollouts={{"max_new_tokens": 4}},
+                 evaluation={{"every": 0}})
     print(run.state()["state"])
 thread = threading.Thread(target=work)
 thread.start()
@@ -97,9 +102,11 @@ thread.join()
 
 def test_in_a_program_of_its_own(tmp_path):
     """From a thread of a fresh process, through a pipe: plain lines, and nothing on the other stream."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(run=str(tmp_path / "run"))], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(run=str(tmp_path / "run"))],
+                          capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[0].startswith("nano: step 1/1 (100 %)") and done.stdout.splitlines()[-1] == "done"
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith("nano: step 1/1 (100 %)") and last == "done"
     assert done.stderr == ""
 
 
@@ -114,7 +121,8 @@ def test_in_a_program_of_its_own(tmp_path):
     ({"task": {"train": QUESTIONS}}, "task is a dict of 'train': expected rows; .* task=table\\['train'\\]"),
     ({"task": 5}, "task is 5: expected rows, a table, a file or a name"),
     ({"task": QUESTIONS, "reward": None}, "task has prompts without answers: say who judges"),
-    ({"task": [{"question": "a", "answer": 1}, {"question": "b"}], "reward": None}, r"task\[1\]: the row needs an answer"),
+    ({"task": [{"question": "a", "answer": 1}, {"question": "b"}], "reward": None},
+     r"task\[1\]: the row needs an answer"),
     ({"data": TALKS}, "grpo takes no data: it learns from rollouts"),
     ({"watch": "loud"}, "watch is 'loud': expected None"),
     ({"watch": 5}, "watch is 5: expected None"),

@@ -125,8 +125,10 @@ def run(tmp_path_factory):
 
 def test_a_run_is_exported(run, tmp_path, capsys):
     assert main(["export", str(run.folder), "--out", str(tmp_path / "model"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"] == ["README.md", "config.json", "generation_config.json",
-                                                            "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    assert json.loads(capsys.readouterr().out)["files"] == ["README.md", "config.json",
+                                                            "generation_config.json",
+                                                            "model.safetensors", "tokenizer.json",
+                                                            "tokenizer_config.json"]
     merged = load_model(run.folder / "checkpoints" / "000002").logits(TOKENS)
     assert torch.equal(load_model(tmp_path / "model").logits(TOKENS), merged)
     with torch.no_grad():

@@ -1,4 +1,5 @@
-"""docs/coming-from-trl.md: both scripts of each trainer run on the embedded model, and stand in the page as they are here."""
+"""docs/coming-from-trl.md: both scripts of each trainer run on the embedded model, and stand in the page as
+they are here."""
 
 import re
 import runpy

@@ -1,4 +1,5 @@
-"""GRPO with TRL. models/tiny-chat is the embedded model as a folder: docs/coming-from-trl.md says how it is made."""
+"""GRPO with TRL. models/tiny-chat is the embedded model as a folder: docs/coming-from-trl.md says how it is
+made."""
 
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer

@@ -1,4 +1,5 @@
-"""A reward model with TRL. models/tiny-chat is the embedded model as a folder: docs/coming-from-trl.md says how."""
+"""A reward model with TRL. models/tiny-chat is the embedded model as a folder: docs/coming-from-trl.md says
+how."""
 
 from datasets import Dataset
 from trl import RewardConfig, RewardTrainer
@@ -14,7 +15,8 @@ trainer = RewardTrainer(
     model="models/tiny-chat",
     train_dataset=Dataset.from_list(rows),
     args=RewardConfig(output_dir="runs/reward-trl", learning_rate=1e-3, per_device_train_batch_size=8,
-                      center_rewards_coefficient=0.01, max_steps=3, use_cpu=True, bf16=False, report_to="none"),
+                      center_rewards_coefficient=0.01, max_steps=3, use_cpu=True, bf16=False,
+                      report_to="none"),
 )
 trainer.train()
 trainer.save_model("models/reward-trl")

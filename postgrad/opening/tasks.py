@@ -29,8 +29,8 @@ def open_task(task: Task | str | Path | Iterable, reward: object = None) -> Task
         raise ValueError("task has no rows: give at least one prompt.")
     if reward is None:
         if not any(answered(row) for row in rows):
-            raise ValueError("task has prompts without answers: say who judges with reward=, a function of (prompt, text), "
-                             "or give each row an answer.")
+            raise ValueError("task has prompts without answers: say who judges with reward=, a function of "
+                             "(prompt, text), or give each row an answer.")
         return task_of([(f"task[{i}]", row) for i, row in enumerate(rows)], DEFAULT_VERIFIER, name="rows")
     parts, meta = split_list(prompts_of(rows, lambda i: f"task[{i}]"))
     return Task(name="rows", about=f"{len(rows):,} prompts", prompts=sampled("rows", parts), verify=verifier_in(reward),
@@ -39,7 +39,9 @@ def open_task(task: Task | str | Path | Iterable, reward: object = None) -> Task
 
 def answered(row: object) -> bool:
     """Whether a row has an answer to be judged by; what is no prompt at all is not found out here."""
-    return (row.answer if isinstance(row, Prompt) else row.get("answer") if isinstance(row, Mapping) else row) is not None
+    if isinstance(row, Prompt):
+        return row.answer is not None
+    return not isinstance(row, Mapping) or row.get("answer") is not None
 
 
 def verifier_in(reward: object) -> Callable | None:

@@ -133,7 +133,8 @@ def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | 
     if recipe not in RECIPES:
         raise ValueError(f"run {folder} was made by a recipe {recipe!r}, which this version does not have.")
     objects = handed_in(run, given)
-    kept = {"model": str(run.folder / "start")} if (run.folder / "start").is_dir() else {}  # wherever the run lies now
+    start = run.folder / "start"  # a model that was handed in: it is wherever the run is
+    kept = {"model": str(start)} if start.is_dir() else {}
     config = unplain(config_class(recipe), run.config | kept, objects)
     return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)
 

@@ -105,8 +105,9 @@ def one_source(config) -> None:
 
 @dataclass
 class Parts:
-    """A run, taken apart: what `train` needs, and how to examine the policy (None: this recipe has nothing to examine).
+    """A run, taken apart: what `train` needs, and how to examine the policy.
 
+    examine: None where this recipe has nothing to examine.
     notes: what is worth saying of its data before it begins; kept in the run's events.
     """
 

@@ -1,4 +1,4 @@
-"""The model card of what a run made: README.md, whose YAML front matter says how it came about, in values that can be read."""
+"""The model card of what a run made: a README.md whose YAML front matter says how it came about."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from postgrad.run import Run
 
 
 def card(name: str, *, adapter: bool = False) -> str | None:
-    """The card of the model that a run's name opens, RUN or RUN@STEP; None where the name is no run's, or a run's start."""
+    """The card of the model that RUN or RUN@STEP opens; None where the name is no run's, or that of a run's
+    start."""
     found = run_named(name)
     if not found or found[1] == "0":
         return None
@@ -28,9 +29,9 @@ def facts_of(run: Run, step: int) -> dict:
     row, method = info.get("row") or {}, info.get("method") or info["recipe"]
     model, asked = info.get("model"), info.get("task") or kept_name(run.config.get("data"))
     said = [e for e in run.rows("evals")[0] if e["step"] <= step]
-    return {"base_model": model if on_hub(str(model)) else short(model), "tags": ["postgrad", method], "method": method,
-            "constants": row.get("constants", {}), "task": short(asked), "reward": kept_name(run.config.get("reward")),
-            "steps": step, "seed": info.get("seed"),
+    return {"base_model": model if on_hub(str(model)) else short(model), "tags": ["postgrad", method],
+            "method": method, "constants": row.get("constants", {}), "task": short(asked),
+            "reward": kept_name(run.config.get("reward")), "steps": step, "seed": info.get("seed"),
             "examination": {k: v for k, v in said[-1].items() if k != "seconds"} if said else None}
 
 
@@ -47,11 +48,12 @@ def body(run: Run, facts: dict) -> str:
     row = run.info.get("row") or {}
     paper = f" ({row['paper']})" if row.get("paper") else ""
     lines = [f"# {run.folder.name}", "",
-             f"{facts['base_model']} after {facts['steps']} steps of {facts['method']}{paper} on {facts['task']}, trained "
-             f"with postgrad {run.info.get('version', '')}.".replace(" .", ".")]
+             f"{facts['base_model']} after {facts['steps']} steps of {facts['method']}{paper} on "
+             f"{facts['task']}, trained with postgrad {run.info.get('version', '')}.".replace(" .", ".")]
     if facts["constants"]:
         lines += ["", "Constants: " + ", ".join(f"{k} {v}" for k, v in facts["constants"].items()) + "."]
-    measured = {k: v for k, v in (facts["examination"] or {}).items() if isinstance(v, int | float) and k != "step"}
+    figures = (facts["examination"] or {}).items()
+    measured = {k: v for k, v in figures if isinstance(v, int | float) and k != "step"}
     if measured:
         lines += ["", f"| held-out problems, step {facts['examination']['step']} | |", "|---|---|",
                   *(f"| {k} | {v:.4g} |" for k, v in measured.items())]

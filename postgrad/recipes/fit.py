@@ -72,20 +72,23 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows of prompts,
     a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or a file. reward: a
     function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a reward model, a run or a name.
-    settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"max_new_tokens": 64}.
+    settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
+    0.8}.
     run: the folder, by default the next free one in runs/. watch: None is silent. callback(step, row) follows each step.
     """
     row = methods.get(method) if isinstance(method, str | Path) else method
     if not isinstance(model, str | Path | Folder | Model):
-        raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what load_model gives.")
+        raise ValueError(f"model is {model!r:.80}: expected a name, a folder, a Run, or what "
+                         "load_model gives.")
     if not isinstance(row, methods.Row):
-        raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a row of your own.")
+        raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
+                         "row of your own.")
     check_watching(watch, callback)
     folder = Path(run) if run is not None else free_folder(row.name)
     refuse_if_taken(folder)
     recipe = recipes.recipe_for(row)
-    given = {name: as_given(name, value) for name, value in {"task": task, "data": data, "reward": reward}.items()
-             if value is not None}
+    handed = {"task": task, "data": data, "reward": reward}
+    given = {name: as_given(name, value) for name, value in handed.items() if value is not None}
     for name in given.keys() - {f.name for f in fields(recipes.config_class(recipe))}:
         raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
     groups = {name: value for name, value in settings.items() if isinstance(value, Settings)}
@@ -120,14 +123,16 @@ def free_folder(spec: str) -> Path:
 
 def check_watching(watch, callback) -> None:
     if watch not in (None, "auto") and not (hasattr(watch, "stepped") and hasattr(watch, "examined")):
-        raise ValueError(f"watch is {watch!r:.80}: expected None (silent), 'auto', or an object with `stepped` and `examined`.")
+        raise ValueError(f"watch is {watch!r:.80}: expected None (silent), 'auto', or an object with "
+                         "`stepped` and `examined`.")
     if callback is not None and not callable(callback):
         raise ValueError(f"callback is {callback!r:.80}: expected a function of (step, row).")
 
 
 def as_given(name: str, value):
-    """An argument as a config holds it: a run or a path as its name, what can be gone through only once as a list, a
-    table of pandas as rows. A table of several splits is none."""
+    """An argument as a config holds it: a run or a path as its name, what can be gone through only once as a
+    list,
+    a table of pandas as rows. A table of several splits is none."""
     if isinstance(value, Folder | Path):
         return str(value.folder) if isinstance(value, Folder) else str(value)
     if name == "reward":
@@ -137,17 +142,20 @@ def as_given(name: str, value):
     if name not in ("task", "data"):
         return value
     if not isinstance(value, str | Task | Iterable):
-        raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{' or a name' * (name != 'data')}.")
+        or_name = "" if name == "data" else " or a name"
+        raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{or_name}.")
     if isinstance(value, Mapping):
-        raise ValueError(f"{name} is a {type(value).__name__} of {', '.join(map(repr, list(value)[:4]))}: expected rows; of "
-                         f"a table with splits give one, {name}=table['train'].")
+        inside = ", ".join(map(repr, list(value)[:4]))
+        raise ValueError(f"{name} is a {type(value).__name__} of {inside}: expected rows; of a table "
+                         f"with splits give one, {name}=table['train'].")
     if hasattr(value, "to_dict") and hasattr(value, "columns"):
         return value.to_dict("records")
     return list(value) if isinstance(value, Iterator) else value
 
 
 def written(name: str, value) -> list[str]:
-    """A setting as the command line writes it: lr=1e-4; a dict is a group of them, rollouts={"max_new_tokens": 64}."""
+    """A setting as the command line writes it: lr=1e-4; a dict is a group, rollouts={"max_new_tokens":
+    64}."""
     if isinstance(value, Mapping):
         return [word for key, inner in value.items() for word in written(f"{name}.{key}", inner)]
     if isinstance(value, list | tuple):
@@ -162,7 +170,7 @@ def _eyes(watch, title: str, steps: int):
 
 @contextmanager
 def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
-    """The folder of a model that was handed in, beside the run's; the run takes it in as `start`. None: it has a name."""
+    """The folder of a model that was handed in, beside the run's, which takes it in as `start`; else None."""
     if not isinstance(model, Model):
         yield None
         return
@@ -179,7 +187,7 @@ def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
 # measuring
 
 class Measured:
-    """The same problems for every model that is measured: a task, who judges it, and how replies are drawn."""
+    """The same problems for every model that is measured: a task, who judges, and how replies are drawn."""
 
     def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int, settings: Sampling):
         if min(problems, samples) < 1:
@@ -195,8 +203,9 @@ class Measured:
         return opened, sampler, judge_alone(self.reward, self.task, opened.chat, device)
 
 
-def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
-             max_new_tokens: int = 64, temperature: float = 1.0, greedy: bool = True, device: str = "cpu") -> dict:
+def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
+             seed: int = 0, max_new_tokens: int = 64, temperature: float = 1.0, greedy: bool = True,
+             device: str = "cpu") -> dict:
     """How good a model is at a task: pass@1 with its interval, pass@k, reward, greedy, format, length.
 
     evaluate(run, "words"); evaluate("tiny-chat", prompts, reward=my_reward). reward: who judges, as in `fit`.
@@ -205,14 +214,16 @@ def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: 
     asked = Measured(task, reward, problems, samples, split, seed, settings)
     opened, sampler, judge = asked.open(model, device)
     return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
-            **measure(asked.task, sampler, asked.prompts, samples=samples, settings=settings, seed=seed, greedy=greedy,
-                      judge=judge)}
+            **measure(asked.task, sampler, asked.prompts, samples=samples, settings=settings, seed=seed,
+                      greedy=greedy, judge=judge)}
 
 
-def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
-            max_new_tokens: int = 64, temperature: float = 1.0, device: str = "cpu") -> list[dict]:
-    """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first model, problem
-    by problem, with the intervals. compare("tiny-chat", run, task="words")"""
+def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
+            seed: int = 0, max_new_tokens: int = 64, temperature: float = 1.0,
+            device: str = "cpu") -> list[dict]:
+    """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first
+    model,
+    problem by problem, with the intervals. compare("tiny-chat", run, task="words")"""
     if len(models) < 2:
         raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
     asked = Measured(task, reward, problems, samples, split, seed,
@@ -224,12 +235,13 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
         groups = score_samples(asked.task, sampler, asked.prompts, samples, asked.settings, seed, judge=judge)
         sound = [[s for s in group if s.verdict.error is None] for group in groups]
         if not all(sound):
-            raise ValueError(f"the judge of {asked.task.name} failed on every reply of {opened.name} to a problem: "
-                             f"{groups[sound.index([])][0].verdict.error}")
+            fault = groups[sound.index([])][0].verdict.error
+            raise ValueError(f"the judge of {asked.task.name} failed on every reply to a problem: {fault}")
         found = {"pass@1": [mean_of(passed(asked.task, s) for s in group) for group in sound],
                  "reward": [mean_of(s.verdict.score for s in group) for group in sound]}
         first = first or found
-        rows.append({"model": opened.name, **against(first, found), "problems": len(asked.prompts), "samples": samples})
+        rows.append({"model": opened.name, **against(first, found), "problems": len(asked.prompts),
+                     "samples": samples})
     return rows
 
 

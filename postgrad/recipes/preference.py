@@ -99,8 +99,11 @@ def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
 
 def notes(config, rows: list) -> tuple[str, ...]:
     """What is worth saying of data that was handed in: its repeats and contradictions."""
-    found = report(rows) if config.data is not None else {"repeated": 0, "contradicted": 0}
-    return (f"{called(config.data)}: {sentence(found)}",) if found["repeated"] or found["contradicted"] else ()
+    if config.data is None:
+        return ()
+    found = report(rows)
+    odd = found["repeated"] or found["contradicted"]
+    return (f"{called(config.data)}: {sentence(found)}",) if odd else ()
 
 
 def singles(pairs: Sequence[Pair]) -> list[Conversation]:
@@ -143,7 +146,8 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
         looks.append(lambda step: judge(objective, models, line(held, per_step=len(held), steps=1), config))
     if task:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
-    return Parts(models=models, chat=chat, batches=batches, objective=objective, notes=notes(config, train + held),
+    return Parts(models=models, chat=chat, batches=batches, objective=objective,
+                 notes=notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

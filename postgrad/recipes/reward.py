@@ -115,7 +115,8 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
         found = judge(objective, models, line(held, per_step=len(held), steps=1), config)
         return found | calibrated(model, line(held, per_step=len(held), steps=1), config)
 
-    return Parts(models=models, chat=chat, batches=batches, objective=objective, notes=notes(config, train + held),
+    return Parts(models=models, chat=chat, batches=batches, objective=objective,
+                 notes=notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
                  every=config.evaluation.every if held else 0)
 

@@ -57,7 +57,9 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
              "seed": config.seed, "begins_with": fingerprint(begins.origin) if begins else None, **inputs(config)}
     names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
     names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
-    row = {"method": config.method.name, "row": methods.described(config.row)} if hasattr(config, "method") else {}
+    row = {}
+    if hasattr(config, "method"):
+        row = {"method": config.method.name, "row": methods.described(config.row)}
     run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row, **facts,
                      bring={"start": origin} if origin else {})
     for note in parts.notes:

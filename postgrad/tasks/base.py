@@ -44,9 +44,11 @@ class Task:
 
     def record(self) -> dict:
         """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
-        rows = [rows_hash(draw("train", 64, 0)) for draw in (self.prompts, self.demonstrations, self.preferences) if draw]
+        draws = (self.prompts, self.demonstrations, self.preferences)
+        rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
         judged = "" if self.verify is None else function_hash(self.verify)
-        return {GIVEN: "task", "name": self.name, "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
+        return {GIVEN: "task", "name": self.name,
+                "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
 
 
 def split_of(key: str) -> str:
