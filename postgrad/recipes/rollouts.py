@@ -29,8 +29,9 @@ from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
 
 
-def str_or_none(text: str) -> str | None:
-    return None if text.lower() in ("", "none", "null") else text
+def reward_of(said: object) -> object:
+    """A word for nobody is None; a weighted dict stays as it is."""
+    return None if isinstance(said, str) and said.lower() in ("", "none", "null") else said
 
 
 LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs, "rollouts to conversations": ChosenTexts}
@@ -67,7 +68,7 @@ class RolloutConfig(RunConfig):
     recipe: ClassVar[str] = "rollouts"
     method: Method = setting(methods.get("grpo"), "the row of the table, its name or FILE.py", parse=methods.named)
     reward: object = setting(None, "who judges, in place of the task's verifier: a reward model's run (several with "
-                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=str_or_none)
+                             "commas), judge:MODEL[:RUBRIC.txt], a verifier by name; in Python a function", parse=reward_of)
     anchor: Anchor = setting(group=Anchor)
     steps: int = setting(40, "optimizer steps")
     rollouts: Rollouts = setting(group=Rollouts)
