@@ -1,4 +1,5 @@
-"""README, CONTRIBUTING and the pages of docs/ taken apart: blocks of code with what is said of them, links, headings.
+"""README, CONTRIBUTING and the pages of docs/ taken apart: blocks of code with what is said of them,
+links, headings.
 
 A fenced block has a language. What a comment on the line before it says:
 
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md",
+         *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = ("sh", "python", "json", "toml", "text")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 MARK = re.compile(r"<!-- (file|not run|fails): (.+?) -->\n\Z")
@@ -46,8 +48,8 @@ def blocks(page: Path) -> list[Block]:
     text, out = page.read_text(), []
     for found in FENCE.finditer(text):
         mark = MARK.search(text[: found.start()])
-        out.append(Block(page=name_of(page), line=text[: found.start()].count("\n") + 1, language=found[1], text=found[2],
-                         mark=mark[1] if mark else "", words=mark[2] if mark else ""))
+        out.append(Block(page=name_of(page), line=text[: found.start()].count("\n") + 1, language=found[1],
+                         text=found[2], mark=mark[1] if mark else "", words=mark[2] if mark else ""))
     return out
 
 

@@ -1,10 +1,11 @@
-"""The papers of the house: links lead somewhere, what is made from the code is up to date, every command is one that exists,
-and every command and snippet runs.
+"""The papers of the house: links lead somewhere, what is made from the code is up to date, every command is
+one that exists, and every command and snippet runs.
 
-Each page is run from its top in a folder of its own: blocks marked as files are written there, commands go through the command
-line in this process, snippets share one namespace. So that all of it takes seconds, trainings are made small: one or two steps on
-few prompts (SMALL and FEWER below), evaluations of a few problems; what a line sets itself stays, but for `steps`. Blocks marked
-`not run` (a GPU, the network, minutes, a server) are parsed, and their trainings resolved to a config.
+Each page is run from its top in a folder of its own: blocks marked as files are written there, commands go
+through the command line in this process, snippets share one namespace. So that all of it takes seconds,
+trainings are made small: one or two steps on few prompts (SMALL and FEWER below), evaluations of a few
+problems; what a line sets itself stays, but for `steps`. Blocks marked `not run` (a GPU, the network,
+minutes, a server) are parsed, and their trainings resolved to a config.
 """
 
 import io
@@ -14,7 +15,7 @@ import shlex
 
 import make_docs
 import pytest
-from doc_blocks import LANGUAGES, PAGES, ROOT, anchors, blocks, links, name_of, spans
+from doc_blocks import LANGUAGES, PAGES, ROOT, anchors, blocks, links, name_of, prose, spans
 
 from postgrad import recipes
 from postgrad.cli import main, parser
@@ -25,13 +26,15 @@ from postgrad.settings import flat
 AWAITED = {"docs/commands.md", "docs/settings.md", "docs/coming-from-trl.md", "examples"}  # made elsewhere
 SMALL = {  # what makes any training small, where its config has such a key
     "steps": 1, "save_every": 1, "rollouts.prompts": 12, "examples": 24, "rows_per_step": 4,
-    "rollouts.prompts_per_step": 2, "rollouts.group_size": 2, "rollouts.max_new_tokens": 12, "rollouts.resample_limit": 0,
-    "pairs.drawn": 24, "pairs.held_out": 12, "pairs.per_step": 4, "evaluation.problems": 2, "evaluation.samples": 2,
-    "replies.problems": 6, "replies.samples": 2, "replies.per_step": 4,
+    "rollouts.prompts_per_step": 2, "rollouts.group_size": 2, "rollouts.max_new_tokens": 12,
+    "rollouts.resample_limit": 0, "pairs.drawn": 24, "pairs.held_out": 12, "pairs.per_step": 4,
+    "evaluation.problems": 2, "evaluation.samples": 2, "replies.problems": 6, "replies.samples": 2,
+    "replies.per_step": 4,
 }
 FEWER = {  # flags that make a command small
     "eval": ("--problems", "4", "--samples", "2"), "pick": ("--prompts", "4", "--samples", "2"),
-    "rlaif": ("--prompts", "12", "--samples", "2"), "audit": ("--count", "8"), "label make": ("--prompts", "6"),
+    "rlaif": ("--prompts", "12", "--samples", "2"), "audit": ("--count", "8"),
+    "label make": ("--prompts", "6"),
 }
 ids = {"ids": name_of}
 
@@ -54,9 +57,16 @@ def test_links_lead_somewhere(page):
 
 
 def test_every_page_of_docs_is_on_the_reader_s_path():
-    reached = {(ROOT / "docs" / link.partition("#")[0]).resolve() for link in links(ROOT / "docs" / "index.md")}
+    reached = {(ROOT / "docs" / link.partition("#")[0]).resolve()
+               for link in links(ROOT / "docs" / "index.md")}
     assert {page for page in PAGES if page.name != "index.md"} <= reached
     assert set((ROOT / "docs" / "results").glob("*.md")) <= reached
+
+
+@pytest.mark.parametrize("page", PAGES, **ids)
+def test_code_among_words_begins_and_ends_on_one_line(page):
+    for line in prose(page).splitlines():
+        assert line.count("`") % 2 == 0, f"{name_of(page)}: {line}"
 
 
 def test_the_readme_is_short():
@@ -67,7 +77,8 @@ def test_the_readme_is_short():
 
 @pytest.mark.parametrize("name", ["methods.md", "architecture.md"])
 def test_a_made_page_is_up_to_date(name):
-    assert (ROOT / "docs" / name).read_text() == make_docs.pages()[name], "make it anew: python tools/make_docs.py"
+    assert (ROOT / "docs" / name).read_text() == make_docs.pages()[name], (
+        "make it anew: python tools/make_docs.py")
 
 
 def test_the_readme_names_every_row():
@@ -130,7 +141,8 @@ def test_every_block_says_what_it_is(page):
 def smaller(config, given):
     """The changes that make a config small; what is given stays, but for the steps."""
     named = {word.split("=")[0].split(".")[-1] for word in given} - {"steps"}
-    return {key: value for key, value in SMALL.items() if key in flat(config) and key.split(".")[-1] not in named}
+    return {key: value for key, value in SMALL.items()
+            if key in flat(config) and key.split(".")[-1] not in named}
 
 
 def run_command(line):
@@ -139,7 +151,8 @@ def run_command(line):
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
         _, config = recipes.resolve(args.recipe, given, args.task)
-        words += [f"{key}={value}" for key, value in (smaller(config, given) | {"evaluation.every": 0}).items()]
+        words += [f"{key}={value}"
+                  for key, value in (smaller(config, given) | {"evaluation.every": 0}).items()]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))
     return main(words)
 
@@ -175,14 +188,16 @@ def run_block(block, space, capsys):
         if line.startswith("python "):
             runpy.run_path(line.split()[1], run_name="__main__")
             continue
-        assert line.startswith("postgrad "), f"{block.page}, line {block.line}: {line} (mark the block as not run)"
+        assert line.startswith("postgrad "), (f"{block.page}, line {block.line}: {line} (mark the "
+                                              "block as not run)")
         status = main(shlex.split(line)[1:]) if block.mark == "fails" else run_command(line)
         said = capsys.readouterr()
         assert status == (2 if block.mark == "fails" else 0), f"{line}: {said.err}"
         assert block.mark != "fails" or block.words in said.err
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if any(b.language in ("sh", "python") for b in blocks(p))], **ids)
+@pytest.mark.parametrize("page", [p for p in PAGES if any(b.language in ("sh", "python") for b in blocks(p))],
+                         **ids)
 def test_every_command_and_snippet_runs(page, tmp_path, monkeypatch, capsys, small):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO())
@@ -196,7 +211,8 @@ def test_every_command_and_snippet_runs(page, tmp_path, monkeypatch, capsys, sma
 
 def test_what_a_refusal_says_is_what_the_page_shows(capsys):
     page = ROOT / "docs" / "reliability.md"
-    shown = {before.commands[0]: after.text.strip() for before, after in zip(blocks(page), blocks(page)[1:], strict=False)
+    shown = {before.commands[0]: after.text.strip()
+             for before, after in zip(blocks(page), blocks(page)[1:], strict=False)
              if before.mark == "fails" and after.language == "text"}
     assert shown
     for line, text in shown.items():
