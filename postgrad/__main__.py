@@ -1,3 +1,5 @@
+"""python -m postgrad: the command."""
+
 import sys
 
 from postgrad.cli import main

@@ -1,4 +1,5 @@
-"""Runs the README's own example, a newcomer's task file, and prints what its page states: pass@1 before and after.
+"""Runs the README's own example, a newcomer's task file, and prints what docs/tasks-and-verifiers.md states:
+pass@1 before and after.
 
     python proofs/readme.py      about a minute and a half on 2 cores
 """
@@ -16,35 +17,26 @@ README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 
 
 def task_file() -> str:
-    """The first Python block of the README."""
-    return re.search(r"```python\n(.*?)```", README, re.S)[1]
-
-
-def commands() -> list[str]:
-    """Every line of the README's plain blocks that begins with `postgrad`, without its comment."""
-    inside, found = False, []
-    for line in README.splitlines():
-        if line.startswith("```"):
-            inside = not inside
-        elif inside and line.startswith("postgrad "):
-            found.append(line.split("  #")[0].strip())
-    return found
+    """The file larger.py, as the README has it."""
+    return re.search(r"<!-- file: larger.py -->\n```python\n(.*?)```", README, re.S)[1]
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "mytask.py").write_text(task_file())
+        (Path(folder) / "larger.py").write_text(task_file())
 
         def postgrad(*args):
             command = [sys.executable, "-m", "postgrad", *args, "--json"]
-            return json.loads(subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout)
+            return json.loads(subprocess.run(command, cwd=folder, check=True, capture_output=True,
+                                             text=True).stdout)
 
-        before = postgrad("eval", "tiny-chat", "--task", "mytask.py")
-        run = postgrad("train", "grpo", "--task", "mytask.py", "--run", "runs/larger")
-        after = postgrad("eval", "runs/larger", "--task", "mytask.py")
+        before = postgrad("eval", "tiny-chat", "--task", "larger.py")
+        run = postgrad("train", "grpo", "--task", "larger.py", "--run", "runs/larger")
+        after = postgrad("eval", "runs/larger", "--task", "larger.py")
     for name, row in (("before", before), ("after", after)):
         low, high = row["pass@1_interval"]
-        print(f"{name}: pass@1 {row['pass@1']:.1%} ({low:.1%} to {high:.1%}), {row['problems']} held-out prompts")
+        print(f"{name}: pass@1 {row['pass@1']:.1%} ({low:.1%} to {high:.1%}), {row['problems']} "
+              "held-out prompts")
     print(f"training: {run['seconds']:.0f} s, {run['steps']} steps")
 
 

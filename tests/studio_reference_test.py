@@ -1,4 +1,5 @@
-"""The reference: what its pages say of each public name is what Python itself knows of it; torch stays out."""
+"""The reference: what its pages say of each public name is what Python itself knows of it;
+torch stays out."""
 
 import inspect
 import re
@@ -33,7 +34,8 @@ def plain(html):
 def test_a_page_says_what_python_knows(name):
     thing, entry = getattr(postgrad, name), reference.entry(name)
     if name == "METHODS":
-        assert entry.kind == "table" and entry.doc == inspect.cleandoc(sys.modules["postgrad.methods"].__doc__)
+        assert (entry.kind == "table"
+                and entry.doc == inspect.cleandoc(sys.modules["postgrad.methods"].__doc__))
         return
     assert entry.kind == ("class" if inspect.isclass(thing) else "function")
     assert entry.doc == inspect.getdoc(thing) and entry.module == thing.__module__
@@ -52,7 +54,8 @@ def test_a_page_says_what_python_knows(name):
 
 def test_the_first_page_names_all_of_them_and_links_lead_there(client):
     text = client.get("/reference").text
-    assert re.findall(r'href="/reference/(\w+)"', text) == [e.name for es in reference.groups().values() for e in es]
+    assert re.findall(r'href="/reference/(\w+)"', text) == [e.name for es in reference.groups().values()
+                                                            for e in es]
     assert sorted(re.findall(r'href="/reference/(\w+)"', text)) == postgrad.__all__
     assert 'href="/reference"' in client.get("/").text
     page = client.get("/reference/fit")
@@ -68,7 +71,8 @@ def test_a_class_has_the_methods_of_its_bases(client):
 def test_what_is_no_public_name_is_a_sentence(client):
     for name in ("nothing", "_HOMES", "<script>", "__version__"):
         answer = client.get(f"/reference/{name}")
-        assert answer.status_code == 404 and "no public name" in answer.text and "<script>alert" not in answer.text
+        assert (answer.status_code == 404 and "no public name" in answer.text
+                and "<script>alert" not in answer.text)
 
 
 def test_code_among_words_is_set_as_code():
@@ -79,8 +83,8 @@ def test_code_among_words_is_set_as_code():
 
 def test_words_are_filled_and_lines_stand():
     doc = "One thing,\nin two lines.\n\n    f(x)\n        g(y)\n\nAt the end:\na  b  c"
-    assert reference.blocks(doc) == [("One thing, in two lines.", False), ("f(x)\n    g(y)", True), ("At the end:", False),
-                                     ("a  b  c", True)]
+    assert reference.blocks(doc) == [("One thing, in two lines.", False), ("f(x)\n    g(y)", True),
+                                     ("At the end:", False), ("a  b  c", True)]
 
 
 def test_the_export_has_a_page_for_every_name(tmp_path):
@@ -93,7 +97,8 @@ def test_the_export_has_a_page_for_every_name(tmp_path):
 
 def test_the_pages_need_no_torch():
     code = ("import sys\nfrom postgrad.studio import reference\n"
-            "print(len([e.blocks for es in reference.groups().values() for e in es]), 'torch' in sys.modules)")
+            "print(len([e.blocks for es in reference.groups().values() for e in es]), 'torch' "
+            "in sys.modules)")
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
     assert done.stdout.split() == [str(len(postgrad.__all__)), "False"]

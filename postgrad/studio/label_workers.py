@@ -1,4 +1,5 @@
-"""The side processes of labelling, as the server sees them: the trainer trains the live reward model, the maker makes pairs.
+"""The side processes of labelling, as the server sees them:
+the trainer trains the live reward model, the maker makes pairs.
 
 Both are processes of their own, niced; threads wait for them, and nobody else does. No torch here.
 """
@@ -14,17 +15,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HOME = Path(__file__).parent.parent.parent  # the folder that holds the package
-FIRST, STEP = 10, 5                         # judgements before the first training; changes before the next, at least
+# judgements before the first training; changes before the next, at least
+FIRST, STEP = 10, 5
 
 
 def python(*words: str, **more) -> subprocess.Popen:
     """A process of this very package, whatever folder the server was started in."""
     path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-    return subprocess.Popen([sys.executable, "-m", *words], env=os.environ | {"PYTHONPATH": path}, text=True, **more)
+    return subprocess.Popen([sys.executable, "-m", *words], env=os.environ | {"PYTHONPATH": path}, text=True,
+                            **more)
 
 
 class RewardTrainer:
-    """Trains again whenever enough has been said since the last time. `result` is the newest, `history` (judged, result)s."""
+    """Trains again whenever enough has been said since the last time.
+
+    `result` is the newest, `history` (judged, result)s.
+    """
 
     def __init__(self, store: Path):
         self.store, self.result, self.history, self.error = store, None, [], ""
@@ -69,7 +75,8 @@ class RewardTrainer:
                     self.error = said["error"]
                 else:
                     self.result = said
-                    self.history = [(n, old) for n, old in self.history if n != said["judged"]] + [(said["judged"], said)]
+                    self.history = ([(n, old) for n, old in self.history if n != said["judged"]]
+                                    + [(said["judged"], said)])
                 self.busy = not self.closed and self.due()
                 if not self.busy:
                     return
@@ -77,8 +84,8 @@ class RewardTrainer:
     def _ask(self) -> dict:
         """One training, in the process that has the model in memory; a process that has died is replaced."""
         if self._process is None or self._process.poll() is not None:
-            self._process = python("postgrad.studio.reward", str(self.store), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   stderr=subprocess.DEVNULL, start_new_session=True)
+            self._process = python("postgrad.studio.reward", str(self.store), stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
         try:
             self._process.stdin.write("train\n")
             self._process.stdin.flush()
@@ -110,8 +117,9 @@ class PairMaker:
                 raise ValueError(f"{self.busy}: wait until it is done.")
             self.busy, self.message, self.failed = about, "", False
         command = ("postgrad", "label", "make", "--store", str(self.store), "--json", *words)
-        self._process = python(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                               start_new_session=True, preexec_fn=lambda: os.nice(10))
+        self._process = python(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               stdin=subprocess.DEVNULL, start_new_session=True,
+                               preexec_fn=lambda: os.nice(10))
         self.thread = threading.Thread(target=self._wait, daemon=True)
         self.thread.start()
 
@@ -119,7 +127,8 @@ class PairMaker:
         out, wrong = self._process.communicate()
         with self._lock:
             self.failed = self._process.returncode != 0
-            self.message = wrong.strip().removeprefix("postgrad: ")[-400:] if self.failed else made(json.loads(out))
+            self.message = (wrong.strip().removeprefix("postgrad: ")[-400:] if self.failed
+                            else made(json.loads(out)))
             self.busy = ""
 
     def close(self) -> None:

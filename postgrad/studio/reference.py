@@ -1,7 +1,9 @@
-"""/reference: every public name of the package with its signature and docstring, read from the source. No torch here.
+"""/reference: every public name of the package with its signature and docstring, read from the source.
 
-A name is looked up where `postgrad` finds it, through the imports of its module to the file that defines it. A class shows
-its fields and public methods, those of its bases in the package included.
+No torch here.
+
+A name is looked up where `postgrad` finds it, through the imports of its module to the file that defines it.
+A class shows its fields and public methods, those of its bases in the package included.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import postgrad
 from postgrad.studio.pages import page
 
 PACKAGE = Path(postgrad.__file__).parent
-LIKE_TABLE = re.compile(r"^\s|\S {2,}\S")  # a line of a docstring that is set as it stands: indented, or in columns
+# a line of a docstring that is set as it stands: indented, or in columns
+LIKE_TABLE = re.compile(r"^\s|\S {2,}\S")
 
 
 class Block(NamedTuple):
@@ -67,7 +70,10 @@ class Entry:
 
 
 def blocks(doc: str) -> list[Block]:
-    """A docstring as words and as lines that stand. "Words.\\n\\n    f(x)" -> [("Words.", False), ("f(x)", True)]"""
+    """A docstring as words and as lines that stand.
+
+    "Words.\\n\\n f(x)" -> [("Words.", False), ("f(x)", True)]
+    """
     out: list[Block] = []
     for paragraph in doc.split("\n\n"):
         runs: list[tuple[bool, list[str]]] = []
@@ -82,7 +88,10 @@ def blocks(doc: str) -> list[Block]:
 
 
 def marked(words: str, names: str = "") -> Markup:
-    """Words with what is code in them set as such: `between backticks`, and "step: ..." where a step is among the names."""
+    """Words with what is code in them set as such: `between backticks`, and "step: ..."
+
+    where a step is among the names.
+    """
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(words)))
     known = "|".join(map(re.escape, sorted(set(re.findall(r"\w+", names)), key=len, reverse=True))) or r"(?!)"
     return Markup(re.sub(rf"(^|[.;] |</code>, )({known}): ", r"\1<code>\2</code>: ", text))
@@ -90,7 +99,10 @@ def marked(words: str, names: str = "") -> Markup:
 
 @cache
 def module_of(name: str) -> tuple[str, ast.Module]:
-    """The file of a module, from the package's folder, and its tree. module_of("postgrad.tasks") -> tasks/__init__.py"""
+    """The file of a module, from the package's folder, and its tree.
+
+    module_of("postgrad.tasks") -> tasks/__init__.py
+    """
     parts = name.split(".")[1:]
     path = PACKAGE.joinpath(*parts).with_suffix(".py") if parts else PACKAGE / "__init__.py"
     path = path if path.is_file() else PACKAGE.joinpath(*parts, "__init__.py")
@@ -115,7 +127,8 @@ def signature(node: ast.FunctionDef, name: str = "") -> str:
     """fit(model: Source, method: str = 'grpo', *, task=None) -> Run; a method without its self."""
     given = node.args.posonlyargs + node.args.args
     defaults = [None] * (len(given) - len(node.args.defaults)) + node.args.defaults
-    words = [argument(*pair) for pair in zip(given, defaults, strict=True) if pair[0].arg not in ("self", "cls")]
+    words = [argument(*pair) for pair in zip(given, defaults, strict=True)
+             if pair[0].arg not in ("self", "cls")]
     if node.args.vararg or node.args.kwonlyargs:
         words.append(f"*{argument(node.args.vararg, None) if node.args.vararg else ''}")
     words += [argument(*pair) for pair in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
@@ -163,7 +176,8 @@ def entry(name: str) -> Entry:
     module, node = definition(f"postgrad.{home}", inside or name)
     about = {"name": name, "module": module, "file": module_of(module)[0]}
     if isinstance(node, ast.FunctionDef):
-        return Entry(**about, kind="function", signature=signature(node, name), doc=ast.get_docstring(node) or "")
+        return Entry(**about, kind="function", signature=signature(node, name),
+                     doc=ast.get_docstring(node) or "")
     if isinstance(node, ast.ClassDef):
         fields, methods = members(module, node)
         made = next((m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__"), None)
@@ -199,4 +213,5 @@ def one(request: Request) -> Response:
     return page(request, "reference/name.html", entry=entry(name), blocks=blocks, marked=marked)
 
 
-routes = [Route("/reference", index, name="reference"), Route("/reference/{name}", one, name="reference-name")]
+routes = [Route("/reference", index, name="reference"),
+          Route("/reference/{name}", one, name="reference-name")]

@@ -1,4 +1,5 @@
-"""What several areas share: the store, things that live as long as the app, forms handled in a thread, what needs loopback."""
+"""What several areas share: the store, things that live as long as the app, forms handled in a thread,
+what needs loopback."""
 
 from __future__ import annotations
 
@@ -39,9 +40,11 @@ def app_object(request: Request, name: str, make: Callable):
 
 
 def why_closed(request: Request, why: str) -> str:
-    """Whatever runs code of the asker's choice is closed where other machines can reach the port: the sentence, or ""."""
+    """Whatever runs code of the asker's choice is closed where other machines can reach the port:
+    the sentence, or ""."""
     return "" if request.app.state.loopback else (
-        f"{why}, so this is switched off while the studio listens to other machines: start it without --host to use it.")
+        f"{why}, so this is switched off while the studio listens to other machines: start it without "
+        "--host to use it.")
 
 
 def require_own_machine(request: Request, why: str) -> None:
