@@ -13,13 +13,15 @@ INDEX = Path(__file__).with_name("settings.json")  # made by `python -m postgrad
 
 def show(args) -> int:
     """The settings of a run that is not started: a table, or with --json a list of objects."""
+    from postgrad.recipes.defaults import fitted_or_open
     from postgrad.recipes.explained import preview, settings_of
-    recipe, config = preview(args.recipe, args.changes, args.task)
-    rows = settings_of(config)
+    _, config = preview(args.recipe, args.changes, args.task)
+    rows, chosen = settings_of(config), fitted_or_open(config)[1]
     if args.json:
         return say_json(rows)
     table([{"setting": row["setting"], "value": as_shown(row), "what it is": row["about"]} for row in rows])
-    print("\npostgrad explain SETTING says when to change one.")
+    print(f"\n{chosen}\npostgrad explain SETTING says when to change one." if chosen else
+          "\npostgrad explain SETTING says when to change one.")
     return 0
 
 

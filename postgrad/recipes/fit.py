@@ -16,6 +16,7 @@ from postgrad.maths.passk import mean_interval
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load
 from postgrad.opening.tasks import open_task
+from postgrad.recipes.defaults import fitted, tokens_for
 from postgrad.run import Run as Folder
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings
@@ -79,6 +80,9 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     recipe = recipes.recipe_for(row)
     with _origin(model, folder) as (name, origin):
         config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
+        config, chosen = fitted(config, origin)
+        if chosen and watch == "auto":
+            print(chosen)
         with _eyes(watch, row.name, config.steps) as eyes:
             recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
                           command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
@@ -143,28 +147,34 @@ def _opened(model: Source, device: str) -> Model:
 
 
 def evaluate(model: Source, task, *, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
-             max_new_tokens: int = 64, temperature: float = 1.0, greedy: bool = True, device: str = "cpu") -> dict:
-    """How good a model is at a task: pass@1 with its interval, pass@k, greedy, format, length. evaluate(run, "words")"""
+             max_new_tokens: int | None = None, temperature: float = 1.0, greedy: bool = True,
+             device: str = "cpu") -> dict:
+    """How good a model is at a task: pass@1 with its interval, pass@k, greedy, format, length.
+
+    evaluate(run, "words"). max_new_tokens: by default as the task says, else by the model's size.
+    """
     opened, asked = _opened(model, device), open_task(task)
-    settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
+    tokens = max_new_tokens or tokens_for(asked, opened.net)
+    settings = Sampling(max_new_tokens=tokens, temperature=temperature)
     return {"model": opened.name, "task": asked.name, "split": split, "seed": seed,
             **measure(asked, LocalSampler(opened.net, opened.chat), asked.prompts(split, problems, seed), samples=samples,
                       settings=settings, seed=seed, greedy=greedy)}
 
 
 def compare(*models: Source, task, problems: int = 200, samples: int = 8, split: str = "test", seed: int = 0,
-            max_new_tokens: int = 64, temperature: float = 1.0, device: str = "cpu") -> list[dict]:
+            max_new_tokens: int | None = None, temperature: float = 1.0, device: str = "cpu") -> list[dict]:
     """Models on the same problems, a row each: pass@1 with its interval, and how much better it is than the first model's,
     problem by problem. compare("tiny-chat", run, task="words")"""
     if len(models) < 2:
         raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
     asked = open_task(task)
     prompts = asked.prompts(split, problems, seed)
-    settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
     rows: list[dict] = []
     first: list[float] = []
     for model in models:
         opened = _opened(model, device)
+        tokens = max_new_tokens or tokens_for(asked, opened.net)
+        settings = Sampling(max_new_tokens=tokens, temperature=temperature)
         groups = score_samples(asked, LocalSampler(opened.net, opened.chat), prompts, samples, settings, seed)
         shares = [sum(passed(asked, s) for s in group) / len(group) for group in groups]
         first = first or shares
