@@ -10,7 +10,7 @@ import pytest
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
     {"maths", "packing", "undisturbed", "settings", "user_code"},
-    {"records", "hub"},
+    {"records", "hub", "options"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
     {"loop", "run", "report", "explain", "evaluate", "audit", "memory", "display"},

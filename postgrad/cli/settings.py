@@ -1,4 +1,4 @@
-"""Settings on the command line: `train --show`, `explain SETTING`, and what to write for a flag from elsewhere."""
+"""Settings on the command line: `train --show`, `explain SETTING`, and what to write for a foreign flag."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from postgrad.cli.output import say_json, table
 
-INDEX = Path(__file__).with_name("settings.json")  # made by `python -m postgrad.cli.reference`, read without torch
+INDEX = Path(__file__).with_name("settings.json")  # made by cli/reference.py, read without torch
 
 
 def show(args) -> int:
@@ -55,7 +55,7 @@ def told(rows: Sequence[dict]) -> None:
 
 
 def instead_of(flags: Sequence[str], argv: Sequence[str]) -> str:
-    """What to write for flags that `train` does not have: settings are KEY=VALUE. "" where none is a setting."""
+    """What to write for flags that `train` does not have, as settings are KEY=VALUE; "" where none is one."""
     if not flags:
         return ""
     from postgrad.recipes.other_names import OTHER_NAMES

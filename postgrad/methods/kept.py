@@ -1,4 +1,4 @@
-"""What a run keeps of its row: its words, its constants and its functions by name; and what differs between two."""
+"""What a run keeps of its row: its words, constants and functions by name; and what differs between two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from postgrad.user_code import text_hash
 
 
 def described(row: Method) -> dict:
-    """A row as JSON: its words, every constant, every function by name; functions of the user's own by their text too."""
+    """A row as JSON: its words, every constant, every function by name; the user's own by text too."""
     return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
             "constants": constants(row), "functions": {k: called(f) for k, f in functions(row).items()},
             "wants": sorted(getattr(row, "wanted", ())), "texts": _texts(row)}
@@ -22,7 +22,7 @@ def called(function: Callable) -> str:
 
 
 def _texts(row: Method) -> dict[str, str]:
-    """Hashes of the functions that are not the package's: their constants alone do not say what they compute."""
+    """Hashes of the functions that are not the package's: constants alone do not say what they compute."""
     return {name: text_hash(function) for name, function in functions(row).items()
             if not called(function).startswith("postgrad.")}
 
@@ -34,7 +34,8 @@ def difference(before: Mapping, now: Mapping) -> str:
         old, new = before.get(part, {}), now.get(part, {})
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):
-                found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is {new.get(key)}")
+                changed = f"{key} was {old.get(key)} and is {new.get(key)}"
+                found.append(f"the text of {key}" if part == "texts" else changed)
     found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in ("kind", "source", "wants")
               if before.get(key) != now.get(key)]
     return "; ".join(found)

@@ -67,7 +67,7 @@ def settings_of(config) -> list[dict]:
 
 
 def index() -> list[dict]:
-    """Every setting of every recipe and pipeline, and every constant of every row, with its default wherever it is:
+    """Every setting of every recipe and pipeline, and every constant of every row, with its defaults:
     {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8, "overoptimise": 8}}
 
     A name that means different things in two places is listed once for each meaning.

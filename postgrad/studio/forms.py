@@ -59,7 +59,7 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
                            if not isinstance(getattr(group["config"], f.name), Settings | Open)]
     if isinstance(row := getattr(config, "method", None), Open):
         groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
-                          "fields": [constant(row, name, value, given) for name, value in row.settings().items()]})
+                          "fields": [constant(row, name, x, given) for name, x in row.settings().items()]})
     return groups
 
 
@@ -76,8 +76,9 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
     kind, now = typing.get_type_hints(type(config))[f.name], written(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
-    return {"key": key, "name": f.name, "about": f.metadata.get("about", ""), "when": f.metadata.get("when", ""),
-            "default": now, "value": given.get(key, now), "changed": given.get(key, now) != now,
+    about, when = (f.metadata.get(part, "") for part in ("about", "when"))
+    return {"key": key, "name": f.name, "about": about, "when": when, "default": now,
+            "value": given.get(key, now), "changed": given.get(key, now) != now,
             "yes_no": bool in options, "number": int in options or float in options,
             "optional": now == "none"}
 
@@ -86,8 +87,9 @@ def constant(row: Open, name: str, value, given: Mapping[str, str]) -> dict:
     """A constant of the row as a field of the form."""
     key, now = f"method.{name}", written(value)
     about, when = row.words(name)
-    return {"key": key, "name": name, "about": about, "when": when, "default": now, "value": given.get(key, now),
-            "changed": given.get(key, now) != now, "yes_no": isinstance(value, bool),
+    return {"key": key, "name": name, "about": about, "when": when, "default": now,
+            "value": given.get(key, now), "changed": given.get(key, now) != now,
+            "yes_no": isinstance(value, bool),
             "number": not isinstance(value, bool), "optional": False}
 
 
