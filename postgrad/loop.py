@@ -28,9 +28,10 @@ PRECISIONS = ("auto", "fp32", "bf16")
 class OptimSettings(Settings):
     """AdamW, its schedule, and how many tokens go through the network at once."""
 
-    lr: float = setting(about="the learning rate", when="the first thing to change: a third of it where kl "
-                        "or grad_norm runs away or the reward falls, three times it where nothing moves; "
-                        "larger models want smaller rates")
+    lr: float | None = setting(None, "the learning rate; none: by the model's size",
+                               "the first thing to change: a third of it where kl or grad_norm runs away or "
+                               "the reward falls, three times it where nothing moves; larger models want "
+                               "smaller rates")
     schedule: str = setting("constant",
                             "how the rate goes on: constant, linear or cosine, down to 0 at the last step",
                             "constant where a run may be made longer; a falling one ends steadier")
@@ -56,7 +57,7 @@ class OptimSettings(Settings):
     adapter: Adapters = setting(group=Adapters)
 
     def __post_init__(self):
-        if not (math.isfinite(self.lr) and self.lr > 0):
+        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"optim.lr is {self.lr}: it must be a positive number, e.g. 3e-4.")
         if self.schedule not in schedule.SCHEDULES:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
@@ -97,6 +98,8 @@ class Optim:
     """
 
     def __init__(self, models: Models, settings: OptimSettings, steps: int):
+        if settings.lr is None:
+            raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
         compute_in(models, settings)
         self.settings, self.steps = settings, steps
         self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
@@ -113,6 +116,7 @@ class Optim:
         return self.settings.per_pass(any(p.is_cuda for p in self.params))
 
     def lr(self, step: int) -> float:
+        assert self.settings.lr is not None, "a run's rate is chosen before its optimizer is made"
         return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)
 
     def gather(self) -> None:

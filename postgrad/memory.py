@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from postgrad.methods import Method
 from postgrad.models.families import Config
 from postgrad.models.layer import Layer, layer_spec, layer_specs, stored_tensors
+from postgrad.options import Held
 
 GB = 1e9
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
@@ -45,7 +46,7 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
+class Setup(Held):
     """How the models are held and trained.
 
     bits 32: everything in float32, as on a CPU. 16: weights in bfloat16 and, of those that are trained, masters in float32, as
@@ -53,12 +54,6 @@ class Setup:
     The recipes do so with the one body under the adapters (models/nf4.py), and compute in float32 where single is true: a CPU.
     """
 
-    lora: int = 0                # the rank of the adapters; 0 trains all weights
-    bits: int = 16
-    tokens: int = 1024           # in a row, prompt and reply
-    rows: int = 1                # rows, or pairs, in a forward and backward pass
-    samples: int = 16            # replies that are written at once
-    recompute: bool = False      # activations are computed again in the backward pass, layer by layer
     reward_model: bool = False   # rollouts are judged by a reward model, not by a verifier
     single: bool = False         # with 4 bits: all else is in float32
 

@@ -208,7 +208,7 @@ class Described(NamedTuple):
 
 
 def described(config, prefix: str = "") -> Iterator[Described]:
-    """Every setting of a config as a person reads it, in its order, the constants of an Open value after it."""
+    """Every setting of a config as a person reads it, in its order, what an Open value has after it."""
     for f in fields(config):
         key, value = prefix + f.name, getattr(config, f.name)
         if isinstance(value, Settings):

@@ -10,7 +10,7 @@ import pytest
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
     {"maths", "packing", "garbage_collection", "settings", "user_code"},
-    {"records", "stats", "hub"},
+    {"records", "stats", "hub", "options"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display"},

@@ -28,7 +28,7 @@ def test_no_setting_without_a_sentence_and_a_when(recipe):
         assert not row["about"].endswith(".") and not row["when"].endswith("."), row["setting"]  # clauses
     for f in fields(config):
         if is_group(kind := type(getattr(config, f.name))):
-            assert kind.__doc__ and not kind.__doc__.startswith(kind.__name__ + "("), f"{f.name}: no docstring"
+            assert kind.__doc__ and not kind.__doc__.startswith(kind.__name__ + "("), f.name
 
 
 def test_the_demo_s_settings_have_sentences_too():
@@ -127,7 +127,8 @@ def test_explain_answers_a_slip_of_the_pen(capsys):
 
 FLAGS = {
     "--device cuda": "write device=cuda.", "--steps 3": "write steps=3.", "--lr 1e-4": "write lr=1e-4.",
-    "--model X": "write model=X.", "--learning_rate 1e-4": "write lr=1e-4.", "--optim.lr 1": "write optim.lr=1.",
+    "--model X": "write model=X.", "--learning_rate 1e-4": "write lr=1e-4.",
+    "--optim.lr 1": "write optim.lr=1.",
     "--learning-rate=1e-4": "write lr=1e-4.", "--num_generations 4": "write group_size=4.",
     "--max_completion_length 9": "write rollouts.max_new_tokens=9.",
     "--batch_size 4": "prompts_per_step=16 and group_size=8",

@@ -66,7 +66,7 @@ class ChosenTexts(ChosenBatches[Supervised]):
         chosen = self.method.select(score, self.settings.group_size) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
         made = pick(batch, sorted(kept or [0], key=lambda i: int(batch.lengths[i])))
-        weight = self.method.weigh(made.mask, self.settings.max_new_tokens)
+        weight = self.method.weigh(made.mask, self.settings.budget)
         facts = {"chosen_share": len(kept) / len(rows)}
         if self.method.kl_bound:
             facts["kl_bound"] = self.method.kl_bound(self.settings.group_size)

@@ -33,8 +33,9 @@ class Rollouts(Settings):
     group_size: int = setting(8, "samples of each prompt", "more: steadier advantages, in proportion more "
                               "sampling; fewer than 4 gives GRPO little to compare; more where flat_groups "
                               "is high")
-    max_new_tokens: int = setting(64, "the most tokens of a reply", "more where `truncated` is above a few "
-                                  "percent: a cut answer cannot be right; less saves memory and time")
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as the task says, else by "
+                                         "the model's size", "more where `truncated` is above a few percent: "
+                                         "a cut answer cannot be right; less saves memory and time")
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "seldom: what is trained is the policy at that temperature; a little above "
                                  "1 where all samples of a group say the same")
@@ -50,7 +51,7 @@ class Rollouts(Settings):
 
     def __post_init__(self):
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if self.prompts_per_step % self.minibatches:
             raise ValueError(f"{self.prompts_per_step} prompts cannot be split into {self.minibatches} minibatches: set "
@@ -59,6 +60,11 @@ class Rollouts(Settings):
         if not self.temperature > 0:
             raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
                              "so it must be above 0.")
+
+    @property
+    def budget(self) -> int:
+        """The most tokens of a reply; 64 of settings that nobody fitted to a model."""
+        return 64 if self.max_new_tokens is None else self.max_new_tokens
 
     @property
     def updates(self) -> int:

@@ -44,13 +44,13 @@ class RolloutBatches(RolloutLine[Policy]):
         s = self.settings
         rows = [scored for group in groups for scored in group]
         batch = sampled(rows, s.group_size).to(self.device)
-        batch = columns(batch, rewards(rows, batch.mask, self.method, s.max_new_tokens), self.method, self.models,
+        batch = columns(batch, rewards(rows, batch.mask, self.method, s.budget), self.method, self.models,
                         group_size=s.group_size, kl=self.kl, tokens_per_pass=self.tokens_per_pass,
                         temperature=s.temperature, several=s.updates > 1)
         facts |= self.steered(batch.facts["kl_reply"], len(batch)) if self.method.kl_in_reward > 0 else {}
         facts |= {"time/score": time.perf_counter() - began, "tokens": float(batch.lengths.sum())}
         parts = minibatches(batch, self.method, group_size=s.group_size, epochs=s.epochs, count=s.minibatches,
-                            budget=s.max_new_tokens, seed=self.seed, step=self.step)
+                            budget=s.budget, seed=self.seed, step=self.step)
         parts = [replace(part, facts=facts) for part in parts]
         return [self.mix.into(part) for part in parts] if self.mix else parts
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from postgrad import display
+from postgrad.cli.options import AuditOptions, made
 from postgrad.cli.output import say_json
 from postgrad.display import progress
 
@@ -17,8 +18,7 @@ def audit(args) -> int:
     from postgrad.audit import audit as measure
     from postgrad.audit import scorer
     names, out = args.probes.split(","), Path(args.out) if args.out else None
-    if args.count < 2:
-        raise ValueError(f"--count {args.count} must be at least 2.")
+    made(AuditOptions, args)  # checks itself
     if out and not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}.")
     answers, truth, source = gather(args)

@@ -1,12 +1,11 @@
 """`postgrad chat`: one question to a model, or the same question to several, side by side.
 
-Left out on purpose: how a name becomes a model (`recipes.opening.open_folder`) and what led to it (`recipes.stages`).
+Left out on purpose: how a name becomes a model (`opening.models`) and what led to it (`opening.stages`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,6 @@ from postgrad.display import clean, is_terminal
 
 WIDE, COLUMN = 100, 30  # side by side in a terminal of so many columns, each model with so many of its own
 MOST = 8                # models at once
-MODEL = "tiny, tiny-chat, a run's folder (RUN@20: at a step), a folder with a model or an adapter, or a hub id"
 HELP = """\
 /new           forget what was said (--turns)
 /system TEXT   a system message; none without TEXT
@@ -217,30 +215,3 @@ def chat(args) -> int:
     if args.prompt is not None:
         return 0 if answer(session, args.prompt, quiet=args.json) else 130
     return converse(session, args.json)
-
-
-def options(add: Callable) -> None:
-    c = add("chat", "talk to a model, or to several side by side", epilog="""\
-examples:
-  postgrad chat tiny-chat                           one question a line
-  postgrad chat runs/demo                           base, SFT and RL side by side, on the same question
-  postgrad chat runs/demo --task words --problem 3  ... on a test problem, each reply with the verifier's word
-  postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one wherever a model is named""")
-    c.add_argument("model", nargs="+", metavar="MODEL",
-                   help=f"{MODEL}; or a folder of runs")
-    c.add_argument("--stages", action="store_true", help="all that led to a run: the base model, each run on the way, the run")
-    c.add_argument("--steps", metavar="N,N", help="a run at these steps; 0 is the model it began with")
-    c.add_argument("--prompt", help="ask this one question and leave")
-    c.add_argument("--task", metavar="NAME|FILE", help="judge replies to its problems by its verifier")
-    c.add_argument("--problem", type=int, metavar="N", help="ask its N-th test problem and leave")
-    c.add_argument("--system", help="a system message")
-    c.add_argument("--turns", action="store_true", help="keep the conversation (the embedded models know single turns best)")
-    c.add_argument("--samples", type=int, default=1, metavar="N", help="replies of each model (default: 1)")
-    c.add_argument("--temperature", type=float, help="0 is greedy (default: 0; 1 with --samples)")
-    c.add_argument("--top-k", type=int, default=0, help="choose among the k likeliest tokens (default: all)")
-    c.add_argument("--top-p", type=float, default=1.0, help="... among those that make up this probability")
-    c.add_argument("--min-p", type=float, default=0.0, help="... among those at least this fraction as likely as the best")
-    c.add_argument("--stop", action="append", default=[], metavar="TEXT", help=r"a text that ends a reply, e.g. '\n'")
-    c.add_argument("--max-new-tokens", type=int, default=128)
-    c.add_argument("--seed", type=int, default=0)
-    c.add_argument("--device", default="cpu")

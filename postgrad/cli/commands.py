@@ -12,6 +12,7 @@ from postgrad.cli.chat import chat
 from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
 from postgrad.cli.memory import memory
+from postgrad.cli.options import EvalOptions, made
 from postgrad.cli.output import say_json, shown, table
 from postgrad.cli.settings import find, told
 from postgrad.cli.settings import known as every_setting
@@ -22,13 +23,14 @@ from postgrad.display import progress
 def evaluate(args) -> int:
     from postgrad.evaluation import evaluate as measure
     from postgrad.opening.models import open_writer
+    from postgrad.recipes.defaults import tokens_for
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
-    if args.problems < 1 or args.samples < 1:
-        raise ValueError(f"--problems {args.problems} and --samples {args.samples} must be at least 1.")
-    task = load_task(args.task)
-    settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature)
+    asked = made(EvalOptions, args)
+    task = load_task(asked.task)
     model, chat = open_writer(args.model, args.device)
+    tokens = tokens_for(task, model) if asked.max_new_tokens is None else asked.max_new_tokens
+    settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
     prompts = task.prompts(args.split, args.problems, args.seed)
     row = measure(task, LocalSampler(model, chat), prompts, samples=args.samples, settings=settings, seed=args.seed,
                   track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
@@ -124,8 +126,9 @@ def explain_method(args, metrics: list[str]) -> int:
 
 
 def pick(args) -> int:
-    from postgrad.recipes.pick import PickConfig, run
-    config = PickConfig(**{f.name: getattr(args, f.name) for f in fields(PickConfig)})
+    from postgrad.options import PickConfig
+    from postgrad.recipes.pick import run
+    config = made(PickConfig, args)
     found = run(config, Path(args.out), track=iter if args.json else partial(progress, label=f"sampling {args.model}"))
     if args.json:
         return say_json(found)

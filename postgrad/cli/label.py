@@ -56,6 +56,7 @@ def take_out(args) -> None:
 def make(args) -> None:
     from postgrad.data.exchange import draw_items
     from postgrad.opening.models import open_writer
+    from postgrad.recipes.defaults import tokens_for
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.prompts < 1:
@@ -63,8 +64,10 @@ def make(args) -> None:
     if args.temperature <= 0:
         raise ValueError(f"--temperature {args.temperature}: two answers can only differ above 0.")
     task = load_task(args.task)
-    settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=args.temperature)
-    sampler = LocalSampler(*open_writer(args.model, args.device))
+    model, chat = open_writer(args.model, args.device)
+    sampler = LocalSampler(model, chat)
+    tokens = tokens_for(task, model) if args.max_new_tokens is None else args.max_new_tokens
+    settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
     prompts = task.prompts(args.split, args.prompts, args.seed)
     sampler.check(prompts, settings)
     items, skipped = draw_items(sampler, prompts, settings, args.seed, f"{args.model} on {task.name}, seed {args.seed}",

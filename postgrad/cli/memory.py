@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from postgrad import display
+from postgrad.cli.options import made
 from postgrad.cli.output import say_json
+from postgrad.options import Held
 
 CARDS = (12, 24, 40, 80)
 
@@ -15,10 +19,9 @@ def memory(args) -> int:
     found = []
     for row in rows:
         judged = getattr(row, "critic", False) if args.reward is None else args.reward == "model"
-        made = estimate(shape, row, Setup(lora=args.lora, bits=args.bits, tokens=args.tokens, rows=args.rows,
-                                          samples=args.samples, recompute=args.recompute, reward_model=judged))
-        found.append({"method": row.name, "models": made.models, **{part: getattr(made, part) for part in PARTS},
-                      "sampling": made.sampling, "updating": made.updating, "peak": made.peak})
+        needs = estimate(shape, row, Setup(**asdict(made(Held, args)), reward_model=judged))
+        found.append({"method": row.name, "models": needs.models,
+                      **{part: getattr(needs, part) for part in (*PARTS, "sampling", "updating", "peak")}})
     if args.json:
         say_json({"model": args.model, "parameters": parameters(shape), "methods": found})
     else:

@@ -1,15 +1,20 @@
-"""The pages that are made from the code: python -m postgrad.cli.reference [FOLDER] writes docs/settings.md, and
-the index of settings that `postgrad explain` reads without torch. A test holds them against the code.
+"""The pages that are made from the code: python -m postgrad.cli.reference [FOLDER] writes settings.md and
+commands.md into docs/, and the index of settings that `postgrad explain` reads without torch. A test holds
+them against the code.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 from postgrad.cli.settings import INDEX, as_shown, as_typed
 
 MADE = "Made from the code by `python -m postgrad.cli.reference`; edit the dataclasses, not this page."
+KEPT = "\0"  # a space at which no line ends
 
 
 def cell(text: object) -> str:
@@ -26,12 +31,12 @@ def settings_page() -> str:
     from postgrad import recipes
     from postgrad.recipes.explained import first_row, preview, rows_of, settings_of
     lines = ["# Settings", "", MADE, "",
-             "`postgrad train grpo:words optim.lr=1e-4 group_size=4` sets two of them: KEY=VALUE, without its group "
-             "where only one group has it. `postgrad train grpo --show` prints those of a run, `postgrad explain "
-             "group_size` one of them. In Python: "
+             "`postgrad train grpo:words optim.lr=1e-4 group_size=4` sets two of them: KEY=VALUE, without "
+             "its group where only one group has it. `postgrad train grpo --show` prints those of a run, "
+             "`postgrad explain group_size` one of them. In Python: "
              "`postgrad.fit(\"tiny-chat\", \"grpo\", task=\"words\", lr=1e-4, group_size=4)`.", "",
-             "A value that is left open is `none`; what stands for it is in brackets. Defaults are those for the "
-             "recipe's own model."]
+             "A value that is left open is `none`; what stands for it is in brackets, for the recipe's own "
+             "model: with another model it may be another."]
     for recipe in recipes.RECIPES | recipes.PIPELINES:
         config = preview(first_row(recipe))[1]
         rows = [row for row in settings_of(config) if not row["setting"].startswith("method.")]
@@ -54,9 +59,64 @@ def constants_part() -> list[str]:
                       [[f"`{r['setting']}`", r["about"], r["when"], defaults(r)] for r in rows])]
 
 
+def commands_page() -> str:
+    """docs/commands.md: every command of the parser, with its arguments."""
+    from postgrad.cli import parser
+    lines = ["# Commands", "", MADE.replace("dataclasses", "dataclasses of options"), "",
+             "Every command takes `--json`, prints one JSON object then and nothing else, and `--help`."]
+    for name, about, command in commands_in(parser(), "postgrad"):
+        arguments = [a for a in command._actions if a.dest not in ("help", "json")]
+        lines += ["", f"## {name}", "", f"{about[0].upper()}{about[1:]}.", ""]
+        lines += ["```", usage(name, arguments), "```"]
+        if arguments:
+            rows = [[f"`{written(a)}`", sentence(a)] for a in arguments]
+            lines += ["", *markdown(["argument", "what it is"], rows)]
+        if command.epilog:
+            lines += ["", "```", command.epilog, "```"]
+    return "\n".join(lines) + "\n"
+
+
+Listed = tuple[str, str, argparse.ArgumentParser]
+
+
+def commands_in(parser: argparse.ArgumentParser, name: str) -> Iterator[Listed]:
+    """(name, what it does, its parser) of every command, and of the actions of those that have some."""
+    for group in (a for a in parser._actions if isinstance(a, argparse._SubParsersAction)):
+        for entry in group._choices_actions:
+            inside = group.choices[entry.dest]
+            nested = list(commands_in(inside, f"{name} {entry.dest}"))
+            yield from nested or [(f"{name} {entry.dest}", entry.help, inside)]
+
+
+def written(action: argparse.Action) -> str:
+    """An argument as it is typed: --samples N, MODEL, --json."""
+    name = action.option_strings[-1] if action.option_strings else ""
+    value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "") or (
+        "N" if action.type in (int, float) else action.dest.upper())
+    return name if action.nargs == 0 else f"{name} {value}".strip()
+
+
+def usage(name: str, arguments: list[argparse.Action]) -> str:
+    """A command as it is typed, what may be left out in brackets."""
+    def part(a: argparse.Action) -> str:
+        text = (written(a) + (" ..." if a.nargs in ("*", "+") else "")).replace(" ", KEPT)
+        needed = a.required if a.option_strings else a.nargs not in ("*", "?")
+        return text if needed else f"[{text}]"
+
+    ordered = sorted(arguments, key=lambda a: 0 if not a.option_strings else 1 if a.required else 2)
+    text = " ".join([name, *map(part, ordered)])
+    lines = textwrap.wrap(text, 100, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines).replace(KEPT, " ")
+
+
+def sentence(action: argparse.Action) -> str:
+    needed = action.option_strings and action.required
+    return (action.help or "").replace("%%", "%") + ("; required" if needed else "")
+
+
 def pages() -> dict[str, str]:
     """What is written into the folder of documents, by file."""
-    return {"settings.md": settings_page()}
+    return {"settings.md": settings_page(), "commands.md": commands_page()}
 
 
 def index_text() -> str:

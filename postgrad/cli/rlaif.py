@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
+from postgrad.cli.options import made
 from postgrad.cli.output import say_json
 from postgrad.display import clean, progress, table
 
 
 def label(args) -> int:
-    from postgrad.recipes.rlaif import RLAIFConfig, run
-    config, folder = RLAIFConfig(**{f.name: getattr(args, f.name) for f in fields(RLAIFConfig)}), Path(args.out)
+    from postgrad.options import RLAIFConfig
+    from postgrad.recipes.rlaif import run
+    config, folder = made(RLAIFConfig, args), Path(args.out)
     summary = run(config, folder, track=iter if args.json else partial(progress, label=f"{args.model} on {args.task}"))
     if args.json:
         say_json(summary)

@@ -1,4 +1,4 @@
-"""Settings on the command line: `train --show`, `explain SETTING`, and what to write for a flag from elsewhere."""
+"""Settings on the command line: `train --show`, `explain SETTING`, and what to write for a foreign flag."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from pathlib import Path
 
 from postgrad.cli.output import say_json, table
 
-INDEX = Path(__file__).with_name("settings.json")  # made by `python -m postgrad.cli.reference`, read without torch
+INDEX = Path(__file__).with_name("settings.json")  # made by cli/reference.py, read without torch
 
 
 def show(args) -> int:
     """The settings of a run that is not started: a table, or with --json a list of objects."""
+    from postgrad.recipes.defaults import fitted_or_open
     from postgrad.recipes.explained import preview, settings_of
-    recipe, config = preview(args.recipe, args.changes, args.task)
-    rows = settings_of(config)
+    _, config = preview(args.recipe, args.changes, args.task)
+    rows, chosen = settings_of(config), fitted_or_open(config)[1]
     if args.json:
         return say_json(rows)
     table([{"setting": row["setting"], "value": as_shown(row), "what it is": row["about"]} for row in rows])
-    print("\npostgrad explain SETTING says when to change one.")
+    print(f"\n{chosen}\npostgrad explain SETTING says when to change one." if chosen else
+          "\npostgrad explain SETTING says when to change one.")
     return 0
 
 
@@ -53,7 +55,7 @@ def told(rows: Sequence[dict]) -> None:
 
 
 def instead_of(flags: Sequence[str], argv: Sequence[str]) -> str:
-    """What to write for flags that `train` does not have: settings are KEY=VALUE. "" where none is a setting."""
+    """What to write for flags that `train` does not have, as settings are KEY=VALUE; "" where none is one."""
     if not flags:
         return ""
     from postgrad.recipes.other_names import OTHER_NAMES

@@ -57,10 +57,14 @@ def train(args) -> int:
     from postgrad.settings import flat
     if args.show:
         return show(args)
+    from postgrad.recipes.defaults import fitted
     recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
+    config, chosen = fitted(config)
     folder = Path(args.run) if args.run else free_folder(args.recipe)
     if not args.json:
         print(f"{args.recipe} -> {folder}\n" + "  ".join(f"{k}={v}" for k, v in flat(config).items()))
+        if chosen:
+            print(chosen)
     command = shlex.join(["postgrad", "train", args.recipe, *args.changes, *(["--task", args.task] if args.task else [])])
     go = partial(recipes.start, recipe, config, folder, command=command)
     if recipe in recipes.PIPELINES:

@@ -93,6 +93,6 @@ def words_of(row: Method, name: str) -> Words:
                  if key in bound(function) and place in ("", field)), None)
     module, _, function = called(home).rpartition(".") if home else ("postgrad", "", "")
     if not module.startswith("postgrad"):
-        return Words(f"a constant of {function}", "what it does is in that function's own text")
+        return Words(f"a constant of {function}", "what it does is in that function's text")
     known = CONSTANTS.get(f"{function}.{key}") or CONSTANTS.get(key)
-    return known or Words(f"a constant of {function or row.name}", "what it does is in that function's own text")
+    return known or Words(f"a constant of {function or row.name}", "what it does is in that function's text")

@@ -25,9 +25,9 @@ from postgrad.settings import Settings, setting
 class Adapters(Settings):
     """Low-rank adapters: thin matrices are trained, and the model under them stands still."""
 
-    lora: int = setting(0, "the rank of low-rank adapters; 0 trains all weights",
-                        "16 or 32 where all weights do not fit the GPU (`postgrad memory`); give it about "
-                        "ten times the rate")
+    lora: int | None = setting(None, "the rank of low-rank adapters; 0 trains all weights; none: by the "
+                               "model's size", "16 or 32 where all weights do not fit the GPU (`postgrad "
+                               "memory`); give it about ten times the rate")
     alpha: float | None = setting(None, "what they add is scaled by alpha / rank; none: twice the rank",
                                   "to match an adapter made elsewhere; else change the rate instead")
     targets: str = setting("all", "the layers that get one, by name: q_proj,v_proj; all: every linear layer "
@@ -39,7 +39,7 @@ class Adapters(Settings):
                         "exact")
 
     def __post_init__(self):
-        if self.lora < 0:
+        if self.lora is not None and self.lora < 0:
             raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
         if self.alpha is not None and not 0 < self.alpha < float("inf"):
             raise ValueError(f"optim.adapter.alpha is {self.alpha}: it must be a positive number, or none for twice the rank.")

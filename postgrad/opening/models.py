@@ -187,7 +187,7 @@ def new_adapter(body: Decoder, config, role: str) -> Adapted:
 
 
 def with_adapter(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
-    return Adapted(body, Adapter(body, rank=a.lora, alpha=a.alpha, targets=a.names, generator=draw))
+    return Adapted(body, Adapter(body, rank=a.lora or 0, alpha=a.alpha, targets=a.names, generator=draw))
 
 
 def base_name(begins: Beginning) -> str:

@@ -55,13 +55,14 @@ def verifier_in(reward: object) -> Callable | None:
 
 
 def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: Callable[[Prompt], str] | None = None,
-             best: float = 1.0) -> Task:
+             best: float = 1.0, tokens: int | None = None) -> Task:
     """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, the sample is an
     error."""
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
     parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
     task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts), verify=own_verifier(verify), gold=gold,
-                best=best, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+                best=best, tokens=tokens,
+                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
     user.prove(task)
     return task
 

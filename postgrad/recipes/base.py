@@ -31,8 +31,8 @@ class Evaluation(Settings):
                             "root of their number; 256 leave about 5 points either way")
     samples: int = setting(4, "samples of each problem",
                            "8 or more to read pass@8; more problems narrow the interval faster")
-    max_new_tokens: int | None = setting(None,
-                                         "the most tokens of a reply; none: as in the rollouts, else 64",
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as in the rollouts, else "
+                                         "as the task says, else by the model's size",
                                          "more where `finished` is below 1: replies are cut")
     split: str = setting("validation", "the part of the task that is asked: train, validation or test",
                          "test for the last figure alone; train to see whether a model has learned by heart")

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 from postgrad import methods, recipes
 from postgrad.methods import Method
-from postgrad.settings import Open, described
+from postgrad.recipes.defaults import TO_BE_NAMED, fitted_or_open
+from postgrad.settings import Open, described, flat
 from postgrad.tasks import Task
-
-TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run can start
 
 
 def preview(spec: str, changes: Sequence[str] = (), task: str | None = None):
@@ -25,7 +24,7 @@ def preview(spec: str, changes: Sequence[str] = (), task: str | None = None):
 
 
 def open_values(config) -> dict[str, object]:
-    """What stands where a config leaves a value open: the row's, or a rule's. {"anchor.kl": 0.04, ...}"""
+    """What stands where a config leaves a value open for good: the row's, or a rule's. {"anchor.kl": 0.04}"""
     out: dict[str, object] = {}
     if hasattr(config, "optim"):
         on_gpu = getattr(config, "device", "cpu").startswith("cuda")
@@ -57,7 +56,8 @@ def settings_of(config) -> list[dict]:
 
     Where a value is left open, `value` is what stands for it, and `open` is true.
     """
-    stands = open_values(config)
+    chosen, _ = fitted_or_open(config)
+    stands = {key: value for key, value in flat(chosen).items() if value is not None} | open_values(chosen)
     rows = []
     for key, value, about, when in described(config):
         left = value is None
@@ -67,7 +67,7 @@ def settings_of(config) -> list[dict]:
 
 
 def index() -> list[dict]:
-    """Every setting of every recipe and pipeline, and every constant of every row, with its default wherever it is:
+    """Every setting of every recipe and pipeline, and every constant of every row, with its defaults:
     {"setting": "rollouts.group_size", "about", "when", "defaults": {"rollouts": 8, "overoptimise": 8}}
 
     A name that means different things in two places is listed once for each meaning.

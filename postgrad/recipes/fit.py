@@ -18,6 +18,7 @@ from postgrad.methods import Method
 from postgrad.opening.models import Model, load
 from postgrad.opening.rewards import judge_alone
 from postgrad.opening.tasks import open_task
+from postgrad.recipes.defaults import fitted, tokens_for
 from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
 from postgrad.run.disk import refuse_if_taken
@@ -95,9 +96,13 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     words = [word for name, value in settings.items() if name not in groups for word in written(name, value)]
     name = str(folder / "start") if isinstance(model, Model) else str(as_given("model", model))
     config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
-    with _origin(model, folder) as origin, _eyes(watch, row.name, config.steps) as eyes:
-        recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
-                      command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
+    with _origin(model, folder) as origin:
+        config, chosen = fitted(config, origin)
+        if chosen and watch == "auto":
+            print(chosen)
+        with _eyes(watch, row.name, config.steps) as eyes:
+            recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
+                          command=f"postgrad.fit({name!r}, {row.name!r}, ...)")
     return Run.open(folder)
 
 
@@ -187,53 +192,58 @@ def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
 # measuring
 
 class Measured:
-    """The same problems for every model that is measured: a task, who judges, and how replies are drawn."""
+    """The same problems for every model that is measured: a task, who judges it, and how many replies."""
 
-    def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int, settings: Sampling):
+    def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int):
         if min(problems, samples) < 1:
             raise ValueError(f"problems {problems} and samples {samples} must be at least 1.")
         self.task, self.reward = open_task(as_given("task", task), reward), as_given("reward", reward)
         self.prompts = self.task.prompts(split, problems, seed)
-        self.samples, self.settings, self.seed = samples, settings, seed
 
     def open(self, model: Source, device: str) -> tuple[Model, LocalSampler, Judge]:
         opened = model if isinstance(model, Model) else load(as_given("model", model), device)
-        sampler = LocalSampler(opened.net, opened.chat)
-        sampler.check(self.prompts, self.settings)
-        return opened, sampler, judge_alone(self.reward, self.task, opened.chat, device)
+        judge = judge_alone(self.reward, self.task, opened.chat, device)
+        return opened, LocalSampler(opened.net, opened.chat), judge
+
+    def sampling(self, model: Model, max_new_tokens: int | None, temperature: float) -> Sampling:
+        """How replies are drawn; every problem has to fit the model with its reply."""
+        tokens = max_new_tokens or tokens_for(self.task, model.net)
+        settings = Sampling(max_new_tokens=tokens, temperature=temperature)
+        LocalSampler(model.net, model.chat).check(self.prompts, settings)
+        return settings
 
 
 def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
-             seed: int = 0, max_new_tokens: int = 64, temperature: float = 1.0, greedy: bool = True,
+             seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0, greedy: bool = True,
              device: str = "cpu") -> dict:
     """How good a model is at a task: pass@1 with its interval, pass@k, reward, greedy, format, length.
 
     evaluate(run, "words"); evaluate("tiny-chat", prompts, reward=my_reward). reward: who judges, as in `fit`.
+    max_new_tokens: by default as the task says, else by the model's size.
     """
-    settings = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
-    asked = Measured(task, reward, problems, samples, split, seed, settings)
+    asked = Measured(task, reward, problems, samples, split, seed)
     opened, sampler, judge = asked.open(model, device)
+    settings = asked.sampling(opened, max_new_tokens, temperature)
     return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
             **measure(asked.task, sampler, asked.prompts, samples=samples, settings=settings, seed=seed,
                       greedy=greedy, judge=judge)}
 
 
 def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
-            seed: int = 0, max_new_tokens: int = 64, temperature: float = 1.0,
+            seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0,
             device: str = "cpu") -> list[dict]:
     """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first
-    model,
-    problem by problem, with the intervals. compare("tiny-chat", run, task="words")"""
+    model, problem by problem, with the intervals. compare("tiny-chat", run, task="words")"""
     if len(models) < 2:
         raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
-    asked = Measured(task, reward, problems, samples, split, seed,
-                     Sampling(max_new_tokens=max_new_tokens, temperature=temperature))
+    asked = Measured(task, reward, problems, samples, split, seed)
     rows: list[dict] = []
     first: dict[str, list[float]] = {}
     for model in models:
         opened, sampler, judge = asked.open(model, device)
-        groups = score_samples(asked.task, sampler, asked.prompts, samples, asked.settings, seed, judge=judge)
-        sound = [[s for s in group if s.verdict.error is None] for group in groups]
+        settings = asked.sampling(opened, max_new_tokens, temperature)
+        groups = score_samples(asked.task, sampler, asked.prompts, samples, settings, seed, judge=judge)
+        sound = [[s for s in group if s.verdict.given] for group in groups]
         if not all(sound):
             fault = groups[sound.index([])][0].verdict.error
             raise ValueError(f"the judge of {asked.task.name} failed on every reply to a problem: {fault}")

@@ -1,4 +1,4 @@
-"""Names of settings that people bring from other libraries: what each is called here, and a sentence about it.
+"""Names of settings that people bring from other libraries: what each is called here, and a sentence on it.
 
 The first is the setting that takes the same value, "" where none does.
 """
@@ -28,10 +28,10 @@ OTHER_NAMES = {
     "epsilon_high": ("method.high", "The upper clip of the ratio is method.high here."),
     "cliprange": CLIP,
     "clip_range": CLIP,
-    "clip": ("", "It may be method.low and method.high, the clip of a policy row's ratio, or max_grad_norm, the "
-             "largest norm of the gradient: write the one that is meant."),
-    "beta": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here; beta is a constant of the "
-             "preference methods."),
+    "clip": ("", "It may be method.low and method.high, the clip of a policy row's ratio, or max_grad_norm, "
+             "the largest norm of the gradient: write the one that is meant."),
+    "beta": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here; beta is a constant of "
+             "the preference methods."),
     "kl_coef": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here."),
     "init_kl_coef": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here."),
     "lora_r": ("lora", "It is called lora here: lora=16, the rank."),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -19,38 +18,11 @@ from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
 from postgrad.opening.models import Beginning, open_folder, open_writer
 from postgrad.opening.rewards import open_judge, reward_models
+from postgrad.options import PickConfig
+from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, setting
 from postgrad.tasks import load_task
-
-KEEP = ("best", "passing")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PickConfig(Settings):
-    """Which replies are kept, and of how many."""
-
-    model: str = setting(about="the model that writes")
-    task: str = setting(about="whose training prompts are asked: a name or a file")
-    reward: str | None = setting(None, "who judges: reward models with commas between, or judge:MODEL; none: the task's "
-                                 "verifier")
-    keep: str = setting("best", "the best reply to each prompt, or every reply that is `passing`")
-    threshold: float | None = setting(None, "the score that passes; none: the task's best, without a reward model")
-    prompts: int = setting(200, "prompts that are asked")
-    samples: int = setting(8, "replies to each prompt")
-    max_new_tokens: int = setting(64, "the most tokens of a reply")
-    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
-    seed: int = setting(0, "of the prompts and the sampling")
-    device: str = setting("cpu", "where it is computed: cpu or cuda")
-
-    def __post_init__(self):
-        if self.keep not in KEEP:
-            raise ValueError(f"keep is {self.keep!r}: expected {' or '.join(KEEP)}.")
-        if min(self.prompts, self.samples) < 1:
-            raise ValueError(f"prompts {self.prompts} and samples {self.samples} must be at least 1.")
-        if self.keep == "passing" and self.reward and self.threshold is None:
-            raise ValueError("a reward model's scores have no natural bar: say which score passes with --threshold.")
 
 
 def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
@@ -63,7 +35,8 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     begins = Beginning(origin=open_folder(config.model), name=config.model)
     rewards = reward_models(config.reward, model, chat, judging, begins)
     judge = open_judge(config.reward, task, chat, rewards, device=config.device)
-    settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
+    tokens = tokens_for(task, model) if config.max_new_tokens is None else config.max_new_tokens
+    settings = Sampling(max_new_tokens=tokens, temperature=config.temperature)
     sampler = LocalSampler(model, chat)
     prompts = task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)

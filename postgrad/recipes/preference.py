@@ -25,6 +25,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
+from postgrad.recipes.defaults import fits
 from postgrad.records import Conversation, Pair
 from postgrad.settings import Settings, setting
 from postgrad.stats import Stats
@@ -60,7 +61,7 @@ class PreferenceConfig(RunConfig):
     method: Method = setting(methods.get("dpo"), *METHOD, parse=methods.named)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, samples=8))
 
     def __post_init__(self):
@@ -128,6 +129,7 @@ def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
     return methods.change(method, wanted=max(1.0, bad / good), unwanted=max(1.0, good / bad))
 
 
+@fits
 def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     method = config.method
     alone = method.source == "singles"

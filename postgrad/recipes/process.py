@@ -28,6 +28,7 @@ from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, open_reward, open_writer
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
+from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout, Step
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
@@ -45,8 +46,9 @@ class Replies(Settings):
     samples: int = setting(4, "replies to each problem", "more where most replies to a problem are alike, "
                            "right or wrong; other problems teach more")
     per_step: int = setting(32, "replies in a step", "more: a steadier gradient")
-    max_new_tokens: int = setting(64, "the most tokens of a reply",
-                                  "more where replies are cut: their ends have no label")
+    max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as the task says, else by "
+                                         "the model's size",
+                                         "more where replies are cut: their ends have no label")
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "above 1 where the generator makes too few mistakes to learn from")
 
@@ -57,7 +59,8 @@ class Replies(Settings):
         self.sampling()  # checks its own
 
     def sampling(self) -> Sampling:
-        return Sampling(max_new_tokens=self.max_new_tokens, temperature=self.temperature)
+        return Sampling(max_new_tokens=64 if self.max_new_tokens is None else self.max_new_tokens,
+                        temperature=self.temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ class ProcessConfig(RunConfig):
     method: Method = setting(methods.get("process"), *METHOD, parse=methods.named)
     replies: Replies = setting(group=Replies)
     steps: int = setting(100, *STEPS)
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear", warmup=5))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=25, problems=100))
     save_every: int = setting(25, *SAVE)
 
@@ -96,12 +99,13 @@ def words() -> ProcessConfig:
 
 def hard() -> ProcessConfig:
     """Word problems of four to six operations."""
-    return ProcessConfig(task="words-hard", replies=Replies(max_new_tokens=96))
+    return ProcessConfig(task="words-hard")
 
 
 SETTINGS = {"words": words, "hard": hard}
 
 
+@fits
 def build(config: ProcessConfig, begins: Beginning) -> Parts:
     method, task = config.method, open_task(config.task)
     prove(task)

@@ -24,6 +24,7 @@ from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
+from postgrad.recipes.defaults import fits
 from postgrad.recipes.preference import Pairs, judge, notes, read
 from postgrad.settings import Settings, setting
 
@@ -59,7 +60,7 @@ class RewardConfig(RunConfig):
     head: Head = setting(group=Head)
     pairs: Pairs = setting(group=Pairs)
     steps: int = setting(120, *STEPS)
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20))
 
     @property
@@ -101,6 +102,7 @@ def row_of(config: RewardConfig) -> Method:
     return methods.change(config.method, **{k: v for k, v in wanted.items() if k in methods.constants(config.method)})
 
 
+@fits
 def build(config: RewardConfig, begins: Beginning) -> Parts:
     method = config.row
     train, held, _ = read(config)

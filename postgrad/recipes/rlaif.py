@@ -12,42 +12,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 from postgrad.evaluation import BLOCK
 from postgrad.maths.noise import seed_of
 from postgrad.opening.models import open_writer
+from postgrad.options import RULES, RLAIFConfig
+from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import Judge, PromptedJudge, RuleJudge
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, plain, setting
+from postgrad.settings import plain
 from postgrad.tasks import load_task
-
-RULES = "rules"  # the judge that holds the rules by code
-
-
-@dataclass(frozen=True, kw_only=True)
-class RLAIFConfig(Settings):
-    """Whose replies are judged, by what and by whom."""
-
-    model: str = setting(about="the model that writes")
-    task: str = setting(about="whose training prompts are asked: a name or a file")
-    constitution: str | None = setting(None, "rules of your own, in TOML; none: the one that ships")
-    judge: str = setting(RULES, "rules, by code, or a chat model that is asked")
-    prompts: int = setting(200, "prompts that are asked")
-    samples: int = setting(4, "replies to each prompt; all pairs of them are compared")
-    max_new_tokens: int = setting(64, "the most tokens of a reply")
-    temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution")
-    seed: int = setting(0, "of the prompts and the sampling")
-    device: str = setting("cpu", "where it is computed: cpu or cuda")
-
-    def __post_init__(self):
-        if self.prompts < 1 or self.samples < 2:
-            raise ValueError(f"prompts {self.prompts} and samples {self.samples}: expected at least 1 prompt, and 2 samples "
-                             "to make a pair.")
 
 
 def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
@@ -56,6 +35,8 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
         raise ValueError(f"{folder} is there and is not an empty folder: give another one with --out, or move it away.")
     task, constitution = load_task(config.task), read_constitution(config.constitution)
     model, chat = open_writer(config.model, config.device)
+    if config.max_new_tokens is None:
+        config = replace(config, max_new_tokens=tokens_for(task, model))
     settings = Sampling(max_new_tokens=config.max_new_tokens, temperature=config.temperature)
     judge = open_judge(config, constitution, settings)
     sampler, prompts = LocalSampler(model, chat), task.prompts("train", config.prompts, config.seed)

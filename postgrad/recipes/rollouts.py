@@ -22,6 +22,7 @@ from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.rewards import new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, examiner, prove
+from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout
 from postgrad.rewards.base import Judge
 from postgrad.sampler import LocalSampler, Sampling
@@ -87,7 +88,7 @@ class RolloutConfig(RunConfig):
     anchor: Anchor = setting(group=Anchor)
     steps: int = setting(40, *STEPS)
     rollouts: Rollouts = setting(group=Rollouts)
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=3e-4, schedule="linear"))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=10))
     save_every: int = setting(10, *SAVE)
 
@@ -114,7 +115,7 @@ def words() -> RolloutConfig:
 
 def hard() -> RolloutConfig:
     """Word problems of four to six operations."""
-    return RolloutConfig(task="words-hard", rollouts=Rollouts(max_new_tokens=96))
+    return RolloutConfig(task="words-hard")
 
 
 def arithmetic() -> RolloutConfig:
@@ -122,7 +123,7 @@ def arithmetic() -> RolloutConfig:
 
 
 def countdown() -> RolloutConfig:
-    return RolloutConfig(task="countdown", rollouts=Rollouts(max_new_tokens=128))
+    return RolloutConfig(task="countdown")
 
 
 def questions() -> RolloutConfig:
@@ -183,7 +184,7 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
 def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge: Judge) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     sampler = LocalSampler(policy, chat)
-    settings = Sampling(max_new_tokens=config.rollouts.max_new_tokens, temperature=config.rollouts.temperature)
+    settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
     sampler.check(prompts, settings)
     sampler.ended = getattr(judge, "ahead", None)
 
@@ -202,10 +203,11 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task, j
     measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if apart else {}
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
-    return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.max_new_tokens,
+    return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
                     None if task.verify else judge, **measures)
 
 
+@fits
 def build(config: RolloutConfig, begins: Beginning) -> Parts:
     method, task = config.row, open_task(config.task, config.reward)
     prove(task)

@@ -20,6 +20,7 @@ from postgrad.models.checkpoint import read_state, seed_everything, write_state
 from postgrad.opening import rewards, tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
 from postgrad.recipes.base import Parts
+from postgrad.recipes.defaults import fitted
 from postgrad.records import Batch, Scored
 from postgrad.run import Run
 from postgrad.settings import plain
@@ -48,10 +49,11 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     """A new run. Everything is built, and so checked, before the folder is made.
 
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and config.model
-    names it there.
+    names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
-    seed_everything(config.seed)
     begins = beginning(config, origin=origin)
+    config, _ = fitted(config, begins.origin if begins else None)
+    seed_everything(config.seed)
     parts = replace(build(config, begins), begins=begins)
     facts = {"command": command, "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
              "seed": config.seed, "begins_with": fingerprint(begins.origin) if begins else None, **inputs(config)}

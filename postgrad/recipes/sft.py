@@ -15,6 +15,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
+from postgrad.recipes.defaults import fits
 from postgrad.records import Conversation
 from postgrad.settings import setting
 
@@ -35,7 +36,7 @@ class SFTConfig(RunConfig):
     steps: int = setting(60, *STEPS)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass")
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-3, schedule="linear", warmup=5))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
 
     def __post_init__(self):
         super().__post_init__()
@@ -80,6 +81,7 @@ def conversations(config: SFTConfig, task) -> list[Conversation]:
     return task.demonstrations("train", config.examples, config.seed)
 
 
+@fits
 def build(config: SFTConfig, begins: Beginning) -> Parts:
     model, chat = open_policy(config, begins)
     task = open_task(config.task) if config.task is not None else None

@@ -10,7 +10,7 @@ import shlex
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 
 from postgrad import recipes
@@ -60,7 +60,7 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
                            if not isinstance(getattr(group["config"], f.name), Settings | Open)]
     if isinstance(row := getattr(config, "method", None), Open):
         groups.insert(1, {"name": "method", "about": f"The constants of the row {row}: {row.about}.",
-                          "fields": [constant(row, name, value, given) for name, value in row.settings().items()]})
+                          "fields": [constant(row, name, x, given) for name, x in row.settings().items()]})
     return groups
 
 
@@ -77,8 +77,9 @@ def entry(config, f, prefix: str, given: Mapping[str, str]) -> dict:
     kind, now = typing.get_type_hints(type(config))[f.name], written(getattr(config, f.name))
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     key = prefix + f.name
-    return {"key": key, "name": f.name, "about": f.metadata.get("about", ""), "when": f.metadata.get("when", ""),
-            "default": now, "value": given.get(key, now), "changed": given.get(key, now) != now,
+    about, when = (f.metadata.get(part, "") for part in ("about", "when"))
+    return {"key": key, "name": f.name, "about": about, "when": when, "default": now,
+            "value": given.get(key, now), "changed": given.get(key, now) != now,
             "yes_no": bool in options, "number": int in options or float in options,
             "optional": type(None) in options or f.default is None}
 
@@ -87,59 +88,57 @@ def constant(row: Open, name: str, value, given: Mapping[str, str]) -> dict:
     """A constant of the row as a field of the form."""
     key, now = f"method.{name}", written(value)
     about, when = row.words(name)
-    return {"key": key, "name": name, "about": about, "when": when, "default": now, "value": given.get(key, now),
-            "changed": given.get(key, now) != now, "yes_no": isinstance(value, bool),
+    return {"key": key, "name": name, "about": about, "when": when, "default": now,
+            "value": given.get(key, now), "changed": given.get(key, now) != now,
+            "yes_no": isinstance(value, bool),
             "number": not isinstance(value, bool), "optional": False}
 
 
-def memory(config) -> dict[str, float] | None:
-    """What `postgrad memory` says of a run, in bytes: a pass as full as it may be, and the cache of all its replies. None where
-    that says nothing: a pipeline, pretraining, a model that is not there."""
-    from postgrad.memory import PARTS, Setup, cache, estimate
+def fit(config) -> tuple:
+    """(the config with what is open chosen, the sentence about it, its bytes by part and at the peak).
+
+    As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
+    """
+    from postgrad.memory import PARTS
     from postgrad.models import on_hub
-    from postgrad.opening.models import shape_of
-    from postgrad.recipes.rollouts import row_of
-    if not hasattr(config, "model") or not hasattr(config, "method") or on_hub(config.model):
-        return None  # a form fetches nothing
+    from postgrad.recipes.defaults import fitted, needs, size_of
+    if not hasattr(config, "model") or on_hub(config.model):
+        return config, "", None
     try:
-        shape = shape_of(config.model)
+        config, chosen = fitted(config)
+        shape = size_of(config.model).shape
     except (ValueError, OSError):
-        return None  # what is wrong is said by the config, or when the run starts
-    method, optim = row_of(config) if hasattr(config, "anchor") else config.method, config.optim
-    on_gpu = config.device.startswith("cuda")
-    half = on_gpu and optim.precision != "fp32"
-    tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
-    bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
-    setup = Setup(lora=optim.adapter.lora, bits=bits, single=not half, tokens=tokens,
-                  reward_model=bool(getattr(config, "reward", None)))
-    made = estimate(shape, method, setup)
-    if made.cache:
-        r = config.rollouts
-        writing = replace(setup, tokens=r.max_new_tokens, samples=r.prompts_per_step * r.group_size)
-        made = replace(made, cache=cache(shape, writing))
-    return {part: getattr(made, part) for part in (*PARTS, "peak")}
+        return config, "", None  # what is wrong is said by the config, or when the run starts
+    if shape is None or not hasattr(config, "method") or config.recipe in recipes.PIPELINES:
+        return config, chosen, None
+    made = needs(config, shape)
+    return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
 
 
 def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
-    """What would be started: {"words", "command", "changes", "error", "memory"}. A value that is the setting's own is left out.
+    """What would be started: {"words", "command", "changes", "error", "memory", "chosen"}.
+
+    A value that is the setting's own is left out.
 
     error: the library's own sentence about what is wrong, or None. memory: bytes by part and at the peak, or None.
+    chosen: what stands for the values that are left open, and why.
     """
     name, _, setting = spec.partition(":")
     try:
         start = flat(start_of(spec))
     except ValueError as error:
-        return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None}
+        return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None,
+                "chosen": ""}
     bare = not setting and name not in recipes.PIPELINES  # then the task has to be said, unless there is data instead
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != written(start[key]))}
-    error = needs = None
+    error, needs, chosen = None, None, ""
     try:
         made = recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1]
-        config, needs = flat(made), memory(made)
+        config, (_, chosen, needs) = flat(made), fit(made)
         changes = {key: text for key, text in changes.items() if config[key] != start[key] or bare and key == "task"}
     except ValueError as fault:
         error = str(fault)
     words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]
     return {"words": words, "command": shlex.join(["postgrad", *words]), "changes": changes, "error": error,
-            "memory": needs}
+            "memory": needs, "chosen": chosen}

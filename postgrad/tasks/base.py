@@ -26,6 +26,7 @@ class Task:
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
     preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task has none
     steps(prompt, completion_text)      total: the steps of a reply, each labelled, the answer last; None where it has no steps
+    tokens                              the most tokens of a reply; None where it depends on who writes
     waits                               the verifier waits for other processes (code in the sandbox): many run side by side
     meta                                what a reader should know, e.g. {"shared_splits": True}
     """
@@ -39,6 +40,7 @@ class Task:
     preferences: Callable[[str, int, int], list[Pair]] | None = None
     steps: Callable[[Prompt, str], list[Step]] | None = None
     best: float = 1.0
+    tokens: int | None = None
     waits: bool = False
     meta: Mapping[str, object] = field(default_factory=dict)
 

@@ -96,4 +96,5 @@ def load(name: str, source: str) -> Task:
 
     return Task(name=name, about="programs that pass tests, in the sandbox", prompts=draw, verify=verify, gold=gold, waits=True,
                 demonstrations=None if name == "humaneval" else demonstrations,
+                tokens=512 if name == "humaneval" else 256,
                 meta={**meta, "unsupported": len(prompts) - len(judged)})

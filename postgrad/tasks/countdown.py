@@ -134,4 +134,5 @@ def load(name: str) -> Task:
         verify=verify,
         gold=gold,
         demonstrations=partial(demonstrations, name=name),
+        tokens=128,
     )

@@ -79,4 +79,5 @@ def load(name: str, source: str) -> Task:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
 
     return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify, gold=gold,
-                demonstrations=demonstrations, preferences=sampled(f"{name}/pairs", judged) if pairs else None, meta=meta)
+                demonstrations=demonstrations,
+                preferences=sampled(f"{name}/pairs", judged) if pairs else None, tokens=256, meta=meta)

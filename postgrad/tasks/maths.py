@@ -54,7 +54,8 @@ def load(name: str, source: str) -> Task:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
 
     return Task(name=name, about="competition mathematics, judged by the value of the answer", prompts=draw, verify=judge_maths,
-                gold=gold, demonstrations=demonstrations if worked else None, waits=True, meta=meta)
+                gold=gold, demonstrations=demonstrations if worked else None, tokens=512, waits=True,
+                meta=meta)
 
 
 def _prompts(rows: Rows) -> list[Prompt]:

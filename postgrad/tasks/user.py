@@ -3,8 +3,9 @@
 prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ..., "answer": ...}
 verify    verify(prompt, completion) -> Verdict, float or bool
 
-and may have: name, best (the full score, 1.0), gold(prompt) -> str, demonstrations (like prompts; of Conversation or
-{"question": ..., "reply": ...}). The file is the user's own program and runs as one, like any module they import.
+and may have: name, best (the full score, 1.0), tokens (the most of a reply), gold(prompt) -> str,
+demonstrations (like prompts; of Conversation or {"question": ..., "reply": ...}). The file is the user's own
+program and runs as one, like any module they import.
 """
 
 from __future__ import annotations
@@ -123,13 +124,18 @@ def load(path: Path) -> Task:
         raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
     if not isinstance(best, (int, float)) or not math.isfinite(best):
         raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this is {best!r:.40}.")
+    tokens = getattr(module, "tokens", None)
+    if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
+        raise ValueError(f"{_place_of(path, 'tokens')}: `tokens` must be a whole number, the most of a "
+                         f"reply; this is {tokens!r:.40}.")
     parts, meta = _prompts(path, source)
     shown = getattr(module, "demonstrations", None)
     examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
     task = Task(name=name, about=about, prompts=sampled(name, parts), verify=own_verifier(verify, path), gold=gold,
-                demonstrations=examples, best=float(best), meta={"file": str(path), "sizes": sizes, **meta})
+                demonstrations=examples, best=float(best), tokens=tokens,
+                meta={"file": str(path), "sizes": sizes, **meta})
     prove(task, path)
     return task
 

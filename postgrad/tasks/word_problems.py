@@ -241,4 +241,5 @@ def load(name: str) -> Task:
         gold=gold,
         demonstrations=partial(demonstrations, name=name),
         steps=label_steps,
+        tokens=96 if name == "words-hard" else None,
     )

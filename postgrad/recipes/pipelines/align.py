@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from postgrad.evaluation import evaluate
 from postgrad.loop import OptimSettings
@@ -19,6 +20,7 @@ from postgrad.methods import change, get
 from postgrad.opening.models import open_model
 from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
+from postgrad.recipes.defaults import fitted, reply_tokens, size_of
 from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
@@ -31,6 +33,7 @@ LEARNERS = {"preference": preference, "rollouts": rollouts}  # the recipes whose
 class AlignConfig(Settings):
     """Reward model, then policies from pairs and against it."""
 
+    recipe: ClassVar[str] = "align"
     task: str = setting(about="a task with labelled pairs and a known true quality",
                         when="to compare the roads on another task; its verifier is the measure")
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to align a model of your own")
@@ -46,7 +49,7 @@ class AlignConfig(Settings):
     steps: int = setting(60,
                          "optimizer steps of each policy; DPO, which samples nothing, makes twice as many",
                          "more shows who over-optimises the reward model")
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear"))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     problems: int = setting(56, "held-out prompts that every policy is measured on",
                             "more: narrower intervals")
     samples: int = setting(16, "samples of each prompt",
@@ -98,16 +101,18 @@ def policy(config: AlignConfig, name: str, folder: Path) -> Stage:
 
 def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:
     """Carries out the stages in the folder and measures every policy on the same held-out prompts."""
-    began = time.perf_counter()
+    began, (config, _) = time.perf_counter(), fitted(config)
     begin("align", config, folder, command)
     task, rows = load_task(config.task), []
+    size = size_of(config.model)
+    settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, config.problems, config.seed)]
     prompts = prompts[: config.problems]
 
     def measure(name: str, model, spent: float) -> None:
         policy, chat = open_model(model, config.device)
         found = evaluate(task, LocalSampler(policy, chat), prompts, samples=config.samples, greedy=False,
-                         settings=Sampling(max_new_tokens=64), seed=seed_of(config.seed, "align"),
+                         settings=settings, seed=seed_of(config.seed, "align"),
                          track=watch.track(f"measuring {name}"))
         rows.append({"name": name, "true": found["reward"], "interval": found["reward_interval"],
                      "parts": {k.removeprefix("reward/"): v for k, v in found.items() if k.startswith("reward/")},

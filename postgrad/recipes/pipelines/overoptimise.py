@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from postgrad import methods
 from postgrad.batches import Rollouts
@@ -28,6 +29,7 @@ from postgrad.models import load_scalar
 from postgrad.opening.models import open_folder, open_model
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
+from postgrad.recipes.defaults import fitted
 from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.rewards.model import ModelJudge
@@ -51,6 +53,7 @@ class Proxies(Settings):
 class OveroptimiseConfig(Settings):
     """Reward models, and policies pushed against them."""
 
+    recipe: ClassVar[str] = "overoptimise"
     task: str = setting(about="a task with labelled pairs and a known true quality",
                         when="to push a reward model of another task; its verifier is the true quality")
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
@@ -64,7 +67,7 @@ class OveroptimiseConfig(Settings):
     steps: int = setting(100, "optimizer steps of each policy",
                          "more where the true quality has not turned yet")
     rollouts: Rollouts = setting(group=lambda: Rollouts(epochs=2, max_new_tokens=80))
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=2e-4))
+    optim: OptimSettings = setting(group=lambda: OptimSettings())
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=10, problems=32, samples=32))
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
@@ -145,7 +148,7 @@ def best_of_curve(config: OveroptimiseConfig, folder: Path, watch) -> list[dict]
     policy, chat = open_model(config.model, config.device)
     judge = ModelJudge([load_scalar(open_folder(folder / "reward-0"), device=config.device)], device=config.device)
     prompts = task.prompts(config.evaluation.split, config.evaluation.problems, seed_of(config.seed, "evaluation") % 2**31)
-    settings = Sampling(max_new_tokens=config.rollouts.max_new_tokens)
+    settings = Sampling(max_new_tokens=config.rollouts.budget)
     groups = score_samples(task, LocalSampler(policy, chat), prompts, config.best_of, settings,
                            seed_of(config.seed, "best of n"), watch.track("best of n"))
     scored = [([v.score for v in judge([s.rollout for s in group])], [s.verdict.score for s in group]) for group in groups]
@@ -157,7 +160,7 @@ def best_of_curve(config: OveroptimiseConfig, folder: Path, watch) -> list[dict]
 
 def run(config: OveroptimiseConfig, folder: Path, *, watch, command: str = "") -> dict:
     """Carries out the stages in the folder, and writes the curves."""
-    began = time.perf_counter()
+    began, (config, _) = time.perf_counter(), fitted(config)
     begin("overoptimise", config, folder, command)
     judged = [carry_out(stage, folder, watch=watch, command=command) for stage in proxies(config)]
     accuracy = [list(r.rows("evals")[0])[-1]["accuracy"] for r in judged]

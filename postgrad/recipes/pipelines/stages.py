@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from postgrad.recipes import module, running
+from postgrad.recipes import module, resume, running
 from postgrad.recipes.base import RunConfig
 from postgrad.run import Run
 from postgrad.settings import plain
@@ -59,7 +59,7 @@ def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
         if run.summary()["state"] == "done":
             return run
         with watch.stage(stage.name, stage.config.steps) as eyes:
-            return running.resume(run, stage.config, stage.build, watch=eyes)
+            return resume(place, watch=eyes)
     with watch.stage(stage.name, stage.config.steps) as eyes:
         return running.start(stage.recipe, stage.config, stage.build, place, command=command, watch=eyes)
 

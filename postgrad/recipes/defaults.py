@@ -1,0 +1,248 @@
+"""Defaults that fit the model: what a config leaves open follows from the model's size and the task.
+
+Left open are the rate, adapter or all weights, the tokens of a reply, the tokens of a pass. What is named, by
+the user or by a named setting, stands. The chosen values are saved with the run, so that going on chooses
+nothing anew.
+
+rate      a power law through what was measured. GRPO learns with 3e-4 at 2M parameters (1e-3 destroys the
+          policy) and with 1.5e-5 at 135M, DPO with 1e-4 and 5e-6 (docs/results/real-models.md): a factor of
+          20 over a factor of 67 in size, an exponent of 0.71. At 0.63B that is 5.1e-6, where 5e-6 was seen to
+          learn; at 7B 9e-7 and 3e-7, where DeepSeekMath has 1e-6 (arXiv:2402.03300) and Zephyr's DPO 5e-7
+          (arXiv:2310.16944). Imitation and scalar heads bear more: an exponent of 0.5, which at 7B gives SFT
+          1.7e-5, where Zephyr's has 2e-5. Up to EMBEDDED parameters the rate stands as it is: the embedded
+          models and smaller ones.
+adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Without Regret), from ten times
+          EMBEDDED on; below, a factor that grows with the size from 1. They are chosen above LARGE
+          parameters, and where all weights do not fit the GPU. Rank 16 where rewards or preferences teach,
+          which say little, 32 where texts do and for reward models.
+replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE parameters on, for such models
+          explain themselves: of an instruct model's replies to GSM8K 8 % were finished within 64 tokens, 57 %
+          within 300. At most half of the model's positions, so that a prompt fits too.
+pass      8,192 tokens on a GPU, halved until the estimate of memory.py leaves a tenth of the GPU free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from postgrad.memory import Memory, Setup, cache, estimate, parameters
+from postgrad.models.families import Config, read_json
+from postgrad.models.weights import list_weights
+from postgrad.opening.models import open_folder, shape_of
+from postgrad.opening.tasks import open_task
+from postgrad.settings import override
+from postgrad.tasks import Task
+
+EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
+STEEP, GENTLE = 0.71, 0.5
+RATES = {"sft": (1e-3, GENTLE), "reward": (1e-3, GENTLE), "process": (1e-4, GENTLE),
+         "preference": (1e-4, STEEP), "rollouts": (3e-4, STEEP), "align": (1e-4, STEEP),
+         "overoptimise": (2e-4, STEEP)}
+RANKS = {"sft": 32, "reward": 32}
+RANK = 16
+WHOLE = ("process",)  # recipes that train all weights, always
+PASSES = (8192, 4096, 2048, 1024)  # tokens, on a GPU
+FREE = 0.1  # of the GPU, for what the estimate does not count
+TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run can start
+POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+
+
+class Size(NamedTuple):
+    """What the rules ask of a model. shape: None of an architecture that runs through transformers."""
+
+    parameters: float
+    positions: float
+    shape: Config | None = None
+
+
+def size_of(model: str | Path) -> Size:
+    """By its config.json, all that is fetched of a hub id; of other architectures by the weights' headers."""
+    try:
+        shape = shape_of(model)
+    except ValueError:
+        folder = open_folder(model)
+        listed = list_weights(folder)
+        raw = read_json(folder / "config.json")
+        ends = (raw.get(name) for name in POSITIONS)
+        return Size(sum(math.prod(stored.shape) for stored in listed.values()),
+                    next((n for n in ends if isinstance(n, int) and n > 0), math.inf))
+    return Size(parameters(shape), shape.max_position_embeddings, shape)
+
+
+# the rules
+
+def rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False) -> float:
+    """rate("rollouts", 135e6) -> 1.5e-05, to two digits. imitates: the row learns texts, in any recipe."""
+    first, exponent = RATES[recipe]
+    larger = max(1.0, size / EMBEDDED)
+    found = first * larger ** -(GENTLE if imitates else exponent) * (min(10.0, larger) if adapter else 1.0)
+    return float(f"{found:.1e}")
+
+
+def reply_tokens(task: int | None, size: float, positions: float) -> int:
+    """The most tokens of a reply. task: what the task says of its replies."""
+    wanted = task or (256 if size > TALKATIVE else 64)
+    return int(max(1, min(wanted, positions // 2)))
+
+
+def adapter_rank(recipe: str, size: float, fits: bool = True) -> int:
+    """0: all weights. fits: all weights can be trained in the memory there is."""
+    if recipe in WHOLE or (size <= LARGE and fits):
+        return 0
+    return RANKS.get(recipe, RANK)
+
+
+def pass_tokens(peak: Callable[[int], float], room: float) -> int:
+    """The tokens of a pass that keep the peak within the memory there is; the fewest where none does."""
+    return next((tokens for tokens in PASSES if peak(tokens) <= (1 - FREE) * room), PASSES[-1])
+
+
+def tokens_for(task: Task, model) -> int:
+    """The most tokens of a reply of an opened model: for measuring, where none was named."""
+    size = sum(p.numel() for p in model.parameters())
+    return reply_tokens(task.tokens, size, model.config.max_position_embeddings)
+
+
+# a config
+
+def needs(config, shape: Config) -> Memory:
+    """What a run asks of its device: a pass as full as it may be, and the cache of all its replies."""
+    from postgrad.recipes.rollouts import row_of
+    method = row_of(config) if hasattr(config, "anchor") else config.method
+    optim, on_gpu = config.optim, config.device.startswith("cuda")
+    half = on_gpu and optim.precision != "fp32"
+    tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
+    bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
+    setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens,
+                  reward_model=bool(getattr(config, "reward", None)))
+    made = estimate(shape, method, setup)
+    if not made.cache:
+        return made
+    r = config.rollouts
+    writing = replace(setup, tokens=r.budget, samples=r.prompts_per_step * r.group_size)
+    return replace(made, cache=cache(shape, writing))
+
+
+def gpu_bytes(device: str) -> float | None:
+    """The memory of a GPU; None on a CPU, whose memory other programs share."""
+    if not device.startswith("cuda") or not torch.cuda.is_available():
+        return None
+    return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+
+
+def fitted(config, origin: Path | None = None, room: float | None = None) -> tuple:
+    """(the config with nothing left open that the model decides, a sentence on what was chosen, or "").
+
+    origin: the folder of a model that has no name of its own. room: bytes of the device; else it is asked.
+    """
+    if not hasattr(config, "model") or not is_open(config):
+        return config, ""
+    size = size_of(origin or config.model)
+    room = gpu_bytes(config.device) if room is None else room
+    chosen: list[tuple[str, object, str]] = []
+
+    def choose(key: str, value: object, why: str) -> None:
+        nonlocal config
+        config = override(config, [f"{key}={value}"])
+        chosen.append((key, value, why))
+
+    choose_replies(config, size, choose)
+    choose_weights(config, size, room, choose)
+    if config.optim.lr is None:
+        worn = bool(config.optim.adapter.lora)
+        choose("optim.lr", rate(config.recipe, size.parameters, worn, imitates(config)), "by the size")
+    words = ", ".join(f"{key}={value} ({why})" for key, value, why in chosen)
+    called = origin.name if origin else config.model
+    return config, f"{called} has {counted(size.parameters)} parameters: {words}" if chosen else ""
+
+
+def fitted_or_open(config) -> tuple:
+    """As `fitted`; where that cannot be known yet (no model, no task there), the config as it is, and why."""
+    try:
+        return fitted(config)
+    except (ValueError, OSError) as fault:
+        return config, f"what is open (none) is chosen when the run starts: {fault}"
+
+
+def is_open(config) -> bool:
+    """Whether a config leaves anything to be chosen."""
+    optim, groups = config.optim, [getattr(config, name, None) for name in ("rollouts", "replies")]
+    replies = any(getattr(group, "max_new_tokens", 0) is None for group in groups)
+    return optim.lr is None or optim.adapter.lora is None or replies or examines(config)
+
+
+def examines(config) -> bool:
+    """Whether replies are sampled for examinations whose length is open."""
+    look = getattr(config, "evaluation", None)
+    sampling = getattr(config, "recipe", "") in ("sft", "preference", "rollouts") and config.task is not None
+    return sampling and look.every > 0 and look.max_new_tokens is None
+
+
+def imitates(config) -> bool:
+    return getattr(getattr(config, "method", None), "kind", "") == "supervised"
+
+
+def choose_replies(config, size: Size, choose: Callable) -> None:
+    """The tokens of a reply, in rollouts, labelled replies and examinations."""
+    group = next((name for name in ("rollouts", "replies") if hasattr(config, name)), "")
+    named = getattr(config, group).max_new_tokens if group else None
+    asked = named is None and (group or examines(config))
+    said = tokens_of(config) if asked else None
+    tokens = named or reply_tokens(said, size.parameters, size.positions)
+    why = "as in the rollouts" if named else "as the task says" if said else "by the size"
+    if group and named is None:
+        choose(f"{group}.max_new_tokens", tokens, why)
+    if examines(config):
+        choose("evaluation.max_new_tokens", tokens, why)
+
+
+def tokens_of(config) -> int | None:
+    """What the task of a config says of its replies; None where it is still to be named, or is rows."""
+    task = config.task
+    if not isinstance(task, str | Path | Task) or task == TO_BE_NAMED or str(task).endswith(".jsonl"):
+        return None
+    return open_task(task).tokens
+
+
+def choose_weights(config, size: Size, room: float | None, choose: Callable) -> None:
+    """Adapter or all weights, and on a GPU the tokens of a pass."""
+    known = room is not None and size.shape is not None and hasattr(config, "method")
+
+    def peak(tokens: int, rank: int) -> float:
+        adapter = replace(config.optim.adapter, lora=rank)
+        optim = replace(config.optim, tokens_per_pass=tokens, adapter=adapter)
+        return needs(replace(config, optim=optim), size.shape).peak
+
+    rank = config.optim.adapter.lora
+    if rank is None:
+        fits = not known or peak(PASSES[-1], 0) <= (1 - FREE) * room
+        rank = adapter_rank(config.recipe, size.parameters, fits)
+        large = f"above {counted(LARGE)}" if size.parameters > LARGE else "all weights do not fit the GPU"
+        choose("optim.adapter.lora", rank, large if rank else "all weights")
+    if known and config.optim.tokens_per_pass is None:
+        tokens = pass_tokens(lambda tokens: peak(tokens, rank), room)
+        if tokens != PASSES[0]:
+            choose("optim.tokens_per_pass", tokens, "by the GPU's memory")
+
+
+def counted(size: float) -> str:
+    """1967808 -> "2M", 1.2e9 -> "1.2B"."""
+    millions = size / 1e6
+    if size >= 1e9:
+        return f"{size / 1e9:.3g}B"
+    return f"{millions:.2g}M" if millions < 10 else f"{millions:.0f}M"
+
+
+def fits(build: Callable) -> Callable:
+    """Of a recipe's build: what the config leaves open is chosen, where it was not before."""
+    @wraps(build)
+    def built(config, begins):
+        return build(fitted(config, begins.origin)[0], begins)
+    return built
