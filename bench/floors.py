@@ -1,8 +1,10 @@
-"""What a work would take if nothing but arithmetic or memory stood in the way, from rates measured in the same run.
+"""What a work would take if nothing but arithmetic or memory stood in the way,
+from rates measured in the same run.
 
-Training: floating-point operations over the rate of a large matrix product. Decoding, step by step: the larger of bytes that
-have to be read (weights, and the cache of every live row) over the bandwidth of reading as much, and operations over the same
-rate. Prompts are counted once for a group, and only sampled positions meet the head: what no one has to compute is not counted.
+Training: floating-point operations over the rate of a large matrix product. Decoding, step by step: the
+larger of bytes that have to be read (weights, and the cache of every live row) over the bandwidth of reading
+as much, and operations over the same rate. Prompts are counted once for a group, and only sampled positions
+meet the head: what no one has to compute is not counted.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Rates:
     @classmethod
     def measure(cls, config: Config, dtype: torch.dtype, device: str = "cpu") -> Rates:
         item = dtype.itemsize
-        return cls(flops=matmul_rate(dtype, device), bytes=read_rate(parameters(config) * item, device), item=item)
+        return cls(flops=matmul_rate(dtype, device), bytes=read_rate(parameters(config) * item, device),
+                   item=item)
 
 
 def layer_parameters(c: Config) -> int:
@@ -62,17 +65,21 @@ def parameters(c: Config) -> int:
 
 
 def forward_flops(c: Config, tokens: float, headed: float, length: float) -> float:
-    """A forward pass over so many tokens, `headed` of them through the head, in sequences of about this length."""
+    """A forward pass over so many tokens, `headed` of them through the head,
+    in sequences of about this length."""
     attention = 4 * c.num_hidden_layers * c.num_attention_heads * c.head_dim * length / 2
     return tokens * (2 * layer_parameters(c) + attention) + 2 * headed * c.hidden_size * c.vocab_size
 
 
-def train_floor(c: Config, rates: Rates, tokens: float, headed: float, length: float, looks: int = 0) -> float:
-    """Seconds of a forward and a backward pass (twice the forward's work), and of `looks` more forward passes."""
+def train_floor(c: Config, rates: Rates, tokens: float, headed: float, length: float,
+                looks: int = 0) -> float:
+    """Seconds of a forward and a backward pass (twice the forward's work),
+    and of `looks` more forward passes."""
     return (3 + looks) * forward_flops(c, tokens, headed, length) / rates.flops
 
 
-def decode_floor(c: Config, rates: Rates, prompts: int, group: int, prompt: int, new: int, chance: float = 0.0) -> float:
+def decode_floor(c: Config, rates: Rates, prompts: int, group: int, prompt: int, new: int,
+                 chance: float = 0.0) -> float:
     """Seconds to sample. chance: of stopping after each token."""
     slot = 2 * c.num_hidden_layers * c.num_key_value_heads * c.head_dim * rates.item
     seconds = forward_flops(c, prompts * prompt, prompts, prompt) / rates.flops

@@ -1,6 +1,8 @@
-"""How much slower a model is through transformers than through our own decoder: the same Llama weights, the same work.
+"""How much slower a model is through transformers than through our own decoder:
+the same Llama weights, the same work.
 
-python bench/foreign.py [MODEL]     the ratio of the times of sampling, and of forward and backward; one process
+python bench/foreign.py [MODEL]     the ratio of the times of sampling, and of forward and backward; one
+                                    process
 """
 
 from __future__ import annotations
@@ -39,9 +41,11 @@ def sampling(model, chat: Chat):
 
 def training(model, chat: Chat):
     """Forward and backward of 64 rows, eight to a prompt, as a GRPO step has them."""
-    rollouts = [r for group in LocalSampler(model, chat).sample(PROMPTS, 8, Sampling(max_new_tokens=48), seed=0) for r in group]
+    rollouts = [r for group in LocalSampler(model, chat).sample(PROMPTS, 8, Sampling(max_new_tokens=48),
+                                                                seed=0) for r in group]
     tokens = pad_rows([[*r.prompt_tokens, *r.tokens] for r in rollouts])
-    first, length = torch.tensor([(len(r.prompt_tokens), len(r.tokens)) for r in rollouts])[:, :, None].unbind(1)
+    first, length = (
+        torch.tensor([(len(r.prompt_tokens), len(r.tokens)) for r in rollouts])[:, :, None].unbind(1))
     column = torch.arange(tokens.shape[1])[None]
     mask = (column >= first) & (column < first + length)
     model.requires_grad_(True)
@@ -59,7 +63,8 @@ def main(name: str = "tiny-chat") -> None:
     models = load_model(folder), Foreign(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32))
     for what in (sampling, training):
         ours, theirs = best([what(model, chat) for model in models])
-        print(f"{what.__name__}: decoder {ours * 1000:.0f} ms, transformers {theirs * 1000:.0f} ms, {theirs / ours:.1f}x")
+        print(f"{what.__name__}: decoder {ours * 1000:.0f} ms, transformers {theirs * 1000:.0f} ms, "
+              f"{theirs / ours:.1f}x")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,27 @@
-"""The speed table of one NVIDIA H200: ours, and TRL with `generate`, on the same work. Each part prints one line of JSON.
+"""The speed table of one NVIDIA H200: ours, and TRL with `generate`, on the same work.
 
-    PYTHONPATH=scratch_trl/site-packages python bench/h200.py PART ... [--ours KEY=VALUE ...] [--dtype bfloat16] [--small]
+Each part prints one line of JSON.
+
+    PYTHONPATH=scratch_trl/site-packages python bench/h200.py PART ... [--ours KEY=VALUE ...]
+        [--dtype bfloat16] [--small]
 
     rates       matrix products and memory of this card: what the floors are made of
-    sampling    135M shape, 64 prompts x 8 samples, 128 + 128 tokens, with log-probs; how far they are from the trainer's
+    sampling    135M shape, 64 prompts x 8 samples, 128 + 128 tokens, with log-probs; how far they are from
+                the trainer's
     train       forward and backward alone, tokens/s (prompts counted, as for TRL)
     step        whole GRPO steps, beta 0 and 0.04, and their peak memory
     start       a fresh process's first step less a later one, with an empty compile cache and with a full one
     graphs      gradients through CUDA graphs against those without, and against float32
     ragged      samples that stop at random (geometric, mean 128, cap 1024) against 128 tokens each
     big         a 1B shape (16 layers of 2048): GRPO steps
-    trl, trl-defaults, trl-big      TRL on `step` (bfloat16 weights without checkpointing; its defaults) and on `big`
+    trl, trl-defaults, trl-big      TRL on `step` (bfloat16 weights without checkpointing; its defaults) and
+                                    on `big`
     vllm        sampling with vLLM, where it is installed
 
-TRL comes from scratch_trl/ (tools/carry_trl.py), with the real `datasets`. Nothing is downloaded; weights are random, how long
-samples get is in the weights (shapes.py). --ours gives the recipe's overrides (`step`, `big`, `start`), --dtype the precision
-of the other parts. --small is for trying the script on a CPU: tiny shapes, meaningless figures.
+TRL comes from scratch_trl/ (tools/carry_trl.py), with the real `datasets`. Nothing is downloaded; weights are
+random, how long samples get is in the weights (shapes.py). --ours gives the recipe's overrides (`step`,
+`big`, `start`), --dtype the precision of the other parts. --small is for trying the script on a CPU: tiny
+shapes, meaningless figures.
 """
 
 from __future__ import annotations
@@ -67,7 +73,8 @@ def sampling(s: Setting) -> dict:
 
 
 def drive(side: str, work: Work) -> dict:
-    """Steps in this process, one after the other; what a side would do after its last (save the model) is left out."""
+    """Steps in this process, one after the other; what a side would do after its last (save the
+    model) is left out."""
     import sides
 
     class Enough(Exception):
@@ -82,30 +89,34 @@ def drive(side: str, work: Work) -> dict:
     with suppress(Enough):
         getattr(sides, side)(work, Gate(seen.append, hear))
     seconds = [x["seconds"] for x in seen]
-    return {"step": statistics.median(seconds[1:]), "first": seconds[0], "seconds": seconds, "tokens": seen[-1]["tokens"],
-            "peak GiB": seen[-1]["gpu"] / 2**30}
+    return {"step": statistics.median(seconds[1:]), "first": seconds[0], "seconds": seconds,
+            "tokens": seen[-1]["tokens"], "peak GiB": seen[-1]["gpu"] / 2**30}
 
 
 def grpo_floor(s: Setting, shape: str, beta: float) -> float:
     c, r = SHAPES[shape], s.rates(shape)
     tokens = s.prompts * s.prompt + s.rows * s.new, s.rows * s.new
-    return decode_floor(c, r, s.prompts, s.group, s.prompt, s.new) + train_floor(c, r, *tokens, s.prompt + s.new, int(beta > 0))
+    return (decode_floor(c, r, s.prompts, s.group, s.prompt, s.new)
+            + train_floor(c, r, *tokens, s.prompt + s.new, int(beta > 0)))
 
 
 def steps(s: Setting, shape: str, side: str, how: tuple[str, ...], betas=(0.0, 0.04)) -> dict:
     found = {}
     for beta in betas:
-        found[f"beta {beta:g}"] = drive(side, s.work(shape, how, beta=beta)) | {"floor": grpo_floor(s, shape, beta)}
+        found[f"beta {beta:g}"] = (drive(side, s.work(shape, how, beta=beta))
+                                   | {"floor": grpo_floor(s, shape, beta)})
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     return found
 
 
 def start(s: Setting) -> dict:
-    """First step less a later one: what compiling and capturing cost, without a cache of an earlier process and with it."""
+    """First step less a later one: what compiling and capturing cost,
+    without a cache of an earlier process and with it."""
     found = {}
     with tempfile.TemporaryDirectory() as caches, open(os.devnull, "w") as log:
-        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor", "TRITON_CACHE_DIR": f"{caches}/triton"}
+        os.environ |= {"TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor",
+                       "TRITON_CACHE_DIR": f"{caches}/triton"}
         for name in ("cold", "warm"):
             side = Side("ours", s.recipe(), threads=os.cpu_count() or 1, log=log)
             first = side.start(s.work(s.shape, (), steps=3))["seconds"]
@@ -113,12 +124,14 @@ def start(s: Setting) -> dict:
             later = min(side.ask("step")["seconds"], side.ask("step")["seconds"])
             side.ask("step")
             side.close()
-            found |= {f"{name}: first step less a later one": first - later, f"{name}: process start to first step": whole}
+            found |= {f"{name}: first step less a later one": first - later,
+                      f"{name}: process start to first step": whole}
     return found
 
 
 def ragged(s: Setting) -> dict:
-    """New tokens a second against those of equal lengths with the same mean, both with many more rows than slots.
+    """New tokens a second against those of equal lengths with the same mean,
+    both with many more rows than slots.
 
     A call of as many rows as slots ends with its longest row: that figure stands beside it.
     """
@@ -126,21 +139,25 @@ def ragged(s: Setting) -> dict:
     equal, uneven = draw(many, 0.0, s.new, rounds=1), draw(many, 1 / s.new, s.cap, rounds=1)
     few = draw(s, 1 / s.new, s.cap, rounds=2)
     lengths = sorted(len(r.tokens) for r in uneven[4])
-    return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2], "tokens": uneven[1],
-            "rows": many.rows, "mean length": statistics.fmean(lengths), "median": statistics.median(lengths),
-            "longest": lengths[-1], f"ragged tokens/s of {s.rows} rows alone": few[2]}
+    return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2],
+            "tokens": uneven[1], "rows": many.rows, "mean length": statistics.fmean(lengths),
+            "median": statistics.median(lengths), "longest": lengths[-1],
+            f"ragged tokens/s of {s.rows} rows alone": few[2]}
 
 
 def graphs(s: Setting) -> dict:
-    """Gradients of bfloat16 passes through CUDA graphs against the same without them, and both against float32."""
+    """Gradients of bfloat16 passes through CUDA graphs against the same without them,
+    and both against float32."""
     folder = s.folder / "shallow"
     write_model(folder, replace(SHAPES[s.shape], num_hidden_layers=3), 1 / s.new)
     (half, _), (exact, _) = opened(s, folder), opened(replace(s, dtype=torch.float32), folder)
-    asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(24, s.prompt, SHAPES[s.shape].vocab_size))]
+    asked = [Prompt.ask(q, id=str(i))
+             for i, q in enumerate(questions(24, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler = LocalSampler(half.policy, Chat.load(folder))
     rows = [r for g in sampler.sample(asked, s.group, Sampling(max_new_tokens=s.new), 0) for r in g]
     batch = as_batch(rows)
-    batch = replace(batch, adv=torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0))).to(s.device)
+    batch = replace(batch, adv=torch.randn(batch.mask.shape, generator=torch.Generator().manual_seed(0))).to(
+        s.device)
     objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
 
     def slopes(models: Models, compiled: bool) -> list[torch.Tensor]:
@@ -171,7 +188,8 @@ def vllm(s: Setting) -> dict:
              for q in questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size)]
     found = {}
     for name, logprobs in (("with log-probs", 0), ("without", None)):
-        settings = SamplingParams(n=s.group, max_tokens=s.new, ignore_eos=True, temperature=1.0, logprobs=logprobs)
+        settings = SamplingParams(n=s.group, max_tokens=s.new, ignore_eos=True, temperature=1.0,
+                                  logprobs=logprobs)
         seconds = [timed(partial(engine.generate, asked, settings, use_tqdm=False))[0] for _ in range(4)]
         found[f"tokens/s {name}"] = s.rows * s.new / statistics.median(seconds[1:])
     return found
@@ -189,7 +207,8 @@ PARTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=PARTS, metavar="PART")
     parser.add_argument("--ours", nargs="*", default=[], metavar="KEY=VALUE")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
@@ -199,13 +218,15 @@ def main() -> None:
     with nullcontext(args.folder) if args.folder else tempfile.TemporaryDirectory() as folder:
         s = Setting(folder=Path(folder), ours=tuple(args.ours), dtype=getattr(torch, args.dtype))
         if args.small:
-            s = replace(s, device="cpu", shape="tiny", big="1M", prompts=4, group=4, prompt=16, new=16, cap=64, passes=2)
+            s = replace(s, device="cpu", shape="tiny", big="1M", prompts=4, group=4, prompt=16, new=16,
+                        cap=64, passes=2)
         for name in args.parts:
             began = time.perf_counter()
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
             found = PARTS[name](s)
-            print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}), flush=True)
+            print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}),
+                  flush=True)
 
 
 if __name__ == "__main__":

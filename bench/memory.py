@@ -1,9 +1,11 @@
-"""The memory estimate held against a GPU: random weights in real shapes, two passes a step, AdamW, the allocator's own peak.
+"""The memory estimate held against a GPU: random weights in real shapes, two passes a step, AdamW, the
+allocator's own peak.
 
     python bench/memory.py        prints a line a case; needs a GPU with 100 GB and a minute
 
-What stands between the passes (weights, optimizer state) is known exactly; compared is what comes on top of it: gradients and
-activations. The steps are those of the loop: its optimizer, its masters, layers compiled where a run would compile them.
+What stands between the passes (weights, optimizer state) is known exactly; compared is what comes on top of
+it: gradients and activations. The steps are those of the loop: its optimizer, its masters, layers compiled
+where a run would compile them.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from postgrad.memory import GB, SIZES, Setup, estimate, held  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
 
 CASES = [  # size, method, setup
-    ("1B", "sft", Setup(bits=32)), ("1B", "sft", Setup(bits=32, rows=4)), ("1B", "sft", Setup(bits=16, rows=8)),
-    ("1B", "ppo", Setup(bits=32, rows=4, reward_model=True)), ("1B", "ppo", Setup(bits=32, rows=4, lora=16, reward_model=True)),
+    ("1B", "sft", Setup(bits=32)), ("1B", "sft", Setup(bits=32, rows=4)),
+    ("1B", "sft", Setup(bits=16, rows=8)), ("1B", "ppo", Setup(bits=32, rows=4, reward_model=True)),
+    ("1B", "ppo", Setup(bits=32, rows=4, lora=16, reward_model=True)),
     ("1B", "grpo", Setup(bits=16, rows=8, lora=16)), ("7B", "grpo", Setup(bits=16, lora=16, rows=2)),
 ]
 
@@ -40,7 +43,8 @@ def build(size: str, method, setup: Setup) -> dict:
     body, out = model(size), {}
     for role in held(method, setup.reward_model):
         if setup.lora:
-            adapter = Adapter(body, rank=setup.lora, generator=torch.Generator()) if role != "reference" else None
+            adapter = (Adapter(body, rank=setup.lora, generator=torch.Generator()) if role != "reference"
+                       else None)
             inner = Adapted(body, adapter)
         else:
             inner = body if role == "policy" else model(size)

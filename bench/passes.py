@@ -56,8 +56,9 @@ class Setting:
         task = self.folder / f"task-{shape}" / "task.py"
         if not task.exists():
             write_task(task.parent, self.prompts, self.prompt, SHAPES[shape].vocab_size)
-        return Work(kind="grpo", model=str(self.model(shape)), data=str(task), steps=steps, how=how, beta=beta,
-                    prompts=self.prompts, group=self.group, new_tokens=self.new, passes=self.passes, device=self.device)
+        return Work(kind="grpo", model=str(self.model(shape)), data=str(task), steps=steps, how=how,
+                    beta=beta, prompts=self.prompts, group=self.group, new_tokens=self.new,
+                    passes=self.passes, device=self.device)
 
     def recipe(self) -> tuple[str, ...]:
         """The overrides of our side: the same number of tokens at once, and what --ours says."""
@@ -81,14 +82,18 @@ def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
     models = Models(policy=load_model(folder, device=s.device))
     precision = {torch.bfloat16: "bf16", torch.float32: "fp32"}[s.dtype]
     at_once = s.rows * (s.prompt + s.new) // s.passes
-    return models, Optim(models, OptimSettings(lr=1e-6, precision=precision, tokens_per_pass=at_once), steps=1)
+    return models, Optim(models, OptimSettings(lr=1e-6, precision=precision, tokens_per_pass=at_once),
+                         steps=1)
 
 
-def draw(s: Setting, chance: float, new: int, rounds: int = 3) -> tuple[list[float], int, float, object, list]:
-    """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model, the rollouts)."""
+def draw(s: Setting, chance: float, new: int,
+         rounds: int = 3) -> tuple[list[float], int, float, object, list]:
+    """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model,
+    the rollouts)."""
     folder = s.model(s.shape, chance)
     model, chat = opened(s, folder)[0].policy, Chat.load(folder)
-    asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
+    asked = [Prompt.ask(q, id=str(i))
+             for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler, seconds, speeds, rows = LocalSampler(model, chat), [], [], []
     for turn in range(rounds + 1):
         passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new), turn))
@@ -101,12 +106,14 @@ def draw(s: Setting, chance: float, new: int, rounds: int = 3) -> tuple[list[flo
 def train(s: Setting, rounds: int = 5) -> dict:
     """The policy's objective and its backward pass over the rows of a step; no optimizer."""
     (models, optim), width = opened(s, s.model(s.shape)), s.prompt + s.new
-    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (s.rows, width), generator=torch.Generator().manual_seed(0))
-    tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)  # a group has one prompt
+    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (s.rows, width),
+                           generator=torch.Generator().manual_seed(0))
+    # a group has one prompt
+    tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)
     mask = (torch.arange(width) >= s.prompt).expand(s.rows, width)
     ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(s.rows))
-    batch = Batch(ids=ids, tokens=tokens, mask=mask, lengths=torch.full((s.rows,), width), weight=sequence_mean(mask, s.new),
-                  adv=torch.ones(mask.shape)).to(s.device)
+    batch = Batch(ids=ids, tokens=tokens, mask=mask, lengths=torch.full((s.rows,), width),
+                  weight=sequence_mean(mask, s.new), adv=torch.ones(mask.shape)).to(s.device)
     objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
 
     def once() -> None:
@@ -116,7 +123,8 @@ def train(s: Setting, rounds: int = 5) -> dict:
         optim.adam.zero_grad(set_to_none=True)
 
     seconds = [timed(once)[0] for _ in range(rounds)]
-    floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new, s.rows * s.new, width)
+    floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new,
+                        s.rows * s.new, width)
     return {"tokens/s": s.rows * width / statistics.median(seconds[rounds // 2:]), "seconds": seconds,
             "floor tokens/s": s.rows * width / floor, **peak()}
 

@@ -1,4 +1,5 @@
-"""What 4 bits save and cost on a CPU: bytes held, unpacking against a look-up in torch, sampling and training on tiny.
+"""What 4 bits save and cost on a CPU: bytes held, unpacking against a look-up in torch,
+sampling and training on tiny.
 
     OMP_NUM_THREADS=1 python bench/qlora.py      needs postgrad[qlora]; about a minute on one core
 
@@ -46,8 +47,11 @@ def unpacking(out: int, into: int) -> None:
     def look_up() -> torch.Tensor:
         return (pairs.index_select(0, codes.int()).view(-1, BLOCK) * scale).view(out, into)
 
-    theirs, ours, copied = best(lambda: layer.weight), best(look_up), best(lambda: torch.empty(out, into).copy_(plain))
-    print(f"unpack {out} x {into}: bitsandbytes {1e3 * theirs:.2f} ms, a look-up in torch {1e3 * ours:.2f} ms, "
+    theirs = best(lambda: layer.weight)
+    ours = best(look_up)
+    copied = best(lambda: torch.empty(out, into).copy_(plain))
+    print(f"unpack {out} x {into}: bitsandbytes {1e3 * theirs:.2f} ms, a look-up in torch "
+          f"{1e3 * ours:.2f} ms, "
           f"a copy of as many numbers {1e3 * copied:.2f} ms")
 
 
@@ -57,8 +61,8 @@ def bits_held() -> None:
     packed = held_bytes(quantise(model))
     layers = [m for m in model.modules() if isinstance(m, Linear4)]
     each = 8 * sum(m.nbytes for m in layers) / sum(m.in_features * m.out_features for m in layers)
-    print(f"SmolLM2-135M's shape: {whole / 1e6:.0f} MB in float32, {packed / 1e6:.0f} MB with its matrices in 4 bits, "
-          f"{each:.3f} bits a weight")
+    print(f"SmolLM2-135M's shape: {whole / 1e6:.0f} MB in float32, {packed / 1e6:.0f} MB with its matrices "
+          f"in 4 bits, {each:.3f} bits a weight")
 
 
 def both_ways() -> None:
@@ -73,8 +77,8 @@ def both_ways() -> None:
         took[bits] = (best(lambda: sampler.sample(prompts, 4, settings, 0), 5),  # noqa: B023
                       best(lambda: model.logp(tokens, mask)[0].sum().backward(), 5))  # noqa: B023
     (sampled, trained), (sampled4, trained4) = took[16], took[4]
-    print(f"tiny-chat with an adapter: sampling 32 rows takes {sampled4 / sampled:.1f} times as long in 4 bits, a pass of "
-          f"training {trained4 / trained:.2f} times")
+    print(f"tiny-chat with an adapter: sampling 32 rows takes {sampled4 / sampled:.1f} times as long in 4 "
+          f"bits, a pass of training {trained4 / trained:.2f} times")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""How cost grows with rows, with tokens and with the size of the model: sampling, and forward and backward of training.
+"""How cost grows with rows, with tokens and with the size of the model:
+sampling, and forward and backward of training.
 
-    python bench/scaling.py [--device cpu|cuda] [--axes rows,tokens,size] [--most 4096] [--dtype float32] [--write]
+    python bench/scaling.py [--device cpu|cuda] [--axes rows,tokens,size] [--most 4096] [--dtype float32]
+        [--write]
 
-One axis at a time, the others held: rows 64 to 4,096, new tokens 128 to 4,096, shapes. The exponent is the slope of
-log(seconds) over log(size), by least squares over the axis: 1 is linear. Attention makes the cost of a token grow with the
-length; the floor (floors.py) beside each figure has that in it too. On a CPU the shape and the other sizes are small, to take a
-few minutes.
+One axis at a time, the others held: rows 64 to 4,096, new tokens 128 to 4,096, shapes. The exponent is the
+slope of log(seconds) over log(size), by least squares over the axis: 1 is linear. Attention makes the cost of
+a token grow with the length; the floor (floors.py) beside each figure has that in it too. On a CPU the shape
+and the other sizes are small, to take a few minutes.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ def slope(x: list[float], y: list[float]) -> float:
     """The exponent of y ~ x^a."""
     u, v = [math.log(a) for a in x], [math.log(b) for b in y]
     mean_u, mean_v = sum(u) / len(u), sum(v) / len(v)
-    return sum((a - mean_u) * (b - mean_v) for a, b in zip(u, v, strict=True)) / sum((a - mean_u) ** 2 for a in u)
+    return sum((a - mean_u) * (b - mean_v)
+               for a, b in zip(u, v, strict=True)) / sum((a - mean_u) ** 2 for a in u)
 
 
 def point(s: Setting, at_once: int, label: str, size: float) -> dict:
@@ -60,7 +63,8 @@ def doubling(first: int, most: int, by: int = 2) -> list[int]:
 
 def axis(name: str, s: Setting, held: dict, most: int) -> list[dict]:
     group = 8
-    s = replace(s, shape=held["shape"], group=group, prompts=held["rows"] // group, prompt=held["prompt"], new=held["new"])
+    s = replace(s, shape=held["shape"], group=group, prompts=held["rows"] // group, prompt=held["prompt"],
+                new=held["new"])
     at_once, rows = held["at_once"], []
     if name == "rows":
         points = ((replace(s, prompts=n // group), n) for n in doubling(64, most))
@@ -79,7 +83,8 @@ def exponents(rows: list[dict]) -> dict[str, tuple[float, float]]:
     sizes, found = [r[next(iter(r))] for r in rows], {}
     for what in ("sampling", "training"):
         seconds = [r[f"{what} s"] for r in rows]
-        floors = [s * r[f"{what} floor us/token"] / r[f"{what} us/token"] for s, r in zip(seconds, rows, strict=True)]
+        floors = [s * r[f"{what} floor us/token"] / r[f"{what} us/token"]
+                  for s, r in zip(seconds, rows, strict=True)]
         found[what] = slope(sizes, seconds), slope(sizes, floors)
     return found
 
@@ -105,12 +110,14 @@ def main() -> None:
             print(f"\n## {heading}\n\n" + "\n".join(grid(rows)) + "\n", flush=True)
             if name != "size":
                 size = next(iter(rows[0]))
-                bars.append(bar(f"cost grows linearly in {name}, {rows[0][size]} to {rows[-1][size]}, {args.device}",
-                                "exponent <= 1.1, or the floor's and 0.1 (attention)", said,
-                                all(a <= max(1.0, b) + 0.1 for a, b in found.values()),
-                                f"python bench/scaling.py --device {args.device}"))
+                bars.append(
+                    bar(f"cost grows linearly in {name}, {rows[0][size]} to {rows[-1][size]}, {args.device}",
+                        "exponent <= 1.1, or the floor's and 0.1 (attention)", said,
+                        all(a <= max(1.0, b) + 0.1 for a, b in found.values()),
+                        f"python bench/scaling.py --device {args.device}"))
     if args.write:
-        print(write(f"scaling-{args.device}", "How cost grows with rows, tokens and size", bars, seeds=[0], tables=tables))
+        print(write(f"scaling-{args.device}", "How cost grows with rows, tokens and size", bars, seeds=[0],
+                    tables=tables))
 
 
 if __name__ == "__main__":

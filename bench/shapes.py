@@ -1,9 +1,11 @@
-"""What the speed benchmarks work on: model folders of a given shape with random weights, and the data of each work.
+"""What the speed benchmarks work on: model folders of a given shape with random weights,
+and the data of each work.
 
-A shape's tokenizer has one word a token, so lengths are exact. How long samples get is in the weights, the same for whoever
-reads the folder: no layer writes into the first entry of the residual stream, every token puts the same number there, and the
-rows of the head for the stop and the pad token read nothing else. Their probability is then the same everywhere: `chance` and
-none at all.
+A shape's tokenizer has one word a token, so lengths are exact.
+How long samples get is in the weights, the same for whoever
+reads the folder: no layer writes into the first entry of the residual stream, every token puts the same
+number there, and the rows of the head for the stop and the pad token read nothing else. Their probability is
+then the same everywhere: `chance` and none at all.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ NEVER = -60.0  # log-odds of a token that is never drawn
 
 
 def shape(layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, tied: bool = True) -> Config:
-    return Config(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, num_key_value_heads=kv,
-                  intermediate_size=ffn, vocab_size=vocab, head_dim=hidden // heads, tie_word_embeddings=tied,
-                  max_position_embeddings=8192,
+    return Config(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
+                  num_key_value_heads=kv, intermediate_size=ffn, vocab_size=vocab, head_dim=hidden // heads,
+                  tie_word_embeddings=tied, max_position_embeddings=8192,
                   parts=Parts(tokens=(("pad_token_id", 0), ("bos_token_id", 1), ("eos_token_id", 2))))
 
 
@@ -46,7 +48,8 @@ SHAPES = {
 
 
 def new_chat(vocab: int) -> Chat:
-    words = {**{name: i for i, name in enumerate(SPECIAL)}, **{f"w{i}": i for i in range(len(SPECIAL), vocab)}}
+    words = {**{name: i for i, name in enumerate(SPECIAL)},
+             **{f"w{i}": i for i in range(len(SPECIAL), vocab)}}
     tokenizer = Tokenizer(WordLevel(words, unk_token="<|pad|>"))
     tokenizer.pre_tokenizer = Whitespace()
     tokenizer.add_special_tokens(list(SPECIAL))
@@ -55,15 +58,16 @@ def new_chat(vocab: int) -> Chat:
 
 @torch.no_grad()
 def bake(model: Decoder, stop: int, pad: int, chance: float) -> Decoder:
-    """Gives the stop token the same probability after every token; 0 is never. The pad token is never drawn: `transformers`
-    has no gradient for it."""
+    """Gives the stop token the same probability after every token; 0 is never. The pad token is never drawn:
+    `transformers` has no gradient for it."""
     size, body = model.config.hidden_size, model.model
     body.embed_tokens.weight[:, 0] = 0.02 * math.sqrt(size)  # about half of a fresh embedding's square
     for layer in body.layers:
         layer.self_attn.o_proj.weight[0] = 0.0
         layer.mlp.down_proj.weight[0] = 0.0
     model.head[[stop, pad]] = 0.0
-    tokens = torch.randint(len(SPECIAL), model.config.vocab_size, (8, 32), generator=torch.Generator().manual_seed(0))
+    tokens = torch.randint(len(SPECIAL), model.config.vocab_size, (8, 32),
+                           generator=torch.Generator().manual_seed(0))
     hidden = model.hidden(tokens)
     logits = hidden @ model.head.T
     logits[..., [stop, pad]] = -torch.inf
@@ -77,7 +81,8 @@ def new_model(config: Config, chance: float, seed: int = 0) -> Decoder:
     return bake(model, SPECIAL.index("<|end|>"), SPECIAL.index("<|pad|>"), chance)
 
 
-def write_model(folder: Path, config: Config, chance: float = 0.0, *, scalar: bool = False, dtype=torch.float32) -> Path:
+def write_model(folder: Path, config: Config, chance: float = 0.0, *, scalar: bool = False,
+                dtype=torch.float32) -> Path:
     """A model folder that both sides read; with `scalar` a reward model with a head that says something."""
     folder.mkdir(parents=True)
     model = new_model(config, chance)
@@ -116,7 +121,8 @@ def verify(prompt, completion):
 
 
 def write_task(folder: Path, count: int, tokens: int, vocab: int) -> Path:
-    """A task file with prompts of one length; its score depends on the text alone, so samples of a group differ."""
+    """A task file with prompts of one length; its score depends on the text alone,
+    so samples of a group differ."""
     folder.mkdir(parents=True, exist_ok=True)
     asked = {split: questions(count, tokens, vocab, split) for split in ("train", "validation", "test")}
     (folder / "questions.json").write_text(json.dumps(asked))
@@ -127,7 +133,8 @@ def write_task(folder: Path, count: int, tokens: int, vocab: int) -> Path:
 def write_pairs(path: Path, count: int, prompt: int, longest: int, vocab: int) -> Path:
     """Pairs with answers of 8 to `longest` words, the usual spread of preference data."""
     rng = random.Random("pairs")
-    rows = [{"prompt": question, **{side: text(rng, rng.randint(8, longest), vocab) for side in ("chosen", "rejected")}}
+    rows = [{"prompt": question,
+             **{side: text(rng, rng.randint(8, longest), vocab) for side in ("chosen", "rejected")}}
             for question in questions(count, prompt, vocab, "pairs")]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -139,6 +146,7 @@ def write_talks(path: Path, count: int, prompt: int, longest: int, vocab: int) -
     rows = []
     for question in questions(count, prompt, vocab, "talks"):
         answer = text(rng, min(longest, 4 + int(rng.expovariate(4 / longest))), vocab)
-        rows.append({"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]})
+        rows.append({"messages": [{"role": "user", "content": question},
+                                  {"role": "assistant", "content": answer}]})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path

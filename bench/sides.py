@@ -1,10 +1,13 @@
-"""The two sides of the speed benchmark, each in a process of its own, stopping after every step until it is asked for the next.
+"""The two sides of the speed benchmark, each in a process of its own,
+stopping after every step until it is asked for the next.
 
-    python bench/sides.py ours|trl      reads a line of JSON for each thing to do, writes a line for each thing done
+    python bench/sides.py ours|trl      reads a line of JSON for each thing to do, writes a line for each
+                                        thing done
 
-A process a side keeps what one side sets for its whole process (threads, allocator, denormals) away from the other, and lets
-memory be read. Ours goes through the recipe with all its hooks and the run folder, theirs through the trainer of TRL with its
-callbacks; both stand still inside their own loop between two steps, so a step is everything from one stop to the next.
+A process a side keeps what one side sets for its whole process (threads, allocator, denormals) away from the
+other, and lets memory be read. Ours goes through the recipe with all its hooks and the run folder, theirs
+through the trainer of TRL with its callbacks; both stand still inside their own loop between two steps, so a
+step is everything from one stop to the next.
 """
 
 from __future__ import annotations
@@ -36,8 +39,10 @@ def ours(work: Work, gate: Gate) -> None:
     if work.kind == "grpo":
         from postgrad.tasks import load_task
         prompts, turn = load_task(work.data).prompts("train", work.prompts, 0), iter(range(10**9))
-        sampler, settings = LocalSampler(parts.models.policy, parts.chat), Sampling(max_new_tokens=work.new_tokens)
-        gate.sample = lambda: sum(len(r.tokens) for g in sampler.sample(prompts, work.group, settings, next(turn)) for r in g)
+        sampler = LocalSampler(parts.models.policy, parts.chat)
+        settings = Sampling(max_new_tokens=work.new_tokens)
+        gate.sample = lambda: sum(
+            len(r.tokens) for g in sampler.sample(prompts, work.group, settings, next(turn)) for r in g)
     kept: list[list[dict]] = []
 
     class Watch:
@@ -57,11 +62,12 @@ def ours(work: Work, gate: Gate) -> None:
 def spec(work: Work) -> tuple[str, list[str], str | None]:
     """What would be typed: recipe, changes, task."""
     changes = [f"model={work.model}", f"device={work.device}", f"steps={work.steps}", "save_every=1000000",
-               "evaluation.every=0", f"optim.lr={work.lr}", "optim.schedule=constant", "optim.warmup=0", f"optim.beta2={BETA2}",
-               *work.how]
+               "evaluation.every=0", f"optim.lr={work.lr}", "optim.schedule=constant", "optim.warmup=0",
+               f"optim.beta2={BETA2}", *work.how]
     if work.kind == "grpo":
-        changes += [f"anchor.kl={work.beta}", f"rollouts.prompts={work.prompts}", f"rollouts.prompts_per_step={work.prompts}",
-                    f"rollouts.group_size={work.group}", f"rollouts.max_new_tokens={work.new_tokens}"]
+        changes += [f"anchor.kl={work.beta}", f"rollouts.prompts={work.prompts}",
+                    f"rollouts.prompts_per_step={work.prompts}", f"rollouts.group_size={work.group}",
+                    f"rollouts.max_new_tokens={work.new_tokens}"]
         return work.method, changes, work.data
     per_step = "rows_per_step" if work.kind == "sft" else "pairs.per_step"
     changes += ["head.centre=0"] if work.kind == "reward" else []
@@ -96,7 +102,8 @@ def trl(work: Work, gate: Gate) -> None:
             seen, logged = 0, {}
 
             def on_log(self, args, state, control, logs=None, **_):
-                Stop.logged = {k: logs[k] for k in ("loss", "grad_norm") if k in logs}  # comes late: said with the next step
+                # comes late: said with the next step
+                Stop.logged = {k: logs[k] for k in ("loss", "grad_norm") if k in logs}
 
             def on_step_end(self, args, state, control, **_):
                 total = state.num_input_tokens_seen if work.kind == "grpo" else trainer._total_train_tokens
@@ -118,16 +125,20 @@ def trl_sample(trainer, asked: list) -> int:
 
 def trl_settings(work: Work) -> dict:
     how = {"defaults": {}, "tuned": {"bf16": False, "gradient_checkpointing": False},
-           "bf16": {"bf16": True, "gradient_checkpointing": False, "model_init_kwargs": {"dtype": "bfloat16"}}}[work.how[0]]
-    settings = {"max_steps": work.steps, "per_device_train_batch_size": work.prompts, "learning_rate": work.lr,
-                "lr_scheduler_type": "constant", "adam_beta2": BETA2, "weight_decay": 0.0, "max_grad_norm": 1.0,
-                "logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True,
-                "use_cpu": work.device == "cpu", **how}
+           "bf16": {"bf16": True, "gradient_checkpointing": False,
+                    "model_init_kwargs": {"dtype": "bfloat16"}}}[work.how[0]]
+    settings = {"max_steps": work.steps, "per_device_train_batch_size": work.prompts,
+                "learning_rate": work.lr, "lr_scheduler_type": "constant", "adam_beta2": BETA2,
+                "weight_decay": 0.0, "max_grad_norm": 1.0, "logging_steps": 1, "save_strategy": "no",
+                "report_to": "none", "disable_tqdm": True, "use_cpu": work.device == "cpu", **how}
     if work.kind == "grpo":
-        loss = {"grpo": {"loss_type": "grpo"}, "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"}}[work.method]
-        settings |= {"per_device_train_batch_size": work.rows // work.passes, "gradient_accumulation_steps": work.passes,
-                     "num_generations": work.group, "beta": work.beta, "max_completion_length": work.new_tokens,
-                     "use_bias_correction_kl": False, **loss}  # its default has the ratio in the KL, which is another loss
+        loss = {"grpo": {"loss_type": "grpo"},
+                "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"}}[work.method]
+        # its default has the ratio in the KL, which is another loss
+        settings |= {"per_device_train_batch_size": work.rows // work.passes,
+                     "gradient_accumulation_steps": work.passes, "num_generations": work.group,
+                     "beta": work.beta, "max_completion_length": work.new_tokens,
+                     "use_bias_correction_kl": False, **loss}
     if work.kind == "sft" and len(work.how) > 1:
         strategy = {"packed": "bfd", "wrapped": "wrapped"}[work.how[1]]
         settings |= {"packing": True, "packing_strategy": strategy, "max_length": 256}
@@ -145,8 +156,8 @@ def trl_rows(work: Work) -> list[dict]:
         return [{"prompt": row["messages"][:1], "completion": row["messages"][1:]} for row in rows]
     from postgrad.data.preferences import read_pairs, split_pairs
     learnt, _ = split_pairs(read_pairs(Path(work.data)))  # the recipe holds some out
-    return [{"prompt": list(p.messages), "chosen": said("assistant", p.chosen), "rejected": said("assistant", p.rejected)}
-            for p in learnt]
+    return [{"prompt": list(p.messages), "chosen": said("assistant", p.chosen),
+             "rejected": said("assistant", p.rejected)} for p in learnt]
 
 
 def reward(completions, **_) -> list[float]:

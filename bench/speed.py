@@ -1,12 +1,14 @@
 """postgrad and TRL on the same work, interleaved in one run: `make bench`, about ten minutes on an idle core.
 
-    python bench/speed.py [--threads 1] [--rounds 5] [--shapes 1M,5M] [--works grpo,dpo,reward,sft,start,parity] [--write]
+    python bench/speed.py [--threads 1] [--rounds 5] [--shapes 1M,5M]
+        [--works grpo,dpo,reward,sft,start,parity] [--write]
 
-Same model folders (random weights), prompts, lengths and optimizer; each side in its own process (sides.py), a round of ours, a
-round of theirs, and so on; medians with the smallest and the largest, after a step of warming up. `TRL defaults` has bfloat16
-autocast and activation checkpointing, `TRL tuned` neither. Before a figure counts, losses and gradient norms of our fp32 side
-and `TRL tuned` have to agree step by step, and so do the numbers of tokens. Our sampling includes the log-probs, theirs has
-none. Beside each figure stands the floor (floors.py). --write puts docs/results/speed-cpu.json and its page in place.
+Same model folders (random weights), prompts, lengths and optimizer; each side in its own process (sides.py),
+a round of ours, a round of theirs, and so on; medians with the smallest and the largest, after a step of
+warming up. `TRL defaults` has bfloat16 autocast and activation checkpointing, `TRL tuned` neither. Before a
+figure counts, losses and gradient norms of our fp32 side and `TRL tuned` have to agree step by step, and so
+do the numbers of tokens. Our sampling includes the log-probs, theirs has none. Beside each figure stands the
+floor (floors.py). --write puts docs/results/speed-cpu.json and its page in place.
 """
 
 from __future__ import annotations
@@ -50,10 +52,12 @@ class Case:
 def prepare(folder: Path, shape: str) -> dict[str, Path]:
     """The files of a shape: models that never stop, that stop early, that score; and the data."""
     c = SHAPES[shape]
-    return {"full": write_model(folder / shape / "full", c), "ragged": write_model(folder / shape / "ragged", c, RAGGED),
+    return {"full": write_model(folder / shape / "full", c),
+            "ragged": write_model(folder / shape / "ragged", c, RAGGED),
             "scalar": write_model(folder / shape / "scalar", c, RAGGED, scalar=True),
             "task": write_task(folder / shape / "task", PROMPTS, PROMPT, c.vocab_size),
-            "pairs": write_pairs(folder / shape / "pairs.jsonl", PAIRS + 3, PROMPT, NEW, c.vocab_size),  # 3 are held out
+            # 3 are held out
+            "pairs": write_pairs(folder / shape / "pairs.jsonl", PAIRS + 3, PROMPT, NEW, c.vocab_size),
             "talks": write_talks(folder / shape / "talks.jsonl", TALKS, PROMPT, LONGEST, c.vocab_size)}
 
 
@@ -63,9 +67,10 @@ def cases(files: dict[str, Path], shape: str, works: list[str], steps: int) -> l
 
     full, ragged = PROMPTS * GROUP * NEW, PROMPTS * GROUP * expected(RAGGED, NEW)
     rows = [
-        Case(name="GRPO step, beta 0", shape=shape, work=work("grpo", "full", "task"), tokens=(full + PROMPTS * PROMPT, full)),
-        Case(name="GRPO step, beta 0, ragged", shape=shape, work=work("grpo", "ragged", "task"), chance=RAGGED,
-             tokens=(ragged + PROMPTS * PROMPT, ragged)),
+        Case(name="GRPO step, beta 0", shape=shape, work=work("grpo", "full", "task"),
+             tokens=(full + PROMPTS * PROMPT, full)),
+        Case(name="GRPO step, beta 0, ragged", shape=shape, work=work("grpo", "ragged", "task"),
+             chance=RAGGED, tokens=(ragged + PROMPTS * PROMPT, ragged)),
         Case(name="GRPO step, beta 0.04", shape=shape, work=work("grpo", "full", "task", beta=0.04),
              tokens=(full + PROMPTS * PROMPT, full)),
         Case(name="DPO step", shape=shape, work=work("dpo", "ragged", "pairs", prompts=PAIRS)),
@@ -97,7 +102,8 @@ def measure(sides: dict[str, Side], case: Case, rounds: int) -> dict[str, dict[s
 
 
 def same_rollouts(ours: Side, theirs: Side, work: Work, shape: str, folder: Path) -> dict:
-    """Three steps of GRPO without its division by the std (TRL's is another) on the rollouts that our side drew."""
+    """Three steps of GRPO without its division by the std (TRL's is another) on the rollouts
+    that our side drew."""
     work = replace(work, steps=4, replay=str(folder / "replay.json"))
     seen = []
     for side in (ours, theirs):
@@ -115,11 +121,13 @@ def floors(case: Case, rates: dict[str, Rates], tokens: float) -> tuple[dict, di
                 for k, r in rates.items()}
         return step, draw
     headed = {"dpo": tokens - 2 * PAIRS * PROMPT, "sft": tokens - TALKS * PROMPT, "reward": 0}[kind]
-    return {k: train_floor(c, r, tokens, headed, 64, looks=int(kind == "dpo")) for k, r in rates.items()}, draw
+    return ({k: train_floor(c, r, tokens, headed, 64, looks=int(kind == "dpo")) for k, r in rates.items()},
+            draw)
 
 
 def starts(new_sides, work: Work, rounds: int) -> dict[str, dict]:
-    """Fresh processes: seconds from their start to the end of the first step, and the peak memory of three steps."""
+    """Fresh processes: seconds from their start to the end of the first step,
+    and the peak memory of three steps."""
     seen: dict[str, dict] = {}
     for _ in range(rounds):
         for name, make in new_sides.items():
@@ -146,7 +154,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shapes", default="1M,5M")
     parser.add_argument("--works", default="grpo,dpo,reward,sft,start,parity")
-    parser.add_argument("--no-bf16", action="store_true", help="our fp32 side alone, as on a CPU without bfloat16 units")
+    parser.add_argument("--no-bf16", action="store_true",
+                        help="our fp32 side alone, as on a CPU without bfloat16 units")
     parser.add_argument("--write", action="store_true")
     return parser.parse_args()
 
@@ -160,7 +169,8 @@ def run(args: argparse.Namespace, folder: Path, log) -> tuple[list[dict], dict[s
     sides = {name: new() for name, new in make.items()}
     for shape in shapes:
         files = prepare(folder, shape)
-        rates = {k: Rates.measure(SHAPES[shape], t) for k, t in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
+        rates = {k: Rates.measure(SHAPES[shape], t)
+                 for k, t in (("fp32", torch.float32), ("bf16", torch.bfloat16))}
         for case in cases(files, shape, works, args.rounds + 1):
             seen = measure(sides, case, args.rounds)
             step, draw = floors(case, rates, seen[FP32]["step"][-1]["tokens"])
@@ -180,11 +190,13 @@ def run(args: argparse.Namespace, folder: Path, log) -> tuple[list[dict], dict[s
             begun.append(start_row(shape, memory[shape]))
     for side in sides.values():
         side.close()
-    found = bars(table, samples, memory, checks, [n.removeprefix("postgrad ") for n in kinds if n.startswith("postgrad")])
+    found = bars(table, samples, memory, checks,
+                 [n.removeprefix("postgrad ") for n in kinds if n.startswith("postgrad")])
     if "parity" in works:
         import parity
         found += parity.bars()
-    return found, {"Steps": table, "Sampling": samples, "Time to the first step, and peak memory of a GRPO step": begun,
+    return found, {"Steps": table, "Sampling": samples,
+                   "Time to the first step, and peak memory of a GRPO step": begun,
                    "The same work: losses and gradients of both sides, fp32": checks}
 
 
@@ -201,7 +213,9 @@ def main() -> None:
     tables = {heading: rows for heading, rows in tables.items() if rows}
     for heading, rows in tables.items():
         show(heading, rows)
-    show(f"What was to be shown ({args.threads} thread(s), {args.rounds} rounds, {time.perf_counter() - began:.0f} s)", found)
+    show(f"What was to be shown ({args.threads} thread(s), {args.rounds} rounds, "
+         f"{time.perf_counter() - began:.0f} s)",
+         found)
     if args.write:
         title = f"Speed on a CPU, {args.threads} thread(s): what was to be shown, and what was measured"
         print(write("speed-cpu", title, found, seeds=[0], tables=tables))

@@ -2,7 +2,8 @@
 
     python bench/studio_speed.py        needs chromium and a quiet machine; about two minutes
 
-A slider's time is from its event to the frame after the new picture, while trainings as the studio starts them
+A slider's time is from its event to the frame after the new picture,
+while trainings as the studio starts them
 keep every core busy. proofs/studio.py adds the studio's tests and writes docs/results/studio.*
 """
 
@@ -58,7 +59,8 @@ ACT = """
 
 @contextmanager
 def studio(runs: Path, state: Path):
-    """The command itself, as a user starts it; -> (its start address, seconds until it has answered a first request)."""
+    """The command itself, as a user starts it; -> (its start address,
+    seconds until it has answered a first request)."""
     began = time.perf_counter()
     command = [sys.executable, "-m", "postgrad", "studio", str(runs), "--port", "0", "--no-open", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE,
@@ -77,15 +79,18 @@ def studio(runs: Path, state: Path):
 
 @contextmanager
 def training(folder: Path):
-    """GRPO runs as the studio starts them, niced, one for each core so that none is idle; -> once all have made a step."""
+    """GRPO runs as the studio starts them, niced, one for each core so that none is idle;
+    -> once all have made a step."""
     places = [folder / str(n) for n in range(os.cpu_count())]
     command = [sys.executable, "-m", "postgrad", "train", "grpo:words"]
-    processes = [subprocess.Popen(["nice", "-n", "10", *command, "steps=100000", "--run", str(place)], cwd=HERE,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for place in places]
+    processes = [subprocess.Popen(["nice", "-n", "10", *command, "steps=100000", "--run", str(place)],
+                                  cwd=HERE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 for place in places]
     logs = [place / "metrics.jsonl" for place in places]
     try:
         while not all(log.exists() and log.stat().st_size for log in logs):
-            assert all(process.poll() is None for process in processes), "a training ended before its first step"
+            assert all(process.poll() is None
+                       for process in processes), "a training ended before its first step"
             time.sleep(0.2)
         yield processes
     finally:
@@ -96,14 +101,16 @@ def training(folder: Path):
 
 def spent(processes) -> float:
     """Seconds of processor time of these processes together."""
-    stats = [Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split() for process in processes]
+    stats = [Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+             for process in processes]
     return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
 
 def long_run(folder: Path, steps: int = 10_000) -> None:
     """A run of 10,000 steps with the metrics of GRPO, and samples at every hundredth."""
-    rng, run = random.Random(0), Run.create(folder, recipe="grpo", config={"steps": steps}, steps=steps, method="grpo",
-                                            model="tiny-chat", task="words")
+    rng = random.Random(0)
+    run = Run.create(folder, recipe="grpo", config={"steps": steps}, steps=steps, method="grpo",
+                     model="tiny-chat", task="words")
     for step in range(1, steps + 1):
         rise = 1 - math.exp(-step / 2500)
         run.log(step, {"reward": rise + rng.gauss(0, 0.05), "loss": rng.gauss(0, 0.1), "kl": 0.3 * rise,
@@ -158,10 +165,11 @@ def pictures(page, origin: str) -> dict[str, list[float]]:
             found[instrument.name] = slide(page, instrument, slider)
         else:
             keys = random.Random(0).choices("ab", k=LABELS)
-            found[f"{instrument.name}, a label"] = [page.evaluate(ACT, [f'#{instrument.name} [data-key="{key}"]', None])
-                                                    for key in keys]
+            found[f"{instrument.name}, a label"] = [
+                page.evaluate(ACT, [f'#{instrument.name} [data-key="{key}"]', None]) for key in keys]
     page.goto(f"{origin}/instruments/grpo?size=32", wait_until="networkidle")
-    found["grpo, 32 answers"] = slide(page, INSTRUMENTS["grpo"], slider_of(INSTRUMENTS["grpo"], INSTRUMENTS["grpo"].state()))
+    found["grpo, 32 answers"] = slide(page, INSTRUMENTS["grpo"],
+                                      slider_of(INSTRUMENTS["grpo"], INSTRUMENTS["grpo"].state()))
     return found
 
 
@@ -192,13 +200,15 @@ def timings() -> dict:
 
 
 def rows_of(moved: dict[str, list[float]]) -> list[dict]:
-    return [{"instrument": name, "p50, ms": statistics.median(ms), "p95, ms": statistics.quantiles(ms, n=20)[-1],
-             "worst, ms": max(ms), "moves": len(ms)} for name, ms in moved.items()]
+    return [{"instrument": name, "p50, ms": statistics.median(ms),
+             "p95, ms": statistics.quantiles(ms, n=20)[-1], "worst, ms": max(ms), "moves": len(ms)}
+            for name, ms in moved.items()]
 
 
 def show(found: dict) -> None:
     for row in rows_of(found["moved"]):
-        print("  ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{value}" for key, value in row.items()))
+        print("  ".join(f"{key} {value:.1f}" if isinstance(value, float) else f"{value}"
+                        for key, value in row.items()))
 
 
 def line(b: dict) -> str:
@@ -212,7 +222,8 @@ def speed_bars(found: dict) -> list[dict]:
         return bar(name, f"< {target} s", said, middle < target, SPEED)
 
     rows = rows_of(found["moved"])
-    beside = f"beside {os.cpu_count()} trainings on {os.cpu_count()} cores, which used {found['cores']:.1f} before"
+    beside = (f"beside {os.cpu_count()} trainings on {os.cpu_count()} cores, which used "
+              f"{found['cores']:.1f} before")
     slow, late = (max(rows, key=lambda row, key=key: row[key]) for key in ("p50, ms", "p95, ms"))
     every = [ms for times in found["moved"].values() for ms in times]
     return [
@@ -222,7 +233,8 @@ def speed_bars(found: dict) -> list[dict]:
             f"{slow['p50, ms']:.0f} ms ({slow['instrument']}); all moves {statistics.median(every):.0f} ms",
             slow["p50, ms"] < 60, SPEED),
         bar(f"Slider to new picture, p95, slowest instrument, {beside}", "< 150 ms",
-            f"{late['p95, ms']:.0f} ms ({late['instrument']}); all moves {statistics.quantiles(every, n=20)[-1]:.0f} ms",
+            f"{late['p95, ms']:.0f} ms ({late['instrument']}); all moves "
+            f"{statistics.quantiles(every, n=20)[-1]:.0f} ms",
             late["p95, ms"] < 150, SPEED),
         time_bar("A run of 10,000 steps is interactive, beside the training", 1, found["long"]),
         bar("Static files in the wheel", "< 3 MB", f"{found['static']:.2f} MB", found["static"] < 3, SPEED),

@@ -17,10 +17,12 @@ DEFAULTS, TUNED, FP32 = "TRL defaults", "TRL tuned", "postgrad fp32"
 def agreement(case: str, shape: str, ours: list[dict], theirs: list[dict]) -> dict:
     """Losses and gradient norms of the same steps: TRL says those of a step with the next one."""
     pairs = [(a, b["before"]) for a, b in zip(ours, theirs[1:], strict=False)]
-    off = {key: max(abs(a[key] - b[key]) / max(abs(b[key]), 1e-3) for a, b in pairs) for key in ("loss", "grad_norm")}
-    return {"work": case, "model": shape, "steps": len(pairs), "loss, largest relative difference": off["loss"],
-            "gradient norm, the same": off["grad_norm"], "tokens of a step": int(ours[0]["tokens"]),
-            "TRL's": int(theirs[0]["tokens"]), "same": max(off.values()) < SAME and ours[0]["tokens"] == theirs[0]["tokens"]}
+    off = {key: max(abs(a[key] - b[key]) / max(abs(b[key]), 1e-3) for a, b in pairs)
+           for key in ("loss", "grad_norm")}
+    return {"work": case, "model": shape, "steps": len(pairs),
+            "loss, largest relative difference": off["loss"], "gradient norm, the same": off["grad_norm"],
+            "tokens of a step": int(ours[0]["tokens"]), "TRL's": int(theirs[0]["tokens"]),
+            "same": max(off.values()) < SAME and ours[0]["tokens"] == theirs[0]["tokens"]}
 
 
 def cell(answers: list[dict]) -> str:
@@ -39,10 +41,13 @@ def row(name: str, shape: str, seen: dict[str, list[dict]], floors: dict[str, fl
     for side in seen:
         if side.startswith("postgrad"):
             short = side.removeprefix("postgrad ")
-            line |= {f"{short} x {other}": round(rate(seen[side]) / rate(seen[other]), 2) for other in (DEFAULTS, TUNED)}
-            line[f"{short} x {DEFAULTS}, CPU time"] = round(rate(seen[side], "cpu") / rate(seen[DEFAULTS], "cpu"), 2)
+            line |= {f"{short} x {other}": round(rate(seen[side]) / rate(seen[other]), 2)
+                     for other in (DEFAULTS, TUNED)}
+            line[f"{short} x {DEFAULTS}, CPU time"] = round(
+                rate(seen[side], "cpu") / rate(seen[DEFAULTS], "cpu"), 2)
     tokens = statistics.median(a["tokens"] for a in seen[FP32][1:])
-    return line | {"tokens": int(tokens), "tokens/s": int(rate(seen[FP32])), "tokens/CPU s": int(rate(seen[FP32], "cpu")),
+    return line | {"tokens": int(tokens), "tokens/s": int(rate(seen[FP32])),
+                   "tokens/CPU s": int(rate(seen[FP32], "cpu")),
                    **{f"floor {name}": f"{1e3 * seconds:.0f} ms" for name, seconds in floors.items()}}
 
 
@@ -54,8 +59,10 @@ def start_row(shape: str, seen: dict[str, dict]) -> dict:
     return line
 
 
-def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks: list[dict], ours: list[str]) -> list[dict]:
-    """The CPU lines of what was to be shown, for the smallest shape that was run; the best of our precisions."""
+def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks: list[dict],
+         ours: list[str]) -> list[dict]:
+    """The CPU lines of what was to be shown, for the smallest shape that was run;
+    the best of our precisions."""
     command, found = "make bench", []
 
     def best(rows: list[dict], name: str) -> tuple[dict, str]:
@@ -66,20 +73,25 @@ def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks
         line, how = best(rows, name)
         if line:
             ratio, cpu = line[f"{how} x {DEFAULTS}"], line[f"{how} x {DEFAULTS}, CPU time"]
-            found.append(bar(f"{name}, 1M, 8 x 8 samples of 16 + 48 tokens, against TRL's defaults", f">= {target:g}x",
-                             f"{ratio:.2f}x ({how}; {cpu:.2f}x by CPU time); {line[f'{how} x {TUNED}']:.2f}x TRL tuned",
-                             min(ratio, cpu) >= target, command))  # by either clock: a busy machine favours whom it likes
+            # by either clock: a busy machine favours whom it likes
+            found.append(bar(f"{name}, 1M, 8 x 8 samples of 16 + 48 tokens, against TRL's defaults",
+                             f">= {target:g}x", f"{ratio:.2f}x ({how}; {cpu:.2f}x by CPU time); "
+                             f"{line[f'{how} x {TUNED}']:.2f}x TRL tuned",
+                             min(ratio, cpu) >= target, command))
     speeds = {r["work"]: r["tokens/CPU s"] for r in samples if r["model"] == "1M"}
     if len(speeds) == 2:
         kept = speeds["sampling, ragged"] / speeds["sampling"]
-        found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, fp32", ">= 80 %",
-                         f"{100 * kept:.0f} %", kept >= 0.8, command))
+        found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, fp32",
+                         ">= 80 %", f"{100 * kept:.0f} %", kept >= 0.8, command))
     for shape, seen in memory.items():
         peak = {name: statistics.median(x["peak"]) for name, x in seen.items()}
         ratio, other = peak[FP32] / peak[TUNED], peak[FP32] / peak[DEFAULTS]
-        found.append(bar(f"peak memory of a GRPO step over what is loaded, {shape}, equal settings (fp32, no checkpointing)",
+        found.append(bar(f"peak memory of a GRPO step over what is loaded, {shape}, equal settings (fp32, no "
+                         "checkpointing)",
                          "<= 0.5x TRL", f"{ratio:.2f}x; {other:.2f}x TRL's defaults", ratio <= 0.5, command))
     if checks:
-        found.append(bar("both sides do the same work: losses, gradient norms, tokens, fp32", f"every work, {SAME:g} relative",
-                         f"{sum(c['same'] for c in checks)} of {len(checks)}", all(c["same"] for c in checks), command))
+        found.append(bar("both sides do the same work: losses, gradient norms, tokens, fp32",
+                         f"every work, {SAME:g} relative",
+                         f"{sum(c['same'] for c in checks)} of {len(checks)}", all(c["same"] for c in checks),
+                         command))
     return found

@@ -1,5 +1,5 @@
-"""What the benchmarks ask for and how they ask: a piece of work, the gate where a side stands between two steps, and a side's
-process as the benchmark sees it."""
+"""What the benchmarks ask for and how they ask: a piece of work, the gate where a side stands between two
+steps, and a side's process as the benchmark sees it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """One thing to train. kind: grpo, dpo, reward or sft. how: what the side may do about precision and packing.
+    """One thing to train. kind: grpo, dpo, reward or sft.
 
-    ours: how = overrides of the recipe ("optim.x=y"); TRL: how = "defaults", "tuned" (float32, no checkpointing), "bf16"
-    (bfloat16 weights, no checkpointing), with "packed" or "wrapped" behind it for SFT.
+    how: what the side may do about precision and packing.
+
+    ours: how = overrides of the recipe ("optim.x=y"); TRL: how = "defaults", "tuned" (float32, no
+    checkpointing), "bf16" (bfloat16 weights, no checkpointing), with "packed" or "wrapped" behind it for SFT.
     """
 
     kind: str
@@ -32,7 +34,8 @@ class Work:
     new_tokens: int = 48
     passes: int = 1                 # in how many parts the rollouts of a step go through the network
     device: str = "cpu"
-    replay: str = ""                # ours writes its rollouts there, TRL trains on them: for the check that both do the same
+    # ours writes its rollouts there, TRL trains on them: for the check that both do the same
+    replay: str = ""
 
     @property
     def rows(self) -> int:
@@ -40,12 +43,14 @@ class Work:
 
     @property
     def method(self) -> str:
-        """Both sides divide by the std of a group, but not by the same one: where they are compared, neither does."""
+        """Both sides divide by the std of a group, but not by the same one:
+        where they are compared, neither does."""
         return "dr_grpo" if self.replay else "grpo"
 
     @property
     def lr(self) -> float:
-        """Large where both sides are to stay together for several steps, next to none where lengths are to stay as they are."""
+        """Large where both sides are to stay together for several steps, next to none where lengths are to
+        stay as they are."""
         return 1e-4 if self.replay or self.kind != "grpo" else 1e-7
 
 
@@ -77,7 +82,8 @@ class Gate:
         self.began = clock()
 
     def passed(self) -> dict:
-        return {name: now - then for name, now, then in zip(("seconds", "cpu"), clock(), self.began, strict=True)}
+        return {name: now - then
+                for name, now, then in zip(("seconds", "cpu"), clock(), self.began, strict=True)}
 
 
 def clock() -> tuple[float, float]:
@@ -89,7 +95,8 @@ def clock() -> tuple[float, float]:
 def gpu():
     """torch.cuda, where this process is using it."""
     torch = sys.modules.get("torch")
-    return torch.cuda if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() else None
+    return (torch.cuda if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()
+            else None)
 
 
 def memory(name: str) -> int:
@@ -103,10 +110,12 @@ class Side:
 
     def __init__(self, name: str, how: tuple[str, ...], *, threads: int, log):
         self.how, self.name = how, name
-        env = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
+        env = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads),
+                            "TOKENIZERS_PARALLELISM": "false"}
         self.began = time.perf_counter()
         command = [sys.executable, str(Path(__file__).with_name("sides.py")), name]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=env)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                                        text=True, env=env)
 
     def ask(self, what: str) -> dict:
         print(what, file=self.process.stdin, flush=True)
@@ -115,7 +124,8 @@ class Side:
     def answer(self) -> dict:
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"the side {self.name} {' '.join(self.how)} ended with {self.process.wait()}: see its log.")
+            raise RuntimeError(f"the side {self.name} {' '.join(self.how)} ended with "
+                               f"{self.process.wait()}: see its log.")
         return json.loads(line)
 
     def start(self, work: Work) -> dict:

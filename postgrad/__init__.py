@@ -1,6 +1,7 @@
 """postgrad: post-training for language models, by gradient.
 
-The public names are loaded when first used, so that `import postgrad` stays instant (torch is imported only where needed).
+The public names are loaded when first used, so that `import postgrad` stays instant (torch is
+imported only where needed).
 """
 
 from importlib import import_module
@@ -8,13 +9,14 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Prompt": "records", "Conversation": "records", "Pair": "records", "Rollout": "records", "Verdict": "records",
-    "Scored": "records", "Batch": "records",
-    "fit": "recipes.fit", "resume": "recipes.fit", "evaluate": "recipes.fit", "compare": "recipes.fit", "Run": "recipes.fit",
-    "METHODS": "methods", "Policy": "methods", "Preference": "methods", "Supervised": "methods", "method": "methods",
-    "register": "methods",
-    "Task": "tasks", "load_task": "tasks", "make_task": "opening.tasks", "from_trl": "rewards.function:FromTRL",
-    "Model": "opening.models", "load_model": "opening.models:load", "train": "loop",
+    "Prompt": "records", "Conversation": "records", "Pair": "records", "Rollout": "records",
+    "Verdict": "records", "Scored": "records", "Batch": "records",
+    "fit": "recipes.fit", "resume": "recipes.fit", "evaluate": "recipes.fit", "compare": "recipes.fit",
+    "Run": "recipes.fit", "METHODS": "methods", "Policy": "methods", "Preference": "methods",
+    "Supervised": "methods", "method": "methods", "register": "methods",
+    "Task": "tasks", "load_task": "tasks", "make_task": "opening.tasks",
+    "from_trl": "rewards.function:FromTRL", "Model": "opening.models", "load_model": "opening.models:load",
+    "train": "loop",
 }
 __all__ = sorted(_HOMES)
 

@@ -1,13 +1,16 @@
 """What a reward model pays for besides quality: the change of its score under controlled edits of answers.
 
-    effect = mean of (score(edited) - score(original)) / standard deviation of the scores of the unedited answers
+    effect = mean of (score(edited) - score(original)) / standard deviation of the scores of the unedited
+        answers
 
-with a 95 % interval over prompts and wordings both (maths/passk.py, crossed_interval): a bias is what different sentences, put
-into answers to different prompts, have in common. With one wording alone the interval would be about that sentence.
-A bias is found when the interval excludes 0 and the effect is at least THRESHOLD: with enough answers an interval excludes 0
-for effects too small to matter.
+with a 95 % interval over prompts and wordings both (maths/passk.py, crossed_interval): a bias is what
+different sentences, put into answers to different prompts, have in common. With one wording alone the
+interval would be about that sentence.
+A bias is found when the interval excludes 0 and the effect is at least THRESHOLD: with enough answers an
+interval excludes 0 for effects too small to matter.
 
-An edit may change what an answer deserves. Where the true quality is known, what the same edits do to it stands beside.
+An edit may change what an answer deserves. Where the true quality is known,
+what the same edits do to it stands beside.
 """
 
 from __future__ import annotations
@@ -56,23 +59,24 @@ class Cell(NamedTuple):
 
 
 def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES), seed: int = 0,
-          length: Callable[[Answer], int] = lambda answer: len(answer[1].split()), max_tokens: int | None = None,
-          truth: Score | None = None) -> dict:
+          length: Callable[[Answer], int] = lambda answer: len(answer[1].split()),
+          max_tokens: int | None = None, truth: Score | None = None) -> dict:
     """Every probe's effect on the score, as one JSON object; see `report` for a probe's part.
 
-    length counts an answer's tokens; what has more than `max_tokens` of them is left out and counted. truth is the true
-    quality.
+    length counts an answer's tokens; what has more than `max_tokens` of them is left out and counted. truth
+    is the true quality.
     """
     given, answers = len(answers), [a for a in answers if max_tokens is None or length(a) <= max_tokens]
     if len(answers) < 2:
-        raise ValueError(f"{len(answers)} of {given} answers fit into the model's {max_tokens} tokens; an audit needs "
-                         "at least 2: give shorter ones.")
+        raise ValueError(f"{len(answers)} of {given} answers fit into the model's {max_tokens} tokens; an "
+                         "audit needs at least 2: give shorter ones.")
     made = [(probe, *edit(probe, answers, length, max_tokens)) for probe in probes(names, seed)]
     texts = list(dict.fromkeys([*map(key, answers), *(key(e.edited) for _, edits, _ in made for e in edits)]))
     scores, truths = table_of(score, texts), table_of(truth, texts) if truth else None
     spread = deviation([scores[key(a)] for a in answers])
     if not spread > 0:
-        raise ValueError(f"the model scores all {len(answers)} answers the same, {scores[texts[0]]:g}: nothing can be audited.")
+        raise ValueError(f"the model scores all {len(answers)} answers the same, {scores[texts[0]]:g}: "
+                         "nothing can be audited.")
     true_spread = deviation([truths[key(a)] for a in answers]) if truths else math.nan
 
     def weigh(e: Edited) -> Cell:
@@ -85,9 +89,10 @@ def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tup
     share_of_length(found, spread)
     for row in found:
         row["sentence"] = sentence(row)
-    return {"answers": len(answers), "too_long": given - len(answers), "prompts": len(set(map(asked, answers))),
-            "mean": statistics.fmean(scores[key(a)] for a in answers), "spread": spread, "threshold": THRESHOLD, "level": 0.95,
-            "seed": seed, "probes": found}
+    return {"answers": len(answers), "too_long": given - len(answers),
+            "prompts": len(set(map(asked, answers))),
+            "mean": statistics.fmean(scores[key(a)] for a in answers), "spread": spread,
+            "threshold": THRESHOLD, "level": 0.95, "seed": seed, "probes": found}
 
 
 def asked(answer: Answer) -> tuple:
@@ -133,8 +138,10 @@ def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int
 def report(probe: Probe, cells: list[Cell], left: dict[str, int]) -> dict:
     """A probe's figures, over all its edits and by kind.
 
-    effect and interval in units of the spread; rises: the share of edits that raise the score; added: mean tokens;
-    truth: the same edits' effect on the true quality; by_length: the effect that the added tokens would have by themselves.
+    effect and interval in units of the spread; rises: the share of edits that raise the score;
+    added: mean tokens;
+    truth: the same edits' effect on the true quality; by_length:
+    the effect that the added tokens would have by themselves.
     """
     kinds = [{"kind": kind, **figures([c for c in cells if c.kind == kind])} for kind in probe.kinds]
     return {"probe": probe.name, "about": probe.about, **figures(cells), "left_out": left, "by_length": None,
@@ -142,13 +149,17 @@ def report(probe: Probe, cells: list[Cell], left: dict[str, int]) -> dict:
 
 
 def figures(cells: list[Cell]) -> dict:
-    """Over these edits: mean effect and interval, verdict, share that rises, mean tokens added, what the truth says."""
+    """Over these edits: mean effect and interval, verdict, share that rises, mean tokens added,
+    what the truth says."""
     if not cells:
-        return {"verdict": "not measured", "edits": 0} | dict.fromkeys(("effect", "interval", "rises", "added", "truth"))
-    effect, low, high = crossed_interval([c.effect for c in cells], [c.prompt for c in cells], [c.wording for c in cells])
+        return ({"verdict": "not measured", "edits": 0}
+                | dict.fromkeys(("effect", "interval", "rises", "added", "truth")))
+    effect, low, high = crossed_interval([c.effect for c in cells], [c.prompt for c in cells],
+                                         [c.wording for c in cells])
     deserved = statistics.fmean(c.deserved for c in cells)
-    return {"verdict": verdict(effect, low, high), "edits": len(cells), "effect": effect, "interval": [low, high],
-            "rises": statistics.fmean(c.rise > 0 for c in cells), "added": statistics.fmean(c.added for c in cells),
+    return {"verdict": verdict(effect, low, high), "edits": len(cells), "effect": effect,
+            "interval": [low, high], "rises": statistics.fmean(c.rise > 0 for c in cells),
+            "added": statistics.fmean(c.added for c in cells),
             "truth": None if math.isnan(deserved) else deserved}
 
 
@@ -159,17 +170,20 @@ def verdict(effect: float, low: float, high: float) -> str:
 
 
 def slope(cells: list[Cell]) -> dict:
-    """Score per added token: the line through the origin, sum(rise added) / sum(added^2), of each answer and wording."""
+    """Score per added token: the line through the origin, sum(rise added) / sum(added^2),
+    of each answer and wording."""
     lines: dict[tuple, list[Cell]] = {}
     for c in cells:
         lines.setdefault((c.prompt, c.answer, c.wording), []).append(c)
     steep = [sum(c.rise * c.added for c in line) / sum(c.added**2 for c in line) for line in lines.values()]
-    mean, low, high = crossed_interval(steep, [prompt for prompt, _, _ in lines], [wording for *_, wording in lines])
+    mean, low, high = crossed_interval(steep, [prompt for prompt, _, _ in lines],
+                                       [wording for *_, wording in lines])
     return {"per_token": mean, "interval": [low, high]}
 
 
 def share_of_length(rows: list[dict], spread: float) -> None:
-    """What the tokens that an edit adds would bring by length alone, in every other probe, where length was probed too."""
+    """What the tokens that an edit adds would bring by length alone, in every other probe,
+    where length was probed too."""
     line = next((row["slope"] for row in rows if row["slope"]), None)
     for row in rows:
         if line and row["probe"] != "length" and row["added"] is not None:
@@ -181,9 +195,10 @@ def sentence(row: dict) -> str:
     if row["effect"] is None:
         return f"{row['about']}: not measured, for no answer could be edited so."
     low, high = row["interval"]
-    moves = {"biased up": "raises the score", "biased down": "lowers the score", "none found": "moves the score little or not"}
-    text = (f"{row['about']}: {moves[row['verdict']]}, by {row['effect']:+.2f} of its spread ({low:+.2f} to {high:+.2f}), up "
-            f"in {row['rises']:.0%} of the edits")
+    moves = {"biased up": "raises the score", "biased down": "lowers the score",
+             "none found": "moves the score little or not"}
+    text = (f"{row['about']}: {moves[row['verdict']]}, by {row['effect']:+.2f} of its spread ({low:+.2f} to "
+            f"{high:+.2f}), up in {row['rises']:.0%} of the edits")
     if row["slope"]:
         text += f", {row['slope']['per_token']:+.3g} a token"
     if row["by_length"] is not None and abs(row["by_length"]) >= 0.05:
@@ -198,15 +213,18 @@ def sentence(row: dict) -> str:
 
 
 def answers_of_task(task, count: int, seed: int) -> tuple[list[Answer], Score | None]:
-    """Distinct held-out answers of a task, and its verifier as their true quality (None: they answer other prompts)."""
+    """Distinct held-out answers of a task, and its verifier as their true quality (None: they
+    answer other prompts)."""
     asked_for = 4 * count  # the questions of a small task come round, and some answers with them
     prompts = {asked((p.messages, "")): p for p in task.prompts(SPLIT, asked_for, seed)}
     if task.demonstrations is not None:
-        said = [(c.messages[:-1], c.messages[-1]["content"]) for c in task.demonstrations(SPLIT, asked_for, seed)]
+        said = [(c.messages[:-1], c.messages[-1]["content"])
+                for c in task.demonstrations(SPLIT, asked_for, seed)]
     elif task.gold is not None:
         said = [(p.messages, task.gold(p)) for p in prompts.values()]
     else:
-        raise ValueError(f"task {task.name} has no answers to edit: give some of your own with --pairs FILE.jsonl.")
+        raise ValueError(f"task {task.name} has no answers to edit: give some of your own with "
+                         "--pairs FILE.jsonl.")
 
     def truth(answers: Sequence[Answer]) -> list[float]:
         verdicts = [task.verify(prompts[asked(a)], a[1]) for a in answers]
@@ -225,7 +243,8 @@ def answers_of_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[Answe
 
 def chosen(said: Sequence[Answer], count: int, seed: int) -> list[Answer]:
     """Up to count of the distinct answers, drawn by the seed."""
-    distinct = list({key((m, text.strip())): (tuple(m), text.strip()) for m, text in said if text.strip()}.values())
+    distinct = list(
+        {key((m, text.strip())): (tuple(m), text.strip()) for m, text in said if text.strip()}.values())
     random.Random(f"audit/answers/{seed}").shuffle(distinct)
     if len(distinct) < 2:
         raise ValueError(f"an audit needs at least 2 different answers; there are {len(distinct)}.")
@@ -243,7 +262,9 @@ def scorer(model, chat: Chat, *, device: str = "cpu", tokens_per_pass: int = 819
         for at in track(range(0, len(rows), at_once)):
             block = order[at: at + at_once]
             lengths = torch.tensor([len(rows[i]) for i in block], device=device)
-            for i, x in zip(block, model.score(pad_rows([rows[i] for i in block]).to(device), lengths).tolist(), strict=True):
+            for i, x in zip(block,
+                            model.score(pad_rows([rows[i] for i in block]).to(device), lengths).tolist(),
+                            strict=True):
                 out[i] = x
         return out
 

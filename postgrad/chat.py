@@ -1,7 +1,8 @@
 """Messages to tokens and back: the only place that knows templates, special tokens and stop tokens.
 
-A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`, `tokenizer_config.json`,
-`chat_template.jinja`, `generation_config.json`). The template is rendered in a sandbox, with what `transformers` offers there:
+A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`,
+`tokenizer_config.json`, `chat_template.jinja`, `generation_config.json`). The template is rendered in a
+sandbox, with what `transformers` offers there:
 it comes from somebody else's folder.
 """
 
@@ -44,19 +45,24 @@ def _read(path: Path) -> dict:
 
 
 def _template(folder: Path, raw: dict) -> str:
-    """The chat template: of its own file, or of tokenizer_config.json, where several may stand under names."""
+    """The chat template: of its own file, or of tokenizer_config.json,
+    where several may stand under names."""
     file = folder / "chat_template.jinja"
     template = file.read_text(encoding="utf-8") if file.is_file() else raw.get("chat_template")
     if isinstance(template, list):
         template = {x.get("name"): x.get("template") for x in template if isinstance(x, dict)}.get("default")
     if not isinstance(template, str):
-        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file chat_template.jinja beside "
-                         "it, or use the model's instruct or chat version, which has one (a base model has none).")
+        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file "
+                         "chat_template.jinja beside it, or use the model's instruct or chat version, which "
+                         "has one (a base model has none).")
     return template
 
 
 class Generation(Extension):
-    """{% generation %}: the mark that some templates put around an assistant's words. What is inside stands as it is."""
+    """{% generation %}: the mark that some templates put around an assistant's words.
+
+    What is inside stands as it is.
+    """
 
     tags = {"generation"}
 
@@ -72,16 +78,22 @@ class Generation(Extension):
 class Chat:
     """Chat.load(folder).render(messages) -> tokens
 
-    ends: ids of further tokens that end a turn beside eos, as generation_config.json lists them (Llama 3 has <|end_of_text|>
-    beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>).
+    ends: ids of further tokens that end a turn beside eos, as generation_config.json lists them (Llama 3 has
+    <|end_of_text|> beside <|eot_id|>, Qwen <|endoftext|> beside <|im_end|>).
     """
 
     def __init__(self, tokenizer: Tokenizer, template: str, *, bos: str | None, eos: str, pad: str | None,
                  ends: Sequence[int] = ()):
-        self.tokenizer, self.template, self.bos, self.eos, self.pad, self.ends = tokenizer, template, bos, eos, pad, tuple(ends)
+        self.tokenizer = tokenizer
+        self.template = template
+        self.bos = bos
+        self.eos = eos
+        self.pad = pad
+        self.ends = tuple(ends)
         env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
                                             extensions=[Generation, "jinja2.ext.loopcontrols"])
-        env.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: datetime.now().strftime(form)}
+        env.globals |= {"raise_exception": _refuse,
+                        "strftime_now": lambda form: datetime.now().strftime(form)}
         env.filters["tojson"] = _json
         try:
             self._compiled = env.from_string(template)
@@ -99,30 +111,34 @@ class Chat:
                                        ("tokenizer_config", "special_tokens_map", "generation_config"))
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the tokenizers library raises plain Exception
-            raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot be read ({error}): "
-                             "the folder is damaged, get it again.") from error
+            raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot "
+                             f"be read ({error}): the folder is damaged, get it again.") from error
         template = _template(folder, raw)
-        names = {k: v["content"] if isinstance(v, dict) else v for k in ("bos_token", "eos_token", "pad_token")
-                 if (v := raw.get(k) or tokens.get(k))}
+        names = {k: v["content"] if isinstance(v, dict) else v
+                 for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
         if not names.get("eos_token"):
-            raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply would ever end.")
+            raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "
+                             "would ever end.")
         ends = generation.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
         if unknown := [i for i in ends if not isinstance(i, int) or tokenizer.id_to_token(i) is None]:
-            raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r} ends a reply, and the tokenizer "
-                             "has no such token: mend its eos_token_id.")
-        return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"], pad=names.get("pad_token"),
-                   ends=ends)
+            raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r} ends a reply, "
+                             "and the tokenizer has no such token: mend its eos_token_id.")
+        return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"],
+                   pad=names.get("pad_token"), ends=ends)
 
     def save(self, folder: Path | str) -> None:
-        """The files that `load` reads; in generation_config.json others who sample look for the tokens that end a turn."""
+        """The files that `load` reads; in generation_config.json others who sample look for the
+        tokens that end a turn."""
         folder = Path(folder)
         self.tokenizer.save(str(folder / "tokenizer.json"))
         (folder / "tokenizer_config.json").write_text(json.dumps({
-            "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad,
-            "clean_up_tokenization_spaces": False, "chat_template": self.template}, indent=1))
+            "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": self.bos, "eos_token": self.eos,
+            "pad_token": self.pad, "clean_up_tokenization_spaces": False, "chat_template": self.template},
+                                                                 indent=1))
         ids = {"bos_token_id": self.bos, "pad_token_id": self.pad}
-        ids = {key: i for key, name in ids.items() if name and (i := self.tokenizer.token_to_id(name)) is not None}
+        ids = {key: i for key, name in ids.items()
+               if name and (i := self.tokenizer.token_to_id(name)) is not None}
         path = folder / "generation_config.json"
         path.write_text(json.dumps(_read(path) | {"eos_token_id": list(self.stop), **ids}, indent=1))
 
@@ -145,8 +161,9 @@ class Chat:
         """The template's text; with `reply`, up to where the assistant begins to write."""
         try:
             named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
-            return self._compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=reply, tools=None,
-                                         documents=None, **{name: token for name, token in named.items() if token})
+            return self._compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=reply,
+                                         tools=None, documents=None,
+                                         **{name: token for name, token in named.items() if token})
         except (TemplateError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise ValueError(f"the chat template cannot be rendered: {error}") from error
 
@@ -154,7 +171,8 @@ class Chat:
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of a reply: control tokens such as the end of turn are left out; <think> and <answer> are text."""
+        """The text of a reply: control tokens such as the end of turn are left out;
+        <think> and <answer> are text."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
@@ -164,8 +182,9 @@ class Chat:
     def places(self, tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
         """For each end in the text of a reply, the last of its tokens that belongs to the text so far.
 
-        "2+3=5" and a stop token: places(tokens, [3, 5]) -> [2, 5], as the stop token adds no text. A token that goes on past an
-        end belongs to it whole. The tokens are taken as they are, never made anew from the text.
+        "2+3=5" and a stop token: places(tokens, [3, 5]) -> [2, 5], as the stop token adds no text. A token
+        that goes on past an end belongs to it whole. The tokens are taken as they are,
+        never made anew from the text.
         """
         written = list(accumulate((len(self.decode(tokens[: i + 1])) for i in range(len(tokens))), max))
         return [bisect_right(written, written[bisect_left(written, end)]) - 1 for end in ends]
@@ -174,26 +193,34 @@ class Chat:
         """The tokens of a prompt, up to where the assistant begins to write."""
         return self.encode(self.text_of(messages, reply=True))
 
-    def conversation(self, messages: Sequence[Message], *, last: bool = False) -> tuple[list[int], list[bool]]:
-        """Tokens and mask: True on what an assistant wrote (with `last`: in its last turn), its end-of-turn token included.
+    def conversation(self, messages: Sequence[Message], *,
+                     last: bool = False) -> tuple[list[int], list[bool]]:
+        """Tokens and mask: True on what an assistant wrote (with `last`:
+        in its last turn), its end-of-turn token included.
 
-        The text is tokenised once, as a whole; an assistant's turn is the span that its message adds to the text.
+        The text is tokenised once, as a whole; an assistant's turn is the span that its
+        message adds to the text.
         """
         whole, stops = self.text_of(messages, reply=False), [self.tokenizer.id_to_token(i) for i in self.stop]
         spans = []
         for i, message in enumerate(messages):
             if message["role"] == "assistant":
-                before, after = self.text_of(messages[:i], reply=True), self.text_of(messages[: i + 1], reply=False)
-                if not (whole.startswith(before) and after.startswith(before) and whole.startswith(after.rstrip())):
-                    raise ValueError("the chat template rewrites earlier turns when later ones follow, so the assistant's "
-                                     "tokens cannot be told apart: use single-turn conversations or another template.")
+                before = self.text_of(messages[:i], reply=True)
+                after = self.text_of(messages[: i + 1], reply=False)
+                if not (whole.startswith(before) and after.startswith(before)
+                        and whole.startswith(after.rstrip())):
+                    raise ValueError("the chat template rewrites earlier turns when later ones follow, so "
+                                     "the assistant's tokens cannot be told apart: use single-turn "
+                                     "conversations or another template.")
                 ends = [at + len(stop) for stop in stops if (at := after.rfind(stop, len(before))) >= 0]
-                spans.append((len(before), max(ends, default=len(after))))  # the template may have trimmed the content
+                # the template may have trimmed the content
+                spans.append((len(before), max(ends, default=len(after))))
         if not spans:
             raise ValueError("a conversation without an assistant's turn has nothing to learn from.")
         spans = spans[-1:] if last else spans
         coded = self.tokenizer.encode(whole, add_special_tokens=False)
-        mask = [any(a <= start and end <= b for a, b in spans) and end > start for start, end in coded.offsets]
+        mask = [any(a <= start and end <= b for a, b in spans) and end > start
+                for start, end in coded.offsets]
         return coded.ids, mask
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:

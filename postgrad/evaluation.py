@@ -30,9 +30,10 @@ def mean_of(values: Iterable[float]) -> float:
 
 
 def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
-                  track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None) -> list[list[Scored]]:
-    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is. judge: who says it,
-    where that is not the task's verifier."""
+                  track: Callable[[Sequence], Iterable] = iter,
+                  judge: Judge | None = None) -> list[list[Scored]]:
+    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is. judge: who
+    says it, where that is not the task's verifier."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
     groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
     judge = judge or Verifying(task.verify, task.waits)
@@ -40,14 +41,17 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
     return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
 
-def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int, greedy: bool = True,
-             track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None,
+def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
+             greedy: bool = True, track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None,
              measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
     """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
 
-    A sample whose verdict failed for reasons of its own is counted in `errors` and judged neither right nor wrong.
-    lenient: pass@1 of the lenient reading, where the verifier keeps both; pass@1 itself is the strict one, which is paid.
-    measures: further numbers of the same samples, by name, e.g. what a reward model says of each; their means are added.
+    A sample whose verdict failed for reasons of its own is counted in `errors` and judged
+    neither right nor wrong.
+    lenient: pass@1 of the lenient reading, where the verifier keeps both;
+        pass@1 itself is the strict one, which is paid.
+    measures: further numbers of the same samples, by name, e.g. what a reward model says of each;
+        their means are added.
     """
     began = time.perf_counter()
     groups = score_samples(task, sampler, prompts, samples, settings, seed, track, judge)
@@ -59,12 +63,15 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
     paid = mean_interval([mean_of(s.verdict.score for s in group) for group in judged])
     kinds = sorted({name for group in judged for s in group for name in s.verdict.parts})
-    loose = [mean_of(s.verdict.parts.get("lenient", 0.0) for s in group) for group in judged] if "lenient" in kinds else []
+    loose = ([mean_of(s.verdict.parts.get("lenient", 0.0) for s in group) for group in judged]
+             if "lenient" in kinds else [])
     out = {"pass@1": mean, "pass@1_interval": [low, high], **({"lenient": mean_of(loose)} if loose else {}),
            f"pass@{samples}": sum(pass_at_k(n, c, n) for n, c in right) / len(right),
            "reward": paid[0], "reward_interval": list(paid[1:]) if len(judged) > 1 else None,
-           "mean_length": mean_of(len(s.rollout.tokens) for s in rows), "finished": mean_of(s.rollout.finished for s in rows),
-           "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts), "samples": samples}
+           "mean_length": mean_of(len(s.rollout.tokens) for s in rows),
+           "finished": mean_of(s.rollout.finished for s in rows),
+           "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts),
+           "samples": samples}
     for name in kinds:
         if name != "lenient":
             given = [s.verdict.parts[name] for group in judged for s in group if name in s.verdict.parts]

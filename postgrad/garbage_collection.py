@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def no_garbage_collection() -> Iterator[None]:
     """For as long as the block lasts the collector is off, and what it would have freed is freed before.
 
-    A model and its graphs know each other, so an earlier run's are freed by the collector, whenever it likes; freeing a graph
-    while another is being captured makes the capture invalid.
+    A model and its graphs know each other, so an earlier run's are freed by the collector, whenever it likes;
+    freeing a graph while another is being captured makes the capture invalid.
     """
     gc.collect()
     on = gc.isenabled()

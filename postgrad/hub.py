@@ -1,4 +1,7 @@
-"""Files of the Hugging Face hub, in its own cache: models and data sets by id. Nothing that comes from there is executed."""
+"""Files of the Hugging Face hub, in its own cache: models and data sets by id.
+
+Nothing that comes from there is executed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ ID = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")  # owner/name, owner/name@revisi
 
 
 def is_id(name: str) -> bool:
-    """Whether a text could be a hub id: is_id("HuggingFaceTB/SmolLM2-135M") -> True; ./folder and a/b/c are paths.
+    """Whether a text could be a hub id: is_id("HuggingFaceTB/SmolLM2-135M") -> True;
+    ./folder and a/b/c are paths.
 
     A revision (a branch, a tag, a commit) may follow: HuggingFaceTB/SmolLM2-135M@main.
     """
@@ -18,10 +22,11 @@ def is_id(name: str) -> bool:
 
 
 def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str) -> Path:
-    """The folder that holds those files of a model or dataset (patterns such as "*.json"), fetched unless they are there.
+    """The folder that holds those files of a model or dataset (patterns such as "*.json"),
+    fetched unless they are there.
 
-    id: owner/name, or owner/name@revision. instead: what somebody without the hub can do, as the end of a sentence: "name a
-    folder on this machine".
+    id: owner/name, or owner/name@revision. instead: what somebody without the hub can do, as the end of a
+    sentence: "name a folder on this machine".
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -38,16 +43,17 @@ def download(id: str, files: Sequence[str], *, kind: str = "model", instead: str
     try:
         folder = Path(snapshot_download(name, **wanted))
     except GatedRepoError as error:
-        raise ValueError(f"the {kind} {id} asks for an agreement on the hub: accept it there and log in (hf auth login), "
-                         f"or {instead}.") from error
+        raise ValueError(f"the {kind} {id} asks for an agreement on the hub: accept it there and log in (hf "
+                         f"auth login), or {instead}.") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise ValueError(f"there is no {kind} {id} on the hub, or it is private: check the spelling, log in (hf auth login), "
-                         f"or {instead}.") from error
+        raise ValueError(f"there is no {kind} {id} on the hub, or it is private: check the spelling, log in "
+                         f"(hf auth login), or {instead}.") from error
     except RevisionNotFoundError as error:
-        raise ValueError(f"the {kind} {name} on the hub has no revision {revision!r}: leave it out, or {instead}.") from error
+        raise ValueError(f"the {kind} {name} on the hub has no revision {revision!r}: leave it "
+                         f"out, or {instead}.") from error
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
-        raise ValueError(f"the {kind} {id} is not in the cache on this machine and the hub cannot be reached: go online once, "
-                         f"or {instead}.") from error
+        raise ValueError(f"the {kind} {id} is not in the cache on this machine and the hub cannot be "
+                         f"reached: go online once, or {instead}.") from error
     except (HfHubHTTPError, OSError) as error:
         raise ValueError(f"the {kind} {id} could not be fetched from the hub ({_line(error)}): try again, "
                          f"or {instead}.") from error

@@ -60,9 +60,11 @@ class OptimSettings(Settings):
         if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise ValueError(f"optim.lr is {self.lr}: it must be a positive number, e.g. 3e-4.")
         if self.schedule not in schedule.SCHEDULES:
-            raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of {', '.join(schedule.SCHEDULES)}.")
+            raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of "
+                             f"{', '.join(schedule.SCHEDULES)}.")
         if self.precision not in PRECISIONS:
-            raise ValueError(f"optim.precision is {self.precision!r}: expected one of {', '.join(PRECISIONS)}.")
+            raise ValueError(f"optim.precision is {self.precision!r}: expected one of "
+                             f"{', '.join(PRECISIONS)}.")
         if self.at_once < 1 or self.max_grad_norm <= 0:
             raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.max_grad_norm "
                              f"{self.max_grad_norm} must be above 0.")
@@ -92,9 +94,12 @@ def compute_in(models: Models, settings: OptimSettings) -> None:
 
 
 class Optim:
-    """AdamW over the trained models. A step whose loss or gradient is not finite leaves the weights as they were.
+    """AdamW over the trained models.
 
-    Weights in bfloat16 have masters in float32, which are what is trained; the weights are their rounded image.
+    A step whose loss or gradient is not finite leaves the weights as they were.
+
+    Weights in bfloat16 have masters in float32, which are what is trained;
+    the weights are their rounded image.
     """
 
     def __init__(self, models: Models, settings: OptimSettings, steps: int):
@@ -117,11 +122,13 @@ class Optim:
 
     def lr(self, step: int) -> float:
         assert self.settings.lr is not None, "a run's rate is chosen before its optimizer is made"
-        return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps, self.settings.warmup)
+        return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps,
+                                                                             self.settings.warmup)
 
     def gather(self) -> None:
         """The gradients of a pass go to the masters, where they are summed in float32."""
-        pairs: list[tuple[Any, Any]] = [(p.grad, master) for p, master in zip(self.rounded, self.masters, strict=True)
+        pairs: list[tuple[Any, Any]] = [(p.grad, master)
+                                        for p, master in zip(self.rounded, self.masters, strict=True)
                                         if p.grad is not None]
         if pairs:
             for _, master in pairs:
@@ -148,7 +155,8 @@ class Optim:
             torch._foreach_copy_(self.rounded, self.masters)
 
     def state(self) -> dict:
-        return {"skips_in_a_row": self.skips_in_a_row, "masters": {str(i): m for i, m in enumerate(self.masters)},
+        return {"skips_in_a_row": self.skips_in_a_row,
+                "masters": {str(i): m for i, m in enumerate(self.masters)},
                 "adam": {str(i): s for i, s in self.adam.state_dict()["state"].items()}}
 
     @torch.no_grad()
@@ -158,7 +166,8 @@ class Optim:
             master.copy_(state["masters"][str(i)])
         self.round()
         now = self.adam.state_dict()
-        self.adam.load_state_dict({"state": {int(i): s for i, s in state["adam"].items()}, "param_groups": now["param_groups"]})
+        self.adam.load_state_dict({"state": {int(i): s for i, s in state["adam"].items()},
+                                   "param_groups": now["param_groups"]})
 
 
 class Now(NamedTuple):
@@ -214,17 +223,19 @@ def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
     run.event("skipped", f"step {step}: loss {row['loss']}, gradient norm {row['grad_norm']}; "
               "the weights were left as they were", step=step, ids=list(batch.ids))
     if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
-        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient, or no row with a verdict "
-                         f"(last: step {step}, rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at these rows; "
-                         "the last checkpoint is sound.")
+        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient, or no row "
+                         f"with a verdict (last: step {step}, rows {', '.join(batch.ids[:3])} ...): lower "
+                         "optim.lr or look at these rows; the last checkpoint is sound.")
 
 
 def state_of(models: Models, optim: Optim, batches) -> dict:
-    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model folder.
+    """Everything that decides the future, but for the policy's weights,
+    which a checkpoint holds as a model folder.
 
     That folder has a policy's adapter merged, so the adapter by itself is kept here too.
     """
-    apart = {name: m.state_dict() for name, m in models.trained().items() if name != "policy" or is_adapted(m)}
+    apart = {name: m.state_dict() for name, m in models.trained().items()
+             if name != "policy" or is_adapted(m)}
     return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
 
 
@@ -246,8 +257,8 @@ class Stopped(Exception):
 
 @contextmanager
 def stop_on_signal():
-    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second one ends at
-    once. In a thread other than the main one, where Python takes no signals, nothing is noted."""
+    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
+    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

@@ -1,13 +1,15 @@
 """What a method asks of a GPU: bytes of weights, gradients, optimizer state, activations and key-value cache.
 
-    estimate(SIZES["7B"], methods.get("grpo"), Setup(lora=16)).peak        a shape, a row of the table, how it is trained
+    estimate(SIZES["7B"], methods.get("grpo"), Setup(lora=16)).peak        a shape, a row of the table,
+                                                                           how it is trained
 
-A step has two phases that don't overlap: replies are sampled (the cache), then the weights are updated (gradients and
-activations). So the peak is the larger of the two, not the sum. Within an update gradients and activations stand side by side,
-from the second pass of a step on. Counted are the arrays that the decoder, the loop and AdamW hold; not the driver's own memory
-and what an allocator leaves unused: leave about a tenth free. 1 GB is 10^9 bytes. Rows are packed, so a pass has no padding; a
-prompt that a group shares is laid out once, and then fewer tokens are kept than are said here. What autograd saves is counted
-by a test on a CPU; bench/memory.py holds the whole against a GPU.
+A step has two phases that don't overlap: replies are sampled (the cache), then the weights are updated
+(gradients and activations). So the peak is the larger of the two, not the sum. Within an update gradients and
+activations stand side by side, from the second pass of a step on. Counted are the arrays that the decoder,
+the loop and AdamW hold; not the driver's own memory and what an allocator leaves unused: leave about a tenth
+free. 1 GB is 10^9 bytes. Rows are packed, so a pass has no padding; a prompt that a group shares is laid out
+once, and then fewer tokens are kept than are said here. What autograd saves is counted by a test on a CPU;
+bench/memory.py holds the whole against a GPU.
 
 Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 """
@@ -26,15 +28,19 @@ GB = 1e9
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
 ROLES = ("policy", "reference", "reward", "critic")
 TRAINED = ("policy", "critic")
-NF4 = (4 + 0.127) / 8    # bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
-CHUNK, LOGITS = 4096, 1 << 18  # tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
-COPIES = {4: 7.0, 2: 1.5}  # of a chunk's float32 logits in its backward pass: step by step on a CPU; fused, in bfloat16 out
+# bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
+NF4 = (4 + 0.127) / 8
+# tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
+CHUNK, LOGITS = 4096, 1 << 18
+# of a chunk's float32 logits in its backward pass: step by step on a CPU; fused, in bfloat16 out
+COPIES = {4: 7.0, 2: 1.5}
 
 
-def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int, tied: bool = False) -> Config:
+def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
+           tied: bool = False) -> Config:
     return Config(vocab_size=vocab, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
-                  num_attention_heads=heads, num_key_value_heads=kv, head_dim=width // heads, max_position_embeddings=4096,
-                  tie_word_embeddings=tied)
+                  num_attention_heads=heads, num_key_value_heads=kv, head_dim=width // heads,
+                  max_position_embeddings=4096, tie_word_embeddings=tied)
 
 
 SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
@@ -49,9 +55,10 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
 class Setup(Held):
     """How the models are held and trained.
 
-    bits 32: everything in float32, as on a CPU. 16: weights in bfloat16 and, of those that are trained, masters in float32, as
-    on a GPU; adapters are in float32. 4: as 16, with the matrices of models that stand still in NF4; what is trained can't be.
-    The recipes do so with the one body under the adapters (models/nf4.py), and compute in float32 where single is true: a CPU.
+    bits 32: everything in float32, as on a CPU. 16: weights in bfloat16 and, of those that are trained,
+    masters in float32, as on a GPU; adapters are in float32. 4: as 16, with the matrices of models that stand
+    still in NF4; what is trained can't be. The recipes do so with the one body under the adapters
+    (models/nf4.py), and compute in float32 where single is true: a CPU.
     """
 
     reward_model: bool = False   # rollouts are judged by a reward model, not by a verifier
@@ -61,8 +68,8 @@ class Setup(Held):
         if self.bits not in (32, 16, 4):
             raise ValueError(f"bits is {self.bits}: weights are held in 32, 16 or 4 bits.")
         if self.lora < 0 or min(self.tokens, self.rows, self.samples) < 1:
-            raise ValueError(f"lora {self.lora}, tokens {self.tokens}, rows {self.rows}, samples {self.samples}: expected a "
-                             "rank of 0 or more, and at least 1 of the others.")
+            raise ValueError(f"lora {self.lora}, tokens {self.tokens}, rows {self.rows}, samples "
+                             f"{self.samples}: expected a rank of 0 or more, and at least 1 of the others.")
 
     @property
     def width(self) -> int:
@@ -83,7 +90,10 @@ class Memory:
 
     @property
     def sampling(self) -> float:
-        """While replies are written: gradients and activations are not there yet. 0 for a method that samples nothing."""
+        """While replies are written: gradients and activations are not there yet.
+
+        0 for a method that samples nothing.
+        """
         return self.weights + self.optimizer + self.cache if self.cache else 0.0
 
     @property
@@ -151,9 +161,10 @@ def logits(c: Config, setup: Setup) -> float:
 
 
 def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:
-    """What is alive beside the gradients. A critic is walked back first, so its layers and the head's backward pass are not
-    there at the same time. That needs COPIES of the logits and, unless frozen, a float32 sum of the head's own gradient; fused,
-    a chunk's part of it outweighs the few copies. Of a body in 4 bits one matrix at a time is whole."""
+    """What is alive beside the gradients. A critic is walked back first, so its layers and the head's
+    backward pass are not there at the same time. That needs COPIES of the logits and, unless frozen, a
+    float32 sum of the head's own gradient; fused, a chunk's part of it outweighs the few copies. Of a body in
+    4 bits one matrix at a time is whole."""
     largest = max(matrix.size for matrix in layer_spec(c, 0).matrices)
     whole = setup.width * largest if setup.bits == 4 and setup.lora else 0
     if not head:
@@ -195,9 +206,9 @@ def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:
 
 
 def each_trained(setup: Setup) -> tuple[int, int, int]:
-    """Bytes of a trained weight: itself, its gradient, the optimizer's. In float32, as adapters always are, 16: itself 4, its
-    gradient 4, AdamW's two moments 8. In bfloat16 20: itself 2, the gradient of a pass 2 and their sum at the master 4, the
-    master and the moments 12."""
+    """Bytes of a trained weight: itself, its gradient, the optimizer's. In float32, as adapters always are,
+    16: itself 4, its gradient 4, AdamW's two moments 8. In bfloat16 20: itself 2, the gradient of a pass 2
+    and their sum at the master 4, the master and the moments 12."""
     return (4, 4, 8) if setup.bits == 32 or setup.lora else (2, 6, 12)
 
 
@@ -210,6 +221,7 @@ def estimate(c: Config, method: Method, setup: Setup) -> Memory:
     pair = 2 if method.source.endswith("pairs") else 1
     head = getattr(method, "score", True) is not None  # a reward model has no logits
     _, gradient, optimizer = each_trained(setup)
-    return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count, models=models,
+    return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count,
+                  models=models,
                   activations=activations(c, replace(setup, rows=setup.rows * pair), len(trained), head),
                   cache=cache(c, setup) if samples(method) else 0.0)

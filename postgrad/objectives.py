@@ -1,11 +1,12 @@
 """Three builders: a row of the table becomes an objective, (models, batch) -> loss, stats.
 
-An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss * batch.weight).sum().
-It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T]; for `reward`
-models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome` models.policy.token_scores(tokens) ->
-[B, T], whose column t is read at token t; with a critic models.critic.value(tokens) -> [B, T], whose column t is the value of
-the state before token t. Each is given packed=batch.packed too, the rows without padding. Advantages, old and reference
-log-probs come with the batch: constants of the step.
+An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss *
+batch.weight).sum(). It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T];
+for `reward` models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome`
+models.policy.token_scores(tokens) -> [B, T], whose column t is read at token t; with a critic
+models.critic.value(tokens) -> [B, T], whose column t is the value of the state before token t. Each is given
+packed=batch.packed too, the rows without padding. Advantages, old and reference log-probs come with the
+batch: constants of the step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
 
 
 def build(method, temperature: float = 1.0) -> Objective:
-    """The objective of a row of the table. temperature: the one the rollouts were sampled at; only policy rows look at it."""
+    """The objective of a row of the table.
+
+    temperature: the one the rollouts were sampled at; only policy rows look at it.
+    """
     if method.kind == "policy":
         return policy(method, temperature)
     return {"supervised": supervised, "preference": preference}[method.kind](method)
@@ -42,12 +46,15 @@ def supervised(method) -> Objective:
 
 
 def preference(method) -> Objective:
-    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...) or labelled singles.
+    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...)
+
+    or labelled singles.
 
     Steps and outcomes are labelled tokens: a loss for each token of the mask.
     """
     if method.source in ("steps", "outcomes"):
-        return lambda models, batch: _steps(method, models.policy.token_scores(batch.tokens, packed=batch.packed), batch)
+        return lambda models, batch: _steps(
+            method, models.policy.token_scores(batch.tokens, packed=batch.packed), batch)
     judge = _singles if method.source == "singles" else _pairs
 
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
@@ -65,7 +72,8 @@ def _scores(method, models, batch: Batch) -> Tensor:  # [B], or [B, K] from K he
 
 
 def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
-    assert batch.rows_per_unit == 2, f"{method.name} needs pairs, and the batch has {batch.rows_per_unit} row(s) a unit"
+    assert batch.rows_per_unit == 2, (f"{method.name} needs pairs, and the batch has "
+                                      f"{batch.rows_per_unit} row(s) a unit")
     score = score if score.dim() == 2 else score[:, None]
     chosen, rejected = score.view(batch.units, 2, score.shape[1]).unbind(1)  # [U, K]
     margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin[:, None].expand_as(chosen)
@@ -74,7 +82,8 @@ def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
     seen = {"disagreement": (chosen - rejected).std(1)} if chosen.shape[1] > 1 else {}
     chosen, rejected = chosen.mean(1), rejected.mean(1)
     right = (chosen > rejected) + 0.5 * (chosen == rejected)  # a tie is half right
-    seen |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen, "rejected": rejected}
+    seen |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen,
+             "rejected": rejected}
     return loss, Stats({name: _mean(x) for name, x in seen.items()})
 
 
@@ -102,7 +111,8 @@ def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, 
 
 
 def policy(method, temperature: float = 1.0) -> Objective:
-    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the method's one weight.
+    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the
+    method's one weight.
 
     Rows flagged `imitate` have the loss -log pi instead, under a weight of their own (PPO-ptx).
     """
@@ -113,7 +123,8 @@ def policy(method, temperature: float = 1.0) -> Objective:
         logp, entropy = models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed)
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
         known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1)}
-        wanted = {name: known[name] if name in known else _needed(batch, name, method) for name in method.surrogate_wants}
+        wanted = {name: known[name] if name in known else _needed(batch, name, method)
+                  for name in method.surrogate_wants}
         loss, clipped = method.surrogate(logp, old_logp, adv, mask, **wanted)
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
         if method.kl_in_loss:
@@ -144,14 +155,16 @@ def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[st
     return loss, {name: _mean(x, mask) for name, x in seen.items()} | {"explained_variance": explained}
 
 
-def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, entropy: Tensor, clipped: Tensor) -> Stats:
+def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, entropy: Tensor,
+                  clipped: Tensor) -> Stats:
     logp = logp.detach()
     ratio = torch.where(mask, (logp - old_logp).exp(), 0.0)
     stats: dict[str, Entry] = {
         "entropy": _mean(entropy, mask),
         "clip_fraction": _mean(clipped, mask),
         "ratio_max": Max(ratio.max()),
-        "approx_kl": _mean(kl.k3(old_logp, logp), mask),  # KL(old || new) on samples of the old policy: never negative
+        # KL(old || new) on samples of the old policy: never negative
+        "approx_kl": _mean(kl.k3(old_logp, logp), mask),
     }
     assert batch.adv is not None
     columns = {"logp": logp, "entropy": entropy, "ratio": ratio, "adv": batch.adv}
@@ -173,5 +186,6 @@ def _mean(x: Tensor, mask: Tensor | None = None) -> Mean:
 def _needed(batch: Batch, column: str, method) -> Tensor:
     x = getattr(batch, column)
     if x is None:
-        raise ValueError(f"{method.name} needs batch.{column}, and it is None: let the {method.source} assembly line fill it.")
+        raise ValueError(f"{method.name} needs batch.{column}, and it is None: let the {method.source} "
+                         "assembly line fill it.")
     return x

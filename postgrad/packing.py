@@ -1,6 +1,7 @@
 """Rows laid end to end, without padding, and what rows have in common computed once.
 
-Rows side by side that begin with the same prompt (the samples of a group, the two answers of a pair) share its tokens:
+Rows side by side that begin with the same prompt (the samples of a group,
+the two answers of a pair) share its tokens:
     row 0: p q r a b        tokens laid out:   p q r | a b | c
     row 1: p q r c          sequences:         (p q r), (a b) after (p q r), (c) after (p q r)
 A token sees its own sequence up to itself and the whole of the prefix: exactly what it saw in its row.
@@ -19,7 +20,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Spans:
-    """M sequences of N tokens: sequence m is the tokens start..stop-1, after the prefix prefix_start..prefix_stop-1."""
+    """M sequences of N tokens: sequence m is the tokens start..stop-1, after the prefix
+    prefix_start..prefix_stop-1."""
 
     start: Tensor           # [M], like the rest: int64, on the CPU
     stop: Tensor
@@ -53,7 +55,8 @@ class Spans:
 
     @cached_property
     def keys(self) -> Tensor | None:  # [sum of prefix + own]
-        """The tokens that each sequence may look at, sequence after sequence; None where that is all tokens as they stand."""
+        """The tokens that each sequence may look at, sequence after sequence;
+        None where that is all tokens as they stand."""
         if not self.prefix.any():
             return None
         first = torch.stack([self.prefix_start, self.start], 1).flatten()  # prefix, own, prefix, own, ...
@@ -80,7 +83,9 @@ class Laid(NamedTuple):
 
 @dataclass(frozen=True)
 class Packed:
-    """N tokens of B rows laid end to end, and the way back. The tensors but `spans` stand where the model does.
+    """N tokens of B rows laid end to end, and the way back.
+
+    The tensors but `spans` stand where the model does.
 
     cells [N]: a token's place in the rows laid flat, [B * T].       positions [N]: its position in its row
     home [B, T]: the packed token of each cell (0 for padding).      chosen [K]: the masked cells, [B * T]
@@ -95,16 +100,20 @@ class Packed:
     spans: Spans
 
     def to(self, device) -> Packed:
-        return replace(self, **{f.name: sent(getattr(self, f.name), device) for f in fields(self) if f.name != "spans"})
+        return replace(self, **{f.name: sent(getattr(self, f.name), device) for f in fields(self)
+                                if f.name != "spans"})
 
 
 def sent(x: Tensor, device) -> Tensor:
     """To a device, without waiting for what it is still computing."""
-    return x.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda" else x.to(device)
+    return (x.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda"
+            else x.to(device))
 
 
-def pack(lengths: Tensor, tokens: Tensor | None = None, mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]
-    """Given tokens and mask, a prompt (what comes before the first masked token) that adjacent rows share is laid out once."""
+def pack(lengths: Tensor, tokens: Tensor | None = None,
+         mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]
+    """Given tokens and mask, a prompt (what comes before the first masked token) that adjacent rows share
+    is laid out once."""
     lengths = lengths.tolist()
     B, T = len(lengths), max(lengths) if tokens is None else tokens.shape[1]
     mask = np.zeros((B, T), bool) if mask is None else mask.cpu().numpy()
@@ -125,13 +134,15 @@ def pack(lengths: Tensor, tokens: Tensor | None = None, mask: Tensor | None = No
         spans.append((at, at + length - known, *prompt))
         at += length - known
     chosen = np.flatnonzero(mask)
-    assert (chosen % T).all(), "column 0 has no token before it that could predict it: mask[:, 0] must be False"
+    assert (chosen % T).all(), ("column 0 has no token before it that could predict it: mask[:, "
+                                "0] must be False")
     arrays = np.concatenate(cells), np.concatenate(positions), home, chosen, home.reshape(-1)[chosen - 1]
     return Packed(*map(torch.from_numpy, arrays), Spans(*torch.tensor(spans).T.contiguous().unbind(0)))
 
 
 def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
-    """With further tokens, up to `size`, that stand in sequences of their own: what was there is computed as before."""
+    """With further tokens, up to `size`, that stand in sequences of their own:
+    what was there is computed as before."""
     more = size - len(packed.cells)
     if not more:
         return packed
@@ -145,8 +156,10 @@ def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
     return replace(packed, cells=cells, positions=positions, spans=spans)
 
 
-def common_prompts(tokens: np.ndarray, mask: np.ndarray) -> list[tuple[int, bool]]:  # [B, T] twice -> B of them
-    """For each row, how long the prompt is that it shares with a neighbour (0: with none), and whether it was there before."""
+def common_prompts(tokens: np.ndarray,
+                   mask: np.ndarray) -> list[tuple[int, bool]]:  # [B, T] twice -> B of them
+    """For each row, how long the prompt is that it shares with a neighbour (0: with none),
+    and whether it was there before."""
     first = np.where(mask.any(1), mask.argmax(1), 0)
     out = [(0, False)] * len(tokens)
     for row in range(1, len(tokens)):

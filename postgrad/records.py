@@ -1,7 +1,7 @@
 """The records that travel between the parts. Frozen; shapes and a worked example in each docstring.
 
-Legend of shapes, everywhere: B rows, T tokens, U units (a unit is what a loss is taken over: one row, or the two rows of a
-pair), P prompts, G samples per prompt, V vocabulary. Everything about token t sits in column t.
+Legend of shapes, everywhere: B rows, T tokens, U units (a unit is what a loss is taken over: one row, or the
+two rows of a pair), P prompts, G samples per prompt, V vocabulary. Everything about token t sits in column t.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class Prompt:
     meta: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
-    def ask(cls, question: str, answer: object = None, *, id: str | None = None, system: str | None = None, **meta) -> Prompt:
+    def ask(cls, question: str, answer: object = None, *, id: str | None = None, system: str | None = None,
+            **meta) -> Prompt:
         """One question as a prompt; without an id, the id is a hash of the text."""
         before = ({"role": "system", "content": system},) if system else ()
         messages = (*before, {"role": "user", "content": question})
@@ -48,9 +49,12 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """Messages to imitate: the assistant's turns are trained. `label` is for methods on labelled singles (KTO).
+    """Messages to imitate: the assistant's turns are trained.
 
-    Conversation(id="1", messages=({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}))
+    `label` is for methods on labelled singles (KTO).
+
+    Conversation(id="1", messages=({"role": "user", "content": "Hi"}, {"role": "assistant",
+        "content": "Hello!"}))
     """
 
     id: str
@@ -60,7 +64,9 @@ class Conversation:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Two answers to one prompt, the first preferred, optionally by a margin. A tie is two pairs, swapped, of half the weight.
+    """Two answers to one prompt, the first preferred, optionally by a margin.
+
+    A tie is two pairs, swapped, of half the weight.
 
     Pair(id="1", messages=({"role": "user", "content": "Hi"},), chosen="Hello!", rejected="What?")
     """
@@ -78,8 +84,10 @@ class Pair:
 class Rollout:
     """One sampled completion: the tokens as sampled (the stop token included), and text derived from them.
 
-    Rollout(prompt=p, prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="5", finished=True, seed=3, policy_step=0)
-    logp: log-probs of the distribution that was sampled from, one per token. finished: a stop token ended it, not the length.
+    Rollout(prompt=p, prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="5", finished=True,
+        seed=3, policy_step=0)
+    logp: log-probs of the distribution that was sampled from, one per token. finished:
+    a stop token ended it, not the length.
     """
 
     prompt: Prompt
@@ -97,11 +105,12 @@ class Verdict:
     """A verifier's judgement: a score, why, and the parts it was summed from.
 
     Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "lenient": 1.0, "format": 1.0})
-    Parts that have a meaning everywhere: correct (right, by the reading that is paid: what pass@1 counts), lenient (right by a
-    kinder reading), format (in the form that was asked for).
-    per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None: all of it stands
-    on the last token.
-    error names a fault that is not the model's ("infrastructure"): such a rollout is counted and kept out of the loss.
+    Parts that have a meaning everywhere: correct (right, by the reading that is paid: what pass@1 counts),
+    lenient (right by a kinder reading), format (in the form that was asked for).
+    per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None:
+    all of it stands on the last token.
+    error names a fault that is not the model's ("infrastructure"):
+    such a rollout is counted and kept out of the loss.
     absent: nothing in the reply is what this verifier judges (the language of "2+3=5"); a sum leaves it out.
     """
 
@@ -114,15 +123,20 @@ class Verdict:
 
     @property
     def given(self) -> bool:
-        """Whether it says anything of the reply: neither failed nor absent. What is not given has no part in the loss."""
+        """Whether it says anything of the reply: neither failed nor absent.
+
+        What is not given has no part in the loss.
+        """
         return self.error is None and not self.absent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A step of a written chain: where it ends in the text (one past its last character), and whether all is right so far.
+    """A step of a written chain: where it ends in the text (one past its last character),
+    and whether all is right so far.
 
-    "<think>5+8=13, 13-3=11</think>..." -> Step(end=13, right=True), Step(end=22, right=False, reason="13-3 is 10, not 11")
+    "<think>5+8=13, 13-3=11</think>..." -> Step(end=13, right=True), Step(end=22, right=False,
+    reason="13-3 is 10, not 11")
     """
 
     end: int
@@ -140,14 +154,20 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """The rows of one optimizer step, right-padded. The loss of the step is (loss * weight).sum(), whatever the split.
+    """The rows of one optimizer step, right-padded.
 
-    tokens  [B, T] int64     mask [B, T] bool: tokens we train        lengths [B] int64: tokens that are not padding
+    The loss of the step is (loss * weight).sum(), whatever the split.
+
+    tokens  [B, T] int64     mask [B, T] bool: tokens we train        lengths [B] int64: tokens that are not
+                                                                      padding
     weight  [B, T] or [U]    fixed once for the whole step
-    rows_per_unit            1, or 2 for pairs (chosen, rejected, chosen, rejected, ...); a split never parts a unit
+    rows_per_unit            1, or 2 for pairs (chosen, rejected, chosen, rejected, ...); a split never parts
+                             a unit
     Two prompts of two tokens, answers of two and one:
-    tokens [[1, 5, 7, 2], [1, 6, 2, 0]]  mask [[0, 0, 1, 1], [0, 0, 1, 0]]  lengths [4, 3]  token mean: weight = mask / 3
-    The optional columns are filled by the assembly line of the method: what a method does not need stays None.
+    tokens [[1, 5, 7, 2], [1, 6, 2, 0]]  mask [[0, 0, 1, 1], [0, 0, 1, 0]]  lengths [4, 3]  token mean: weight
+        = mask / 3
+    The optional columns are filled by the assembly line of the method:
+    what a method does not need stays None.
     """
 
     ids: tuple[str, ...]
@@ -157,7 +177,8 @@ class Batch:
     weight: Tensor
     rows_per_unit: int = 1
     adv: Tensor | None = None           # [B, T]
-    old_logp: Tensor | None = None      # [B, T] the policy that the ratio is taken against; None: the current one (ratio 1)
+    # [B, T] the policy that the ratio is taken against; None: the current one (ratio 1)
+    old_logp: Tensor | None = None
     ref_logp: Tensor | None = None      # [B, T]
     sampler_logp: Tensor | None = None  # [B, T]
     value: Tensor | None = None         # [B, T] the critic's values when the rollouts were made
@@ -166,11 +187,14 @@ class Batch:
     margin: Tensor | None = None        # [U]
     votes: Tensor | None = None         # [U, K] how often each head of an ensemble sees the unit
     label: Tensor | None = None         # [U] or [B, T] +1 wanted, -1 unwanted
-    imitate: Tensor | None = None       # [U] bool: rows that are imitated beside the reinforced ones (PPO-ptx)
+    # [U] bool: rows that are imitated beside the reinforced ones (PPO-ptx)
+    imitate: Tensor | None = None
     baseline: Tensor | None = None      # [U]
     scored: tuple[Scored, ...] = ()     # the rows' origin, for the log
-    packed: Packed | None = None        # the rows without padding, as the models compute them; made by `split`
-    facts: Mapping[str, float] = field(default_factory=dict)  # measured while the batch was made, logged with the step
+    # the rows without padding, as the models compute them; made by `split`
+    packed: Packed | None = None
+    # measured while the batch was made, logged with the step
+    facts: Mapping[str, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -180,7 +204,8 @@ class Batch:
         return len(self) // self.rows_per_unit
 
     def to(self, device) -> Batch:
-        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}
+        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self)
+                 if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **moved)
 
     def take(self, start: int, stop: int, width: int | None = None) -> Batch:
@@ -196,16 +221,22 @@ class Batch:
         return replace(self, ids=self.ids[rows], scored=self.scored[rows], **cut)
 
     def split(self, tokens_per_pass: int) -> Iterator[Batch]:
-        """Micro-batches of whole units, packed, about equal: at most tokens_per_pass tokens to compute, at least one unit."""
-        tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()  # looked at here once, not at each cut
-        prompts, each, device = common_prompts(tokens.numpy(), mask.numpy()), self.rows_per_unit, self.tokens.device
-        new = [n - (known if again else 0) for n, (known, again) in zip(lengths.tolist(), prompts, strict=True)]
+        """Micro-batches of whole units, packed, about equal:
+        at most tokens_per_pass tokens to compute, at least one unit."""
+        # looked at here once, not at each cut
+        tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()
+        prompts = common_prompts(tokens.numpy(), mask.numpy())
+        each = self.rows_per_unit
+        device = self.tokens.device
+        new = [n - (known if again else 0)
+               for n, (known, again) in zip(lengths.tolist(), prompts, strict=True)]
         units = [sum(new[i * each: (i + 1) * each]) for i in range(self.units)]
         passes = -(-sum(units) // tokens_per_pass)
         tokens_per_pass = min(tokens_per_pass, sum(units) // passes + max(units))
         start = 0
         while start < self.units:
-            stop, cost = start + 1, int(lengths[start * each]) + sum(new[start * each + 1: (start + 1) * each])
+            stop = start + 1
+            cost = int(lengths[start * each]) + sum(new[start * each + 1: (start + 1) * each])
             while stop < self.units:
                 cost += units[stop]
                 if cost > tokens_per_pass:
@@ -224,5 +255,6 @@ def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=t
     width = width or int(lengths.max())
     out = torch.full((len(rows), width), fill, dtype=dtype)
     plain = out.numpy()  # the same memory
-    plain[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), plain.dtype, int(lengths.sum()))
+    plain[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), plain.dtype,
+                                                             int(lengths.sum()))
     return out

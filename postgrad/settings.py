@@ -1,8 +1,9 @@
-"""Settings: small frozen dataclasses whose fields explain themselves; words on a command line override their values.
+"""Settings: small frozen dataclasses whose fields explain themselves;
+words on a command line override their values.
 
-A field made with `setting` carries a sentence, and when to change it. A config may hold groups of settings (other
-dataclasses), and values that have settings of their own (`Open`: a row of the table and its constants), so that
-optim.lr=1e-4 and method.high=0.3 are both KEY=VALUE. A run saves its config as JSON.
+A field made with `setting` carries a sentence, and when to change it. A config may hold groups of settings
+(other dataclasses), and values that have settings of their own (`Open`: a row of the table and its
+constants), so that optim.lr=1e-4 and method.high=0.3 are both KEY=VALUE. A run saves its config as JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class Settings:
 
 def setting(default=MISSING, about: str = "", when: str = "", *, group: Callable | None = None,
             parse: Callable[[str], object] | None = None):
-    """A field of a config. about: what it is, in a sentence; when: when to change it. group: makes its first value.
+    """A field of a config. about: what it is, in a sentence; when: when to change it.
+
+    group: makes its first value.
 
     parse: how a word becomes its value, where that is more than a number or a text.
     """
@@ -63,7 +66,8 @@ def parsed_names(config) -> None:
 
 
 def override(config, changes: Iterable[str], known_elsewhere: Callable[[str], str] = lambda name: ""):
-    """override(config, ["optim.lr=1e-4", "steps=20"]): a new config with these values; all of them are checked as usual.
+    """override(config, ["optim.lr=1e-4", "steps=20"]): a new config with these values;
+    all of them are checked as usual.
 
     A setting of a group may be named without it where only one group has it: lr=1e-4, high=0.3.
     known_elsewhere: what to say of a name that other libraries use ("" where it is none).
@@ -85,25 +89,29 @@ class _Names(NamedTuple):
     elsewhere: Callable[[str], str]
 
     def home(self, path: str, known: Iterable[str]) -> list[str]:
-        """The whole name of a setting that was named without its group: lr -> optim.lr, lora -> optim.adapter.lora."""
+        """The whole name of a setting that was named without its group: lr -> optim.lr, lora ->
+        optim.adapter.lora."""
         last = path.split(".")[-1]
         homes = [key for key in self.whole if key.split(".")[-1] == last]
         if "." not in path and len(homes) > 1:
             raise ValueError(f"{path!r} may be {' or '.join(homes)}: write the one that is meant.")
         if "." not in path and homes:
             return homes[0].split(".")
-        hint = self.elsewhere(last) or (f" Did you mean {homes[0]!r}?" if homes else suggest(path, known, self.whole))
+        hint = (self.elsewhere(last)
+                or (f" Did you mean {homes[0]!r}?" if homes else suggest(path, known, self.whole)))
         raise ValueError(f"there is no setting {path!r}.{hint}")
 
 
 def _opened(config, wanted: list[tuple[list[str], str, str]]) -> dict[str, Open]:
-    """The config with the changes that decide which names there are: method=dapo has other constants than grpo."""
+    """The config with the changes that decide which names there are:
+    method=dapo has other constants than grpo."""
     opens = {f.name: f.metadata["parse"] for f in fields(config) if isinstance(getattr(config, f.name), Open)}
     return {path: opens[path](text) for (head, *rest), text, path in wanted if head in opens and not rest}
 
 
 def _set(config, wanted, opened: Mapping[str, Open], names: _Names):
-    """All changes at once: two that are only right together (task=none data=mine.jsonl) are checked together."""
+    """All changes at once: two that are only right together (task=none data=mine.jsonl) are
+    checked together."""
     known = {f.name: f for f in fields(config)}
     hints = typing.get_type_hints(type(config))
     values: dict[str, object] = dict(opened)
@@ -138,9 +146,11 @@ def parse(text: str, kind, path: str):
     for option in options:
         try:
             if option is bool:
-                return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+                return {"true": True, "1": True, "yes": True, "false": False, "0": False,
+                        "no": False}[text.lower()]
             if option is int:
-                return int(float(text)) if not text.lstrip("+-").isdecimal() and float(text).is_integer() else int(text)
+                return (int(float(text)) if not text.lstrip("+-").isdecimal() and float(text).is_integer()
+                        else int(text))
             if option in (float, str):
                 return option(text)
         except (ValueError, KeyError):
@@ -170,8 +180,10 @@ def unplain(cls, values: Mapping, given: Mapping[str, object] | None = None):
     hints = typing.get_type_hints(cls)
     unknown = values.keys() - hints.keys()
     if unknown:
-        raise ValueError(f"the saved config has {sorted(unknown)[0]!r}, which this version of {cls.__name__} does not know.")
-    missing = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING} - values.keys()
+        raise ValueError(f"the saved config has {sorted(unknown)[0]!r}, which this version of {cls.__name__} "
+                         "does not know.")
+    missing = ({f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+               - values.keys())
     if missing:
         raise ValueError(f"the saved config lacks {sorted(missing)[0]!r}, which {cls.__name__} needs.")
     given = given or {}

@@ -1,4 +1,5 @@
-"""Statistics that are exact under any batching: sums and counts, merged over micro-batches, divided at the end."""
+"""Statistics that are exact under any batching: sums and counts, merged over micro-batches,
+divided at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean kept as sum and count, so that it is exact under any batching. Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4): 1.0"""
+    """A mean kept as sum and count, so that it is exact under any batching.
+
+    Mean(3.0, 2) + Mean(1.0, 2) = Mean(4.0, 4): 1.0
+    """
 
     total: Tensor | float
     count: Tensor | float
@@ -32,7 +36,8 @@ class Max:
     value: Tensor | float
 
     def __add__(self, other: Max) -> Max:
-        return Max(torch.maximum(torch.as_tensor(self.value), torch.as_tensor(other.value)))  # a NaN is not hidden
+        # a NaN is not hidden
+        return Max(torch.maximum(torch.as_tensor(self.value), torch.as_tensor(other.value)))
 
     def result(self) -> float:
         return float(self.value)
@@ -54,7 +59,8 @@ class Explained:
     def result(self) -> float:
         if not self.count:
             return 0.0
-        of, ofs, err, errs = (float(x) / float(self.count) for x in (self.target, self.target_sq, self.error, self.error_sq))
+        of, ofs, err, errs = (float(x) / float(self.count)
+                              for x in (self.target, self.target_sq, self.error, self.error_sq))
         spread = ofs - of**2
         return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
 
@@ -63,11 +69,14 @@ Entry = Mean | Max | Explained
 
 
 class Stats(dict[str, Any]):
-    """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches, and columns for the sample log."""
+    """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches,
+    and columns for the sample log."""
 
-    def __init__(self, entries: Mapping[str, Entry] | None = None, columns: Mapping[str, Tensor] | None = None):
+    def __init__(self, entries: Mapping[str, Entry] | None = None,
+                 columns: Mapping[str, Tensor] | None = None):
         super().__init__(entries or {})
-        self.columns = {name: list(x.detach()) for name, x in (columns or {}).items()}  # name -> a tensor [T] per row
+        # name -> a tensor [T] per row
+        self.columns = {name: list(x.detach()) for name, x in (columns or {}).items()}
 
     def add(self, seen: Stats) -> None:
         for name, entry in seen.items():

@@ -1,4 +1,5 @@
-"""Python of the user's own: files that are loaded, functions that are handed in, and how to tell that they have changed."""
+"""Python of the user's own: files that are loaded, functions that are handed in,
+and how to tell that they have changed."""
 
 from __future__ import annotations
 
@@ -19,16 +20,21 @@ GIVEN = "given"  # the key of a record of something that was handed in and has n
 
 
 class _Fresh(SourceFileLoader):
-    """Compiles the file each time: a cache keyed by the second misses a file that was edited and loaded again at once."""
+    """Compiles the file each time: a cache keyed by the second misses a file that was edited and
+    loaded again at once."""
 
     def path_stats(self, path: str) -> dict:
         raise OSError("no cache")
 
 
 def load_file(path: Path, kind: str) -> ModuleType:
-    """The module of a user's file, which runs as a program of theirs. kind: what it is to hold, "task" or "row"."""
+    """The module of a user's file, which runs as a program of theirs.
+
+    kind: what it is to hold, "task" or "row".
+    """
     if not path.is_file():
-        raise ValueError(f"there is no file {str(path)!r}: give the path of a Python file that defines a {kind}.")
+        raise ValueError(f"there is no file {str(path)!r}: give the path of a Python file that "
+                         f"defines a {kind}.")
     name = f"postgrad_{kind}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path, loader=_Fresh(name, str(path)))
     assert spec is not None and spec.loader is not None
@@ -37,20 +43,24 @@ def load_file(path: Path, kind: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{fault(path, error)}: mend the {kind} file, which must run without error.") from error
+        raise ValueError(f"{fault(path, error)}: mend the {kind} file, which must run "
+                         "without error.") from error
     return module
 
 
 def fault(path: Path, error: BaseException) -> str:
-    """One line on an exception: "my_task.py, line 7: KeyError: 'x'"; the line is the last one inside the user's file."""
+    """One line on an exception: "my_task.py, line 7: KeyError: 'x'";
+    the line is the last one inside the user's file."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         line = error.lineno
     else:
-        inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        inside = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                  if frame.filename == str(path)]
         line = inside[-1] if inside else None
     said = " ".join(str(error).split())
     said = said if len(said) <= 200 else said[:199] + "…"
-    return f"{path.name}{f', line {line}' if line else ''}: {type(error).__name__}{f': {said}' if said else ''}"
+    return (f"{path.name}{f', line {line}' if line else ''}: "
+            f"{type(error).__name__}{f': {said}' if said else ''}")
 
 
 # what a run keeps of what was handed in
@@ -123,7 +133,8 @@ def _state(value: object, depth: int = 4) -> str:
 def record(value: object) -> object:
     """A value that has no name, as JSON: what it is, and a hash by which another is told from it.
 
-    A value that knows better has a method `record`. record(my_reward) -> {"given": "function", "name": "mine.my_reward",
+    A value that knows better has a method `record`. record(my_reward) -> {"given":
+    "function", "name": "mine.my_reward",
     "sha256": ...}; of a list its length and the hash of its rows; of several functions a record each.
     """
     if hasattr(value, "record"):

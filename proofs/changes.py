@@ -1,14 +1,17 @@
-"""Four changes as a stranger would make them, on a scratch copy: how many files and lines each takes, and that it is enough.
+"""Four changes as a stranger would make them, on a scratch copy:
+how many files and lines each takes, and that it is enough.
 
     python proofs/changes.py [NAME ...] [--out FILE.json]
 
     row      a policy method with a surrogate of its own        one file in methods/
     loss     a preference method with a loss of its own         one file in methods/
-    task     a task inside the package                          one file in tasks/, and its name in the list of tasks
+    task     a task inside the package                          one file in tasks/, and its name in the list
+                                                                of tasks
     family   a family of decoders whose norms stand after       a row in models/families.py
 
-After each the whole of it must follow by itself: it is listed, trained from the command line, shown in the studio's form and in
-the generated pages, and the tests that run over every row, task or family take it in and pass. No other file is touched.
+After each the whole of it must follow by itself: it is listed, trained from the command line, shown in the
+studio's form and in the generated pages, and the tests that run over every row, task or family take it in and
+pass. No other file is touched.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from postgrad.methods.row import Policy
 
 
 def gated_ratio(logp, old_logp, adv, mask, *, tau=1.0):
-    """-(4 / tau) sigmoid(tau (rho - 1)) A: the slope is 1 at rho = 1 and falls away on both sides; nothing is clipped."""
+    """-(4 / tau) sigmoid(tau (rho - 1)) A: the slope is 1 at rho = 1 and falls away on both sides."""
     ratio = torch.where(mask, logp - old_logp, 0.0).exp()
     gate = 4.0 / tau * torch.sigmoid(tau * (ratio - 1.0))
     return torch.where(mask, -gate * adv, 0.0), torch.zeros_like(mask)
@@ -68,8 +71,9 @@ def hinge(chosen, rejected, margin, *, beta):
     return torch.clamp(1.0 - beta * (chosen - rejected) + margin, min=0.0)
 
 
-HINGE = Preference(name="hinge", source="pairs", score=preference.sum_logp, reference=True, loss=partial(hinge, beta=0.1),
-                   paper="Zhao et al. 2023, arXiv:2305.10425", about="a hinge on the gap of log-ratios")
+HINGE = Preference(name="hinge", source="pairs", score=preference.sum_logp, reference=True,
+                   loss=partial(hinge, beta=0.1), paper="Zhao et al. 2023, arXiv:2305.10425",
+                   about="a hinge on the gap of log-ratios")
 '''
 LOSS_TEST = '''import torch
 
@@ -94,7 +98,8 @@ def load(name):
             while True:
                 a, b = rng.sample(range(10, 100), 2)
                 if split_of(f"{a} {b}") == split:
-                    return Prompt.ask(f"What is the larger of {a} and {b}?", answer=max(a, b), id=f"{name}/{a}/{b}")
+                    asked = f"What is the larger of {a} and {b}?"
+                    return Prompt.ask(asked, answer=max(a, b), id=f"{name}/{a}/{b}")
 
         return distinct(make, count)
 
@@ -114,7 +119,8 @@ from postgrad.opening.models import load
 from postgrad.records import Prompt
 from postgrad.sampler import LocalSampler, Sampling
 tiny = load("tiny-chat")
-model = Decoder(replace(tiny.net.config, parts=Parts(model_type="afternorm"))).start(torch.Generator().manual_seed(0))
+config = replace(tiny.net.config, parts=Parts(model_type="afternorm"))
+model = Decoder(config).start(torch.Generator().manual_seed(0))
 (group,) = LocalSampler(model, tiny.chat).sample([Prompt.ask("Hi")], 4, Sampling(max_new_tokens=12), 0)
 for r in group:
     tokens = torch.tensor([[*r.prompt_tokens, *r.tokens]])
@@ -126,20 +132,22 @@ with tempfile.TemporaryDirectory() as folder:
     save_model(model, pathlib.Path(folder)), tiny.chat.save(pathlib.Path(folder))
     assert torch.equal(load_model(pathlib.Path(folder)).logits(tokens), model.logits(tokens))
     import postgrad
-    run = postgrad.fit(folder, "grpo", task="words", run=folder + "/run", steps=1, prompts_per_step=2, group_size=2,
-                       watch=None, evaluation={"every": 0})
+    run = postgrad.fit(folder, "grpo", task="words", run=folder + "/run", steps=1, watch=None,
+                       prompts_per_step=2, group_size=2, evaluation={"every": 0})
     assert run.state()["state"] == "done"
 '''
 SHOWN = '''
 from postgrad.studio.forms import menu, sections
 assert {name!r} in {{row["name"] for row in menu()}}
-assert any(field["key"] == "method.{constant}" for group in sections("{name}:{setting}", {{}}) for field in group["fields"])
+groups = sections("{name}:{setting}", {{}})
+assert any(field["key"] == "method.{constant}" for group in groups for field in group["fields"])
 '''
 SMALL = "steps=2 rollouts.prompts_per_step=2 rollouts.group_size=2 evaluation.every=0".split()
 
 
 class Change(NamedTuple):
-    """files: what is written anew; lines: (file, before which line, what) put into a file that is there; checks: commands."""
+    """files: what is written anew; lines: (file, before which line, what) put into a file that is there;
+    checks: commands."""
 
     name: str
     files: dict[str, str]
@@ -163,20 +171,23 @@ def postgrad(*words: str) -> list[str]:
 EVERY_ROW = ("tests/learning_test.py", "tests/microbatch_test.py", "tests/open_rows_test.py")
 CHANGES = (
     Change("row", {"postgrad/methods/gated.py": ROW}, {"postgrad/methods/gated_test.py": ROW_TEST}, (), (
-        postgrad("methods", "gated"), postgrad("train", "gated:words", "tau=0.5", *SMALL, "--run", "runs/gated"),
+        postgrad("methods", "gated"),
+        postgrad("train", "gated:words", "tau=0.5", *SMALL, "--run", "runs/gated"),
         python(SHOWN.format(name="gated", constant="tau", setting="words")),
-        pytest("postgrad/methods/gated_test.py", *EVERY_ROW, "tests/oracle_test.py", "-k", "gated or by_hand"))),
+        pytest("postgrad/methods/gated_test.py", *EVERY_ROW, "tests/oracle_test.py", "-k",
+               "gated or by_hand"))),
     Change("loss", {"postgrad/methods/hinge.py": LOSS}, {"postgrad/methods/hinge_test.py": LOSS_TEST}, (), (
         postgrad("methods", "hinge"),
-        postgrad("train", "hinge:questions", "beta=0.2", "steps=2", "pairs.drawn=16", "pairs.held_out=8", "pairs.per_step=4",
-                 "evaluation.every=0", "--run", "runs/hinge"),
+        postgrad("train", "hinge:questions", "beta=0.2", "steps=2", "pairs.drawn=16", "pairs.held_out=8",
+                 "pairs.per_step=4", "evaluation.every=0", "--run", "runs/hinge"),
         python(SHOWN.format(name="hinge", constant="beta", setting="questions")),
         pytest("postgrad/methods/hinge_test.py", *EVERY_ROW, "-k", "hinge or by_hand"))),
     Change("task", {"postgrad/tasks/larger.py": TASK}, {}, (
-        ("postgrad/tasks/__init__.py", '    "constraints": "constraints",\n', '    "larger": "larger",\n'),), (
-        postgrad("eval", "tiny-chat", "--task", "larger", "--problems", "4", "--samples", "2"),
-        postgrad("train", "grpo", "--task", "larger", *SMALL, "--run", "runs/larger"),
-        pytest("tests/tasks_test.py"))),
+        ("postgrad/tasks/__init__.py", '    "constraints": "constraints",\n', '    "larger": "larger",\n'),),
+           (
+           postgrad("eval", "tiny-chat", "--task", "larger", "--problems", "4", "--samples", "2"),
+           postgrad("train", "grpo", "--task", "larger", *SMALL, "--run", "runs/larger"),
+           pytest("tests/tasks_test.py"))),
     Change("family", {}, {}, (
         ("postgrad/models/families.py", '    "olmo2": Family(', FAMILY),), (
         python(FAMILY_CHECK), pytest("tests/layer_test.py", "tests/memory_test.py"))),
@@ -192,19 +203,24 @@ def made(change: Change, place: Path) -> dict:
         assert before[name].count(mark) == 1, f"{name}: {mark!r} is not there once"
         (place / name).write_text(before[name].replace(mark, text + mark))
     began, failed = time.perf_counter(), []
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (place, place / "tests"))), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (place, place / "tests"))),
+                                "OMP_NUM_THREADS": "1"}
     for command in change.checks:
-        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, env=environment)
+        done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False,
+                              env=environment)
         if done.returncode not in ((0, 5) if "pytest" in command else (0,)):
-            failed.append({"command": " ".join(command[2:])[:200], "said": (done.stdout + done.stderr)[-1500:]})
+            failed.append({"command": " ".join(command[2:])[:200],
+                           "said": (done.stdout + done.stderr)[-1500:]})
     for name in (*change.files, *change.tests):
         (place / name).unlink()
     for name, text in before.items():
         (place / name).write_text(text)
-    code = sum(text.count("\n") for text in change.files.values()) + sum(text.count("\n") for *_, text in change.lines)
-    return {"name": change.name, "files of code": len(change.files) + len(change.lines), "lines of code": code,
-            "files": [*change.files, *(name for name, *_ in change.lines)], "tests": len(change.tests),
-            "checks": len(change.checks), "failed": failed, "seconds": round(time.perf_counter() - began, 1)}
+    code = (sum(text.count("\n") for text in change.files.values())
+            + sum(text.count("\n") for *_, text in change.lines))
+    return {"name": change.name, "files of code": len(change.files) + len(change.lines),
+            "lines of code": code, "files": [*change.files, *(name for name, *_ in change.lines)],
+            "tests": len(change.tests), "checks": len(change.checks), "failed": failed,
+            "seconds": round(time.perf_counter() - began, 1)}
 
 
 def main() -> int:

@@ -14,7 +14,8 @@ import mpmath
 
 TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|\\[a-zA-Z]+|\\[{}]|\S)")
 CLOSING = {"(": ")", "{": "}", "[": "]", "|": "|"}
-FUNCTIONS = {r"\sin": mpmath.sin, r"\cos": mpmath.cos, r"\tan": mpmath.tan, r"\ln": mpmath.log, r"\exp": mpmath.exp}
+FUNCTIONS = {r"\sin": mpmath.sin, r"\cos": mpmath.cos, r"\tan": mpmath.tan, r"\ln": mpmath.log,
+             r"\exp": mpmath.exp}
 mpmath.mp.dps = 50
 
 
@@ -93,25 +94,30 @@ def near(a: mpmath.mpf, b: mpmath.mpf) -> bool:
 def agree(gold: str, answer: str, seed: int = 0) -> bool:
     """Whether an answer is the gold one, letter for letter or in value, whatever the letters stand for.
 
-    Of an equation the last side counts, and no number in it may be another; 50% is 50 or 0.5 as well, and 0.5 is 50%. A list
-    is only its own text.
+    Of an equation the last side counts, and no number in it may be another; 50% is 50 or 0.5 as well, and 0.5
+    is 50%. A list is only its own text.
     """
     gold, answer = bare(gold), bare(answer)
     if gold.replace(" ", "") == answer.replace(" ", ""):
         return True
-    if ("=" in gold) and ("=" in answer) and gold.partition("=")[0].strip() != answer.partition("=")[0].strip():
+    if (("=" in gold) and ("=" in answer)
+            and gold.partition("=")[0].strip() != answer.partition("=")[0].strip()):
         return False
     percent, rng = gold.endswith("%"), random.Random(seed)
     for _ in range(3):
-        letters = {chr(code): mpmath.mpf(rng.uniform(1, 3)) for start in (65, 97) for code in range(start, start + 26)}
+        letters = {chr(code): mpmath.mpf(rng.uniform(1, 3)) for start in (65, 97)
+                   for code in range(start, start + 26)}
         try:
             wanted = Reader(gold.rpartition("=")[2].removesuffix("%"), letters).whole()
-            *sides, value = [(side, Reader(side.removesuffix("%"), letters).whole()) for side in answer.split("=")]
+            *sides, value = [(side, Reader(side.removesuffix("%"), letters).whole())
+                             for side in answer.split("=")]
         except (ValueError, ArithmeticError, IndexError, TypeError):
             return False
         wants = {(False, True): [100 * wanted], (True, False): [wanted, wanted / 100]}.get(
             (percent, answer.endswith("%")), [wanted])
-        numbers = [other for side, other in sides if not re.search("[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", side))]
-        if not any(near(value[1], want) for want in wants) or not all(near(other, value[1]) for other in numbers):
+        numbers = [other for side, other in sides
+                   if not re.search("[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", side))]
+        if (not any(near(value[1], want) for want in wants)
+                or not all(near(other, value[1]) for other in numbers)):
             return False
     return True

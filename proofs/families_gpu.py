@@ -1,9 +1,10 @@
-"""Every family of decoders on a GPU: sampler against trainer, captured graphs against none, one GRPO run of the embedded model.
+"""Every family of decoders on a GPU: sampler against trainer, captured graphs against none,
+one GRPO run of the embedded model.
 
     python proofs/families_gpu.py          prints one line of JSON for each family, and the run's rewards
 
-Weights are random and small: the point is that the paths a GPU takes (Triton, CUDA graphs, torch.compile) say what plain torch
-on the CPU says, for every way in which a layer can be built.
+Weights are random and small: the point is that the paths a GPU takes (Triton, CUDA graphs, torch.compile) say
+what plain torch on the CPU says, for every way in which a layer can be built.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ PROMPTS = [Prompt.ask(f"What is {a}+{a + 3}?") for a in range(12)]
 
 
 def tried(name: str, chat, shape: Config) -> dict:
-    """Differences of log-probs, sampler's against trainer's, in float32 and bfloat16; and of gradients, compiled or not."""
+    """Differences of log-probs, sampler's against trainer's, in float32 and bfloat16;
+    and of gradients, compiled or not."""
     family = FAMILIES[name]
     config = replace(shape, parts=Parts(model_type=name, qkv_bias=family.bias_on_qkv))
     model = Decoder(config).start(torch.Generator().manual_seed(0))
@@ -39,7 +41,8 @@ def tried(name: str, chat, shape: Config) -> dict:
         model = model.to(device)
         groups = LocalSampler(model, chat).sample(PROMPTS, 1, Sampling(max_new_tokens=24, temperature=0.0), 0)
         greedy[device] = [r.tokens for group in groups for r in group]
-    out["greedy equal to the CPU"] = sum(a == b for a, b in zip(greedy["cpu"], greedy["cuda"], strict=True)) / len(PROMPTS)
+    out["greedy equal to the CPU"] = (sum(a == b for a, b in zip(greedy["cpu"], greedy["cuda"], strict=True))
+                                      / len(PROMPTS))
     for dtype in (torch.float32, torch.bfloat16):
         model = model.to(dtype)
         groups = LocalSampler(model, chat).sample(PROMPTS, 4, Sampling(max_new_tokens=48), 1)
@@ -49,7 +52,8 @@ def tried(name: str, chat, shape: Config) -> dict:
         out[f"sampler against trainer, {dtype}".replace("torch.", "")] = float(gap.detach().max())
     packed = next(batch.split(10**9)).packed
     grads = []
-    for compiled in (True, False):  # each a model of its own: a graph is captured before anything else has run backwards
+    # each a model of its own: a graph is captured before anything else has run backwards
+    for compiled in (True, False):
         fresh = Decoder(config).to("cuda", torch.bfloat16)
         fresh.load_state_dict(model.state_dict())
         fresh.compiled = compiled
@@ -65,7 +69,8 @@ def main() -> None:
         print(json.dumps(tried(name, opened.chat, opened.net.config)), flush=True)
     import postgrad
     with tempfile.TemporaryDirectory() as folder:
-        run = postgrad.fit("tiny-chat", "grpo", task="words", run=f"{folder}/run", steps=12, device="cuda", watch=None)
+        run = postgrad.fit("tiny-chat", "grpo", task="words", run=f"{folder}/run", steps=12, device="cuda",
+                           watch=None)
         print(json.dumps({"rewards": [round(row["reward"], 3) for row in run.metrics()],
                           "mismatch": max(row["mismatch"] for row in run.metrics())}))
 

@@ -1,4 +1,5 @@
-"""The proofs of the foundation: demo over five seeds, oracle, parity, exact resume, start-up, size; about 25 minutes.
+"""The proofs of the foundation: demo over five seeds, oracle, parity, exact resume, start-up, size;
+about 25 minutes.
 
 make proof      writes docs/results/foundation.json and .md
 """
@@ -28,7 +29,8 @@ PROOF = "make proof"
 
 def postgrad(*args: str) -> tuple[str, float]:
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "postgrad", *args], capture_output=True, text=True, cwd=HERE, check=True)
+    done = subprocess.run([sys.executable, "-m", "postgrad", *args], capture_output=True, text=True, cwd=HERE,
+                          check=True)
     return done.stdout, time.perf_counter() - began
 
 
@@ -110,7 +112,8 @@ def counted(output: str) -> str:
 
 def tests(name: str, target: str, *files: str) -> dict:
     """A bar that a test file holds."""
-    done = subprocess.run([sys.executable, "-m", "pytest", "-n", "2", *files], capture_output=True, text=True, cwd=HERE)
+    done = subprocess.run([sys.executable, "-m", "pytest", "-n", "2", *files], capture_output=True, text=True,
+                          cwd=HERE)
     return bar(name, target, counted(done.stdout), done.returncode == 0, "pytest " + " ".join(files))
 
 
@@ -124,7 +127,8 @@ def parity() -> list[dict]:
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
 
-    ours, theirs = load_model("tiny"), LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32)
+    ours = load_model("tiny")
+    theirs = LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32)
     tokens = torch.randint(0, ours.config.vocab_size, (8, 128), generator=torch.Generator().manual_seed(0))
     a, b = ours.logits(tokens), theirs(tokens).logits
     logits = (a - b).abs().max().item()
@@ -134,15 +138,19 @@ def parity() -> list[dict]:
     named = dict(theirs.named_parameters())
     grads = max((p.grad - named[n].grad).abs().max().item() for n, p in ours.named_parameters())
     chat = Chat.load(find_model("tiny"))
-    groups = LocalSampler(ours, chat).sample(load_task("words").prompts("test", 32, 0), 8, Sampling(max_new_tokens=64), 0)
+    groups = LocalSampler(ours, chat).sample(load_task("words").prompts("test", 32, 0), 8,
+                                             Sampling(max_new_tokens=64), 0)
     rows = [r for g in groups for r in g]
     full = pad_rows([[*r.prompt_tokens, *r.tokens] for r in rows])
-    mask = pad_rows([[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rows], fill=False, dtype=torch.bool)
-    said = pad_rows([[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rows], fill=0.0, dtype=torch.float32)
+    mask = pad_rows([[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rows], fill=False,
+                    dtype=torch.bool)
+    said = pad_rows([[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rows], fill=0.0,
+                    dtype=torch.float32)
     with torch.no_grad():
         mismatch = (ours.logp(full, mask)[0] - said).abs().max().item()
     return [
-        bar("logits against transformers' LlamaForCausalLM, fp32", "<= 1e-5", f"{logits:.1e}", logits <= 1e-5, PROOF),
+        bar("logits against transformers' LlamaForCausalLM, fp32", "<= 1e-5", f"{logits:.1e}", logits <= 1e-5,
+            PROOF),
         bar("gradients against the same", "<= 1e-5", f"{grads:.1e}", grads <= 1e-5, PROOF),
         bar(
             "sampled tokens' log-probs, sampler against trainer",
@@ -161,10 +169,13 @@ def resume(folder: Path) -> tuple[list[dict], list[dict]]:
         rows += kills.try_kills(recipe, folder / recipe, 10, seed=0)
         print(rows[-10:], flush=True)
     same, inside = sum(not r["differences"] for r in rows), sum(r["inside_save"] for r in rows)
-    shown = [{"recipe": r["recipe"], "killed": f"at file call {r['at']}" if "at" in r else f"after {r['kill_after']} s",
-              "inside a save": r["inside_save"], "differences": ", ".join(r["differences"]) or "none"} for r in rows]
+    shown = [{"recipe": r["recipe"],
+              "killed": f"at file call {r['at']}" if "at" in r else f"after {r['kill_after']} s",
+              "inside a save": r["inside_save"], "differences": ", ".join(r["differences"]) or "none"}
+             for r in rows]
     return [
-        bar("SFT and GRPO killed at 10 random moments each and resumed", "20 of 20 bitwise equal, some inside a save",
+        bar("SFT and GRPO killed at 10 random moments each and resumed",
+            "20 of 20 bitwise equal, some inside a save",
             f"{same} of {len(rows)} equal; {inside} inside a save", same == len(rows) and inside > 0, PROOF)
     ], shown
 
@@ -184,11 +195,13 @@ def size(folder: Path) -> list[dict]:
     helping = best_of(5, sys.executable, "-m", "postgrad", "--help")
     needs = len(tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["dependencies"])
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(HERE)], check=True, capture_output=True
+        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(folder), str(HERE)], check=True,
+        capture_output=True
     )
     wheel = next(folder.glob("*.whl")).stat().st_size / 1e6
     return [
-        bar("import postgrad", "< 0.2 s", f"{importing:.3f} s", importing < 0.2, 'python -c "import postgrad"'),
+        bar("import postgrad", "< 0.2 s", f"{importing:.3f} s", importing < 0.2,
+            'python -c "import postgrad"'),
         bar("postgrad --help", "< 0.5 s", f"{helping:.2f} s", helping < 0.5, "postgrad --help"),
         bar("direct dependencies", "<= 15", str(needs), needs <= 15, "pyproject.toml"),
         bar("wheel", "< 15 MB", f"{wheel:.1f} MB", wheel < 15, "pip wheel --no-deps ."),
@@ -220,18 +233,21 @@ def main() -> None:
         tests("every row of the table passes the learning test", "all rows", "tests/learning_test.py"),
         *more,
         *parity(),
-        tests("batch, padding and packing invariance", "green", "tests/decoder_test.py", "tests/model_files_test.py",
-              "tests/sampler_test.py"),
-        tests("micro-batch sums equal the whole batch, float64, every row", "bit for bit", "tests/microbatch_test.py"),
+        tests("batch, padding and packing invariance", "green", "tests/decoder_test.py",
+              "tests/model_files_test.py", "tests/sampler_test.py"),
+        tests("micro-batch sums equal the whole batch, float64, every row", "bit for bit",
+              "tests/microbatch_test.py"),
     ]
     more, killed = resume(folder)
-    bars += [*more, *fresh_clone(folder), tests("the layers hold", "green", "tests/layers_test.py"), *size(folder)]
+    bars += [*more, *fresh_clone(folder), tests("the layers hold", "green", "tests/layers_test.py"),
+             *size(folder)]
     page = results.write(
         "foundation",
         "The foundation: what was to be shown, and what was measured",
         bars,
         seeds=SEEDS,
-        tables={"The demo, seed by seed": rows, "Bias of each policy row, by enumeration": bias, "Kills": killed},
+        tables={"The demo, seed by seed": rows, "Bias of each policy row, by enumeration": bias,
+                "Kills": killed},
     )
     shutil.rmtree(folder)
     print(page.read_text())

@@ -1,6 +1,7 @@
 """Every generator of reasoning-gym as a task: does it load, are its splits disjoint, is its own gold paid.
 
-    python proofs/generators.py [NAME ...] [--out FILE.json]     needs postgrad[gym]; some minutes on one core for all
+    python proofs/generators.py [NAME ...] [--out FILE.json]     needs postgrad[gym]; some minutes on one core
+                                                                 for all
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def look(name: str) -> Report:
         name=name, evaluates=of.evaluates, jailed=of.own_scorer, prompts=len(prompts),
         shared=len(prompts) - len({prompt.question for prompt in prompts}),
         paid=sum(score(of, p.meta["entry"], str(p.answer).strip()).score >= 1.0 for p in prompts),
-        right=sum(task.verify(p, task.gold(p)).score >= 1.0 for p in prompts), seconds=time.perf_counter() - began)
+        right=sum(task.verify(p, task.gold(p)).score >= 1.0 for p in prompts),
+        seconds=time.perf_counter() - began)
 
 
 def main() -> None:
@@ -70,20 +72,23 @@ def main() -> None:
     for name in args.names or names():
         said = look(name)
         reports.append(said)
-        seen = f"{said.prompts} prompts, {said.shared} shared, golds paid: {said.paid} in the jail, {said.right} by the task"
+        seen = (f"{said.prompts} prompts, {said.shared} shared, golds paid: {said.paid} in the jail, "
+                f"{said.right} by the task")
         print(f"{name:28} {said.refused or seen} {said.evaluates} {said.seconds:.1f} s", flush=True)
     loaded = [r for r in reports if not r.refused]
     bribed = [r.name for r in reports if "pays in full for" in r.refused]
     evaluating = [r.name for r in loaded if r.evaluates]
     apart, paid = sum(not r.shared for r in loaded), sum(r.paid == r.prompts == r.right for r in loaded)
-    said = (f"{len(reports)} generators: {len(loaded)} load, {apart} have disjoint splits, {paid} pay all their gold; "
-            f"{len(reports) - len(loaded)} are refused in a sentence, {len(bribed)} of them as they pay "
+    said = (f"{len(reports)} generators: {len(loaded)} load, {apart} have disjoint splits, {paid} pay all "
+            f"their gold; {len(reports) - len(loaded)} are refused in a sentence, {len(bribed)} of "
+            "them as they pay "
             f"for what solves nothing: {', '.join(bribed)}")
-    print(f"{said}; {sum(r.jailed for r in loaded)} have a scorer of their own, {len(evaluating)} of them evaluate answers: "
-          f"{', '.join(evaluating)}")
+    print(f"{said}; {sum(r.jailed for r in loaded)} have a scorer of their own, {len(evaluating)} of them "
+          f"evaluate answers: {', '.join(evaluating)}")
     if args.out:
-        row = bar("reasoning-gym, every generator as a task, scored in the jail", "disjoint, gold paid, or refused", said,
-                  apart == paid == len(loaded), "python proofs/generators.py")
+        row = bar("reasoning-gym, every generator as a task, scored in the jail",
+                  "disjoint, gold paid, or refused", said, apart == paid == len(loaded),
+                  "python proofs/generators.py")
         args.out.write_text(json.dumps([row], indent=1) + "\n")
 
 

@@ -2,8 +2,9 @@
 
     python proofs/house.py [--before COMMIT] [--gpu FILE.json]
 
-About half an hour on two cores. --before: the commit that the demo's table and its CPU time are held against (a worktree of it
-is made aside). --gpu: what proofs/families_gpu.py and bench/h200.py printed on a GPU, as {"families": [...], "speed": [...]}.
+About half an hour on two cores. --before: the commit that the demo's table and its CPU time are held against
+(a worktree of it is made aside). --gpu: what proofs/families_gpu.py and bench/h200.py printed on a GPU, as
+{"families": [...], "speed": [...]}.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ LONGEST = 300
 
 def run(*words: str, cwd: Path = HOME, **more) -> subprocess.CompletedProcess:
     environment = os.environ | {"PYTHONPATH": str(cwd), "OMP_NUM_THREADS": "1"} | more
-    return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, check=False,
+                          env=environment)
 
 
 def tested(name: str, target: str, *words: str) -> dict:
     done = run("-m", "pytest", "-q", "-n", "0", *words)
-    said = next((line for line in reversed(done.stdout.splitlines()) if "passed" in line or "failed" in line), "nothing ran")
+    said = next((line for line in reversed(done.stdout.splitlines()) if "passed" in line or "failed" in line),
+                "nothing ran")
     return bar(name, target, said.strip("= "), done.returncode == 0, f"pytest {' '.join(words)}")
 
 
@@ -44,7 +47,8 @@ def ports() -> dict:
     counts = {}
     for path in sorted((HOME / "examples" / "trl").glob("*_postgrad.py")):
         lines = re.sub(r'""".*?"""', "", path.read_text(), flags=re.S).splitlines()
-        counts[path.stem.removesuffix("_postgrad")] = sum(bool(x.strip()) and not x.strip().startswith("#") for x in lines)
+        counts[path.stem.removesuffix("_postgrad")] = sum(bool(x.strip()) and not x.strip().startswith("#")
+                                                          for x in lines)
     return bar("TRL's GRPO, DPO, SFT and reward scripts, ported", "<= 12 lines each",
                ", ".join(f"{name} {count}" for name, count in counts.items()),
                len(counts) == 4 and max(counts.values()) <= 12, "python proofs/house.py")
@@ -58,12 +62,13 @@ def script(name: str, folder: Path) -> list[dict]:
 
 def changes(folder: Path) -> tuple[list[dict], list[dict]]:
     rows = script("changes", folder)
-    targets = {"row": "1 file of code + its test", "loss": "1 file of code + its test", "task": "1 file + registration",
-               "family": "described in one place"}
+    targets = {"row": "1 file of code + its test", "loss": "1 file of code + its test",
+               "task": "1 file + registration", "family": "described in one place"}
     most = {"row": 1, "loss": 1, "task": 2, "family": 1}
     bars = [bar(f"a stranger's change: {row['name']}", targets[row["name"]],
-                f"{row['files of code']} file(s), {row['lines of code']} lines of code; {row['checks']} checks, "
-                f"{len(row['failed'])} failed", not row["failed"] and row["files of code"] <= most[row["name"]],
+                f"{row['files of code']} file(s), {row['lines of code']} lines of code; {row['checks']} "
+                f"checks, {len(row['failed'])} failed",
+                not row["failed"] and row["files of code"] <= most[row["name"]],
                 f"python proofs/changes.py {row['name']}") for row in rows]
     return bars, [{k: v for k, v in row.items() if k != "failed"} for row in rows]
 
@@ -78,10 +83,11 @@ def mutations(folder: Path) -> tuple[dict, list[dict]]:
 
 
 def sizes() -> dict:
-    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=HOME, capture_output=True, text=True, check=True).stdout.split()
+    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=HOME, capture_output=True, text=True,
+                            check=True).stdout.split()
     long = {name: n for name in listed if (n := (HOME / name).read_text().count("\n")) > LONGEST}
-    return bar("Python files over 300 lines", "0", ", ".join(f"{k} {v}" for k, v in long.items()) or f"0 of {len(listed)}",
-               not long, "python proofs/house.py")
+    return bar("Python files over 300 lines", "0", ", ".join(f"{k} {v}" for k, v in long.items())
+               or f"0 of {len(listed)}", not long, "python proofs/house.py")
 
 
 def started(name: str, target: float, *words: str) -> dict:
@@ -112,12 +118,14 @@ def unchanged(before: str, folder: Path) -> list[dict]:
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", str(aside)], cwd=HOME, check=True)
     clock = ("seconds", "seconds_evaluating")
-    tables = [[{k: v for k, v in stage.items() if k not in clock} for stage in x["stages"]] for x in (old, new)]
+    tables = [[{k: v for k, v in stage.items() if k not in clock} for stage in x["stages"]]
+              for x in (old, new)]
     figures = ", ".join(f"{stage['name']} {stage['pass@1']:.4f}" for stage in new["stages"])
-    return [bar(f"the demo's table against {before}", "unchanged to the digit", figures, tables[0] == tables[1],
-                "postgrad demo"),
-            bar(f"CPU time of the demo against {before}", "within noise (0.9 to 1.1)", f"{new_seconds / old_seconds:.3f}",
-                0.9 <= new_seconds / old_seconds <= 1.1, "python proofs/house.py")]
+    return [bar(f"the demo's table against {before}", "unchanged to the digit", figures,
+                tables[0] == tables[1], "postgrad demo"),
+            bar(f"CPU time of the demo against {before}", "within noise (0.9 to 1.1)",
+                f"{new_seconds / old_seconds:.3f}", 0.9 <= new_seconds / old_seconds <= 1.1,
+                "python proofs/house.py")]
 
 
 def main() -> None:
@@ -127,31 +135,35 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        bars = [tested("the four fit lines, and every kind of argument", "run", "tests/door_test.py",
-                       "tests/door_rewards_test.py"),
-                ports(),
-                tested("the scripts, both sides, on the embedded model", "run", "tests/trl_scripts_test.py"),
-                tested("gradients, and weights after two steps, on the same rollouts or rows: ours against TRL", "<= 1e-5",
-                       "tests/trl_parity_test.py")]
+        bars = [
+            tested("the four fit lines, and every kind of argument", "run", "tests/door_test.py",
+                   "tests/door_rewards_test.py"),
+            ports(),
+            tested("the scripts, both sides, on the embedded model", "run", "tests/trl_scripts_test.py"),
+            tested("gradients, and weights after two steps, on the same rollouts or rows: ours against TRL",
+                   "<= 1e-5", "tests/trl_parity_test.py")]
         found, four = changes(folder)
         bars += found
-        bars.append(tested("a changed row is refused on resume; its constants are in the run, on the compare page, in the card",
+        bars.append(tested("a changed row is refused on resume; its constants are in the run, on the compare "
+                           "page, in the card",
                            "tests pass", "tests/open_rows_test.py", "tests/door_resume_test.py"))
         caught, faults = mutations(folder)
         typed = run("-m", "mypy")
-        bars += [caught, bar("types of the named modules", "clean", typed.stdout.strip().splitlines()[-1], not typed.returncode,
-                             "make lint"),
+        bars += [caught, bar("types of the named modules", "clean", typed.stdout.strip().splitlines()[-1],
+                             not typed.returncode, "make lint"),
                  tested("layers hold, import cycles 0", "0", "tests/layers_test.py"), sizes(),
-                 started("import postgrad", 0.2, "-c", "import time; t = time.perf_counter(); import postgrad; "
-                         "print(time.perf_counter() - t)"),
+                 started("import postgrad", 0.2, "-c", "import time; t = time.perf_counter(); import "
+                         "postgrad; print(time.perf_counter() - t)"),
                  started("postgrad --help", 0.5, "-m", "postgrad", "--help"), *unchanged(args.before, folder)]
     size = len((HOME / "README.md").read_bytes())
     bars += [bar("README", "<= 9,000 bytes", f"{size:,} bytes", size <= 9000, "wc -c README.md"),
-             tested("commands, snippets and links of README and docs", "run by a test or marked", "tests/docs_test.py")]
+             tested("commands, snippets and links of README and docs", "run by a test or marked",
+                    "tests/docs_test.py")]
     tables = {"Four changes": four, "Deliberate faults": faults}
     if args.gpu:
         tables |= {f"On one NVIDIA H200: {k}": v for k, v in json.loads(args.gpu.read_text()).items()}
-    print(write("house", "One door: what was to be shown, and what was measured", bars, seeds=[0], tables=tables))
+    print(write("house", "One door: what was to be shown, and what was measured", bars, seeds=[0],
+                tables=tables))
 
 
 if __name__ == "__main__":

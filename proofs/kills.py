@@ -1,6 +1,8 @@
-"""Kills a training process at a chosen or random moment, resumes it, and compares it with one that was left alone.
+"""Kills a training process at a chosen or random moment, resumes it,
+and compares it with one that was left alone.
 
-    python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it gets the signal
+    python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it
+                                              gets the signal
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ CALLS = ("write", "fsync", "rename", "replace", "open")
 SMALL = {
     "sft": ("sft:words", "steps=12", "rows_per_step=8", "examples=64", "save_every=3"),
     "grpo": ("grpo:words", "steps=9", "save_every=3", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
-             "rollouts.group_size=4", "rollouts.max_new_tokens=24", "rollouts.epochs=2", "rollouts.minibatches=2",
-             "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),
+             "rollouts.group_size=4", "rollouts.max_new_tokens=24", "rollouts.epochs=2",
+             "rollouts.minibatches=2", "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),
 }
 
 
 def child(at: int, number: int, args: list[str]) -> int:
-    """Counts the calls of `os` that touch files and sends itself a signal before the given one is carried out."""
+    """Counts the calls of `os` that touch files and sends itself a signal before the given
+    one is carried out."""
     import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
     from postgrad.cli import main
     seen, inside = 0, []
@@ -47,8 +50,10 @@ def child(at: int, number: int, args: list[str]) -> int:
     return code
 
 
-def spawn(args: list[str], *, at: int = 0, number: int = signal.SIGKILL, kill_after: float | None = None) -> tuple[int, str]:
-    """A training process. at: the file call at which it signals itself; kill_after: seconds after which it is killed."""
+def spawn(args: list[str], *, at: int = 0, number: int = signal.SIGKILL,
+          kill_after: float | None = None) -> tuple[int, str]:
+    """A training process. at: the file call at which it signals itself; kill_after:
+    seconds after which it is killed."""
     command = [sys.executable, __file__, str(at), str(int(number)), *args]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})
@@ -73,12 +78,14 @@ def left_alone(recipe: str, folder: Path) -> dict:
 
 def finish(recipe: str, folder: Path) -> None:
     """Resumes until done (or starts, when the kill came before there was a run)."""
-    code, said = spawn(["resume", str(folder), "--json"] if (folder / "run.json").exists() else train_args(recipe, folder))
+    code, said = spawn(["resume", str(folder), "--json"] if (folder / "run.json").exists()
+                       else train_args(recipe, folder))
     assert code == 0, said
 
 
 def facts(folder: Path) -> dict[str, object]:
-    """What must be equal bit for bit: all metrics but the clock, sampled tokens, evaluations, final weights and state."""
+    """What must be equal bit for bit: all metrics but the clock, sampled tokens, evaluations,
+    final weights and state."""
     def rows(name):
         lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
         return [{k: v for k, v in row.items() if not k.startswith(("time/", "seconds"))} for row in lines]
@@ -87,8 +94,8 @@ def facts(folder: Path) -> dict[str, object]:
     state = json.loads((last / "state.json").read_text())
     for held in state["batches"].get("held", []):
         held["facts"] = {k: v for k, v in held["facts"].items() if not k.startswith("time/")}
-    return {"metrics": rows("metrics.jsonl"), "samples": rows("samples.jsonl"), "evals": rows("evals.jsonl"), "state": state,
-            "last": last.name, "weights": (last / "model.safetensors").read_bytes(),
+    return {"metrics": rows("metrics.jsonl"), "samples": rows("samples.jsonl"), "evals": rows("evals.jsonl"),
+            "state": state, "last": last.name, "weights": (last / "model.safetensors").read_bytes(),
             "optimizer": (last / "state.tensors").read_bytes()}
 
 
@@ -102,12 +109,13 @@ def differences(alone: dict, folder: Path) -> list[str]:
 
 
 def try_kill(recipe: str, run: Path, alone: dict, **moment) -> dict:
-    """Kills a run at the moment (at=N or kill_after=seconds), resumes it, and says where it was and what differs."""
+    """Kills a run at the moment (at=N or kill_after=seconds), resumes it,
+    and says where it was and what differs."""
     code, _ = spawn(train_args(recipe, run), **moment)
     half = list((run / "checkpoints").glob(".tmp*")) if run.exists() else []
     finish(recipe, run)
-    return {"recipe": recipe, **{k: round(v, 2) for k, v in moment.items()}, "exit": code, "inside_save": bool(half),
-            "differences": differences(alone, run)}
+    return {"recipe": recipe, **{k: round(v, 2) for k, v in moment.items()}, "exit": code,
+            "inside_save": bool(half), "differences": differences(alone, run)}
 
 
 def try_kills(recipe: str, folder: Path, count: int, seed: int) -> list[dict]:

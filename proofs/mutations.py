@@ -1,9 +1,11 @@
-"""Deliberate faults in the glue between maths and loop, one at a time: each must make a test fail within three minutes.
+"""Deliberate faults in the glue between maths and loop, one at a time:
+each must make a test fail within three minutes.
 
     python proofs/mutations.py [NAME ...] [--out FILE.json]
 
-A copy of the working tree is made aside, one line of it is spoilt, the tests of the glue are run until the first failure,
-and the line is put back. A fault that no test sees, or a line that is no longer there, ends the script with code 1.
+A copy of the working tree is made aside, one line of it is spoilt, the tests of the glue are run until the
+first failure, and the line is put back. A fault that no test sees, or a line that is no longer there, ends
+the script with code 1.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from typing import NamedTuple
 
 HOME = Path(__file__).parent.parent
 LIMIT = 180.0
-TESTS = ("tests/batches_test.py", "tests/batches_faults_test.py", "tests/learning_test.py", "tests/oracle_test.py",
-         "tests/loop_test.py", "tests/recipes_test.py")
+TESTS = ("tests/batches_test.py", "tests/batches_faults_test.py", "tests/learning_test.py",
+         "tests/oracle_test.py", "tests/loop_test.py", "tests/recipes_test.py")
 
 
 class Fault(NamedTuple):
@@ -46,24 +48,28 @@ FAULTS = (
           "weight=method.weigh(torch.ones_like(counted), budget)"),
     Fault("temperature", "batches/columns.py", "logp_of(models.policy, batch, tokens_per_pass, temperature)",
           "logp_of(models.policy, batch, tokens_per_pass)"),
-    Fault("reference", "batches/columns.py", "logp_of(models.reference, batch", "logp_of(models.policy, batch"),
+    Fault("reference", "batches/columns.py", "logp_of(models.reference, batch",
+          "logp_of(models.policy, batch"),
     Fault("epochs order", "batches/columns.py", 'seed_of(seed, "minibatch", step, epoch)',
           'seed_of(seed, "minibatch", step, 0)'),
     Fault("group order", "batches/columns.py", "g * group_size + k for g", "g + k * groups for g"),
-    Fault("stop token", "batches/collect.py", "[True] * len(r.tokens) for r", "[True] * (len(r.tokens) - 1) + [False] for r"),
+    Fault("stop token", "batches/collect.py", "[True] * len(r.tokens) for r",
+          "[True] * (len(r.tokens) - 1) + [False] for r"),
     Fault("value column", "batches/columns.py", "models.critic.value(", "models.critic.token_scores("),
-    Fault("old log-probs", "batches/columns.py", "old_logp=old if several else None", "old_logp=ref if several else None"),
+    Fault("old log-probs", "batches/columns.py", "old_logp=old if several else None",
+          "old_logp=ref if several else None"),
     Fault("kl coefficient", "batches/columns.py", "reward, old, ref, batch.mask, kl)",
           "reward, old, ref, batch.mask, method.kl_in_reward * 2)"),
-    Fault("step-wide choice", "batches/columns.py", "counted = counted & method.choose", "counted = counted | method.choose"),
+    Fault("step-wide choice", "batches/columns.py", "counted = counted & method.choose",
+          "counted = counted | method.choose"),
 )
 MORE = {"step-wide choice": ("tests/open_rows_test.py",), "kl coefficient": ("tests/rlhf_test.py",)}
 
 
 def copy_of(home: Path, to: Path) -> None:
     """The files of the working tree that git tracks or would."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=home, capture_output=True, text=True,
-                            check=True).stdout.splitlines()
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=home, capture_output=True,
+                            text=True, check=True).stdout.splitlines()
     for name in listed:
         if (home / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
@@ -75,18 +81,20 @@ def tried(fault: Fault, place: Path) -> dict:
     path = place / "postgrad" / fault.file
     text = path.read_text()
     if text.count(fault.right) != 1:
-        raise SystemExit(f"{fault.name}: {fault.right!r} stands {text.count(fault.right)} times in {fault.file}: mend it.")
+        raise SystemExit(f"{fault.name}: {fault.right!r} stands {text.count(fault.right)} times in "
+                         f"{fault.file}: mend it.")
     path.write_text(text.replace(fault.right, fault.wrong))
     began = time.perf_counter()
     try:
-        done = subprocess.run([sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider",
-                               *MORE.get(fault.name, ()), *TESTS], cwd=place, capture_output=True, text=True, check=False,
-                              timeout=3 * LIMIT, env=os.environ | {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"})
+        done = subprocess.run([sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p",
+                               "no:cacheprovider", *MORE.get(fault.name, ()), *TESTS],
+                              cwd=place, capture_output=True, text=True, check=False, timeout=3 * LIMIT,
+                              env=os.environ | {"PYTHONPATH": str(place), "OMP_NUM_THREADS": "1"})
     finally:
         path.write_text(text)
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.M)
-    return {"name": fault.name, "line": fault.right, "became": fault.wrong, "caught by": failed[1] if failed else None,
-            "seconds": round(time.perf_counter() - began, 1)}
+    return {"name": fault.name, "line": fault.right, "became": fault.wrong,
+            "caught by": failed[1] if failed else None, "seconds": round(time.perf_counter() - began, 1)}
 
 
 def main() -> int:

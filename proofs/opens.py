@@ -1,10 +1,12 @@
-"""What we train opens elsewhere and says the same: greedy text here, in `transformers` and in vLLM, token for token.
+"""What we train opens elsewhere and says the same: greedy text here, in `transformers` and in vLLM,
+token for token.
 
     python proofs/opens.py                                       a small model, trained for a few steps first
     python proofs/opens.py --model models/smollm2 --vllm /path/to/a/venv/with/vllm/bin/python --out opens.json
 
-Each side reads the folder by itself: the weights, the tokenizer, the chat template and where a reply ends. All compute in
-float32. A difference is looked at with our own logits: two tokens that are (almost) equally likely are a matter of rounding.
+Each side reads the folder by itself: the weights, the tokenizer, the chat template and where a reply ends.
+All compute in float32. A difference is looked at with our own logits: two tokens that are (almost) equally
+likely are a matter of rounding.
 """
 
 from __future__ import annotations
@@ -20,24 +22,27 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tools"))
 TIE = 1e-3  # nats between two tokens that rounding may swap
 QUESTIONS = (
-    "What is the capital of France?", "What is 17 + 25?", "Name three colours of the rainbow.", "Write a haiku about the sea.",
-    "Explain in one sentence why the sky is blue.", "What is the opposite of cold?", "Who wrote Romeo and Juliet?",
-    "Translate 'good morning' into Spanish.", "How many days are in a leap year?", "Give me a recipe for pancakes.",
-    "What does a verb do?", "List the first five prime numbers.", "Why do leaves fall in autumn?", "What is photosynthesis?",
-    "Tell me a joke about a cat.", "Which is heavier, iron or wood?", "Sam has 12 apples and eats 5. How many are left?",
-    "Write a Python function that adds two numbers.", "What is the largest planet?", "Should I take an umbrella if it rains?",
+    "What is the capital of France?", "What is 17 + 25?", "Name three colours of the rainbow.",
+    "Write a haiku about the sea.", "Explain in one sentence why the sky is blue.",
+    "What is the opposite of cold?", "Who wrote Romeo and Juliet?", "Translate 'good morning' into Spanish.",
+    "How many days are in a leap year?", "Give me a recipe for pancakes.", "What does a verb do?",
+    "List the first five prime numbers.", "Why do leaves fall in autumn?", "What is photosynthesis?",
+    "Tell me a joke about a cat.", "Which is heavier, iron or wood?",
+    "Sam has 12 apples and eats 5. How many are left?", "Write a Python function that adds two numbers.",
+    "What is the largest planet?", "Should I take an umbrella if it rains?",
 )
 
 
 def vllm_says(folder: str, questions: list[str], new: int) -> list[dict]:
     """Runs in the other interpreter, which knows nothing of postgrad."""
-    os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="WARNING", VLLM_ENABLE_V1_MULTIPROCESSING="0")
+    os.environ.update(VLLM_CPU_KVCACHE_SPACE="1", VLLM_LOGGING_LEVEL="WARNING",
+                      VLLM_ENABLE_V1_MULTIPROCESSING="0")
     import vllm
     model = vllm.LLM(model=folder, dtype="float32", max_model_len=512, enforce_eager=True, seed=0)
     talks = [[{"role": "user", "content": q}] for q in questions]
     out = model.chat(talks, vllm.SamplingParams(temperature=0.0, max_tokens=new), use_tqdm=False)
-    return [{"prompt": list(o.prompt_token_ids), "tokens": list(o.outputs[0].token_ids), "text": o.outputs[0].text,
-             "version": vllm.__version__} for o in out]
+    return [{"prompt": list(o.prompt_token_ids), "tokens": list(o.outputs[0].token_ids),
+             "text": o.outputs[0].text, "version": vllm.__version__} for o in out]
 
 
 def transformers_says(folder: str, questions: list[str], new: int) -> list[dict]:
@@ -46,8 +51,8 @@ def transformers_says(folder: str, questions: list[str], new: int) -> list[dict]
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     talks = [[{"role": "user", "content": q}] for q in questions]
-    asked = tokenizer.apply_chat_template(talks, add_generation_prompt=True, padding=True, return_tensors="pt",
-                                          return_dict=True)
+    asked = tokenizer.apply_chat_template(talks, add_generation_prompt=True, padding=True,
+                                          return_tensors="pt", return_dict=True)
     with torch.no_grad():
         out = model.generate(**asked, max_new_tokens=new, do_sample=False)
     ends = model.generation_config.eos_token_id
@@ -67,8 +72,10 @@ def we_say(folder: str, questions: list[str], new: int) -> tuple[object, object,
     from postgrad.sampler import LocalSampler, Sampling
     model, chat = open_model(folder)
     settings = Sampling(max_new_tokens=new, temperature=0)
-    said = [row for (row,) in LocalSampler(model, chat).sample([Prompt.ask(q) for q in questions], 1, settings, 0)]
-    return model, chat, [{"prompt": list(r.prompt_tokens), "tokens": list(r.tokens), "text": r.text} for r in said]
+    said = [row for (row,) in LocalSampler(model, chat).sample([Prompt.ask(q) for q in questions], 1,
+                                                               settings, 0)]
+    return (model, chat,
+            [{"prompt": list(r.prompt_tokens), "tokens": list(r.tokens), "text": r.text} for r in said])
 
 
 def difference(model, chat, ours: dict, theirs: dict) -> dict | None:
@@ -80,7 +87,8 @@ def difference(model, chat, ours: dict, theirs: dict) -> dict | None:
         return {"where": "the prompt", **said}
     if mine == other:
         return None if ours["text"] == theirs["text"] else {"where": "the text of the same tokens", **said}
-    at = next((i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b), min(len(mine), len(other)))
+    at = next((i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b),
+              min(len(mine), len(other)))
     if at == min(len(mine), len(other)):
         return {"where": f"token {at}: {'they go on' if len(other) > at else 'they stop'}", **said}
     with torch.no_grad():
@@ -100,14 +108,17 @@ def elsewhere(python: str, folder: str, questions: list[str], new: int) -> list[
     with tempfile.TemporaryDirectory() as home:
         asked, said = Path(home) / "asked.json", Path(home) / "said.json"
         asked.write_text(json.dumps([folder, questions, new]))
-        done = subprocess.run([python, __file__, "--child", str(asked), str(said)], capture_output=True, text=True)
+        done = subprocess.run([python, __file__, "--child", str(asked), str(said)], capture_output=True,
+                              text=True)
         if done.returncode:
             lines = [line for line in done.stderr.splitlines() if "Error" in line]
-            raise ValueError(f"vLLM did not open {folder}: {lines[-1][:300] if lines else done.stderr[-300:]}")
+            raise ValueError(f"vLLM did not open {folder}: "
+                             f"{lines[-1][:300] if lines else done.stderr[-300:]}")
         return json.loads(said.read_text())
 
 
-def compare(name: str, command: str, model, chat, ours: list[dict], theirs: list[dict]) -> tuple[dict, list[dict]]:
+def compare(name: str, command: str, model, chat, ours: list[dict],
+            theirs: list[dict]) -> tuple[dict, list[dict]]:
     """A bar, and the replies that differ."""
     from results import bar
     found = [(i, difference(model, chat, a, b)) for i, (a, b) in enumerate(zip(ours, theirs, strict=True))]
@@ -120,12 +131,14 @@ def compare(name: str, command: str, model, chat, ours: list[dict], theirs: list
     if endless := sum("they go on" in d["where"] for d in parted):
         measured += f"; {endless} do not end there where they end here"
     title = f"{name}: greedy text as in {theirs[0]['library']} {theirs[0]['version']} (float32)"
-    return bar(title, f"all the same but for ties under {TIE:g} nats", measured, len(ties) == len(parted), command), parted
+    return bar(title, f"all the same but for ties under {TIE:g} nats", measured, len(ties) == len(parted),
+               command), parted
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    p.add_argument("--model", help="a model's folder, a run or an embedded model (default: a small one is trained)")
+    p.add_argument("--model",
+                   help="a model's folder, a run or an embedded model (default: a small one is trained)")
     p.add_argument("--vllm", metavar="PYTHON", help="the interpreter of an environment that has vLLM")
     p.add_argument("--prompts", metavar="FILE", help="questions, one a line (default: 20 of our own)")
     p.add_argument("--new", type=int, default=64, help="tokens of a reply at most")
@@ -144,7 +157,8 @@ def main() -> None:
     bars = []
     for library, theirs in sides.items():
         theirs = [{**reply, "library": library} for reply in theirs]
-        row, parted = compare(name, command + (" --vllm PYTHON" if library == "vLLM" else ""), model, chat, ours, theirs)
+        row, parted = compare(name, command + (" --vllm PYTHON" if library == "vLLM" else ""), model, chat,
+                              ours, theirs)
         bars.append(row)
         print(f"{row['name']}: {row['measured']}")
         for d in parted:

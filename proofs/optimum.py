@@ -1,4 +1,5 @@
-"""How close every row comes to the closed-form optimum ref exp(r/beta)/Z, on a language that can be listed whole.
+"""How close every row comes to the closed-form optimum ref exp(r/beta)/Z,
+on a language that can be listed whole.
 
     python proofs/optimum.py     prints the table; about half a minute on one core
 """
@@ -14,9 +15,12 @@ import tilted  # noqa: E402
 
 
 def table(seed: int = 0) -> list[dict]:
-    """One row per method and beta. tv: total variation, to pi* at the start and at the end, and to PPO's solution.
+    """One row per method and beta.
 
-    theorem: whether pi* is the method's fixed point; the other rows show where GRPO goes with its KL in the loss.
+    tv: total variation, to pi* at the start and at the end, and to PPO's solution.
+
+    theorem: whether pi* is the method's fixed point; the other rows show where GRPO goes
+    with its KL in the loss.
     """
     rows = []
     for beta in tilted.BETAS:

@@ -1,4 +1,5 @@
-"""Correctness under speed, on the embedded model and a random one: the fast sampler says what the plain way says.
+"""Correctness under speed, on the embedded model and a random one:
+the fast sampler says what the plain way says.
 
     python proofs/parity.py      about a minute on one core
 """
@@ -30,22 +31,27 @@ ROUGH = 0.1  # nats, for the one token of several thousand that bfloat16 moves m
 
 def mixed_prompts(count: int) -> list:
     """Prompts of several tasks, short and long."""
-    tasks = [load_task(name).prompts("test", count, 0) for name in ("words", "words-hard", "arithmetic", "countdown")]
+    tasks = [load_task(name).prompts("test", count, 0)
+             for name in ("words", "words-hard", "arithmetic", "countdown")]
     return list(itertools.islice(itertools.chain.from_iterable(zip(*tasks, strict=True)), count))
 
 
 def greedy(model, chat, theirs) -> tuple[int, int, set[int]]:
-    """(rows equal to transformers' generate token for token, rows, the prompts' lengths). Theirs runs without any padding."""
+    """(rows equal to transformers' generate token for token, rows, the prompts' lengths).
+
+    Theirs runs without any padding.
+    """
     prompts = mixed_prompts(PROMPTS)
-    said = [g[0] for g in LocalSampler(model, chat).sample(prompts, 1, Sampling(max_new_tokens=NEW, temperature=0), 0)]
+    said = [g[0] for g in LocalSampler(model, chat).sample(prompts, 1,
+                                                           Sampling(max_new_tokens=NEW, temperature=0), 0)]
     by_length: dict[int, list] = {}
     for rollout in said:
         by_length.setdefault(len(rollout.prompt_tokens), []).append(rollout)
     same = 0
     for group in by_length.values():
         tokens = torch.tensor([r.prompt_tokens for r in group])
-        out = theirs.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW, do_sample=False,
-                              eos_token_id=list(chat.stop), pad_token_id=chat.id(chat.pad))
+        out = theirs.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=NEW,
+                              do_sample=False, eos_token_id=list(chat.stop), pad_token_id=chat.id(chat.pad))
         for rollout, row in zip(group, out[:, tokens.shape[1]:].tolist(), strict=True):
             end = next((i + 1 for i, t in enumerate(row) if t in chat.stop), len(row))
             same += list(rollout.tokens) == row[:end]
@@ -54,10 +60,13 @@ def greedy(model, chat, theirs) -> tuple[int, int, set[int]]:
 
 @torch.no_grad()
 def mismatch(model, rollouts: list) -> float:
-    """The largest difference between a sampled token's log-prob as the sampler said it and as the trainer's pass does."""
+    """The largest difference between a sampled token's log-prob as the sampler said it and as the
+    trainer's pass does."""
     full = pad_rows([[*r.prompt_tokens, *r.tokens] for r in rollouts])
-    mask = pad_rows([[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rollouts], fill=False, dtype=torch.bool)
-    said = pad_rows([[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rollouts], fill=0.0, dtype=torch.float32)
+    mask = pad_rows([[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rollouts], fill=False,
+                    dtype=torch.bool)
+    said = pad_rows([[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rollouts], fill=0.0,
+                    dtype=torch.float32)
     device = model.head.device
     return (model.logp(full.to(device), mask.to(device))[0].cpu() - said).abs().max().item()
 
@@ -97,9 +106,11 @@ def kept(p: torch.Tensor, settings: Sampling) -> torch.Tensor:  # [V] -> [V]
 
 @torch.no_grad()
 def frequencies(model, chat, settings: Sampling, draws: int = 8192) -> float:
-    """The p-value of a chi-square test of the first sampled token against the softmax; rare tokens are counted together."""
+    """The p-value of a chi-square test of the first sampled token against the softmax; rare tokens are
+    counted together."""
     rows = LocalSampler(model, chat).sample([Prompt.ask("w7 w8 w9")], draws, settings, 11)[0]
-    logits = model.logits(torch.tensor([rows[0].prompt_tokens], device=model.head.device))[0, -1].double().cpu()
+    logits = (
+        model.logits(torch.tensor([rows[0].prompt_tokens], device=model.head.device))[0, -1].double().cpu())
     p = kept((logits / settings.temperature).softmax(-1), settings)
     seen = torch.bincount(torch.tensor([r.tokens[0] for r in rows]), minlength=len(p)).double()
     assert not seen[p == 0].any(), "a token was drawn that the settings leave out"
@@ -113,7 +124,8 @@ def frequencies(model, chat, settings: Sampling, draws: int = 8192) -> float:
 
 
 CHOICES = {"whole": Sampling(max_new_tokens=1), "top-k 50": Sampling(max_new_tokens=1, top_k=50),
-           "top-p 0.9": Sampling(max_new_tokens=1, top_p=0.9), "min-p 0.05": Sampling(max_new_tokens=1, min_p=0.05),
+           "top-p 0.9": Sampling(max_new_tokens=1, top_p=0.9),
+           "min-p 0.05": Sampling(max_new_tokens=1, min_p=0.05),
            "temperature 0.7": Sampling(max_new_tokens=1, temperature=0.7)}
 
 
@@ -139,11 +151,16 @@ def bars() -> list[dict]:
     chances = {name: frequencies(*toy(), settings) for name, settings in CHOICES.items()}
     fair = all(p > 0.001 for p in chances.values())
     return [
-        bar("greedy output equals transformers' generate, fp32", f"{PROMPTS} of {PROMPTS} prompts, token for token",
-            f"{same} of {rows}, prompts of {min(lengths)} to {max(lengths)} tokens", same == rows == PROMPTS, COMMAND),
-        bar("sampled tokens' log-probs, sampler against trainer, fp32", "<= 1e-4", f"{off:.1e}", off <= 1e-4, COMMAND),
-        bar("the same in bf16, the trainer's pass too", f"<= {ROUGH}, a stated bound", f"{rough:.1e}", rough <= ROUGH, COMMAND),
-        bar("a row is the same alone and among others, fp32 on CPU", "all rows", f"{alone} of {of}", alone == of, COMMAND),
+        bar("greedy output equals transformers' generate, fp32",
+            f"{PROMPTS} of {PROMPTS} prompts, token for token",
+            f"{same} of {rows}, prompts of {min(lengths)} to {max(lengths)} tokens", same == rows == PROMPTS,
+            COMMAND),
+        bar("sampled tokens' log-probs, sampler against trainer, fp32", "<= 1e-4", f"{off:.1e}", off <= 1e-4,
+            COMMAND),
+        bar("the same in bf16, the trainer's pass too", f"<= {ROUGH}, a stated bound", f"{rough:.1e}",
+            rough <= ROUGH, COMMAND),
+        bar("a row is the same alone and among others, fp32 on CPU", "all rows", f"{alone} of {of}",
+            alone == of, COMMAND),
         bar("sampling frequencies against the softmax, chi-square", "p > 0.001 each",
             ", ".join(f"{name}: p = {p:.2g}" for name, p in chances.items()), fair, COMMAND),
     ]
@@ -151,4 +168,5 @@ def bars() -> list[dict]:
 
 if __name__ == "__main__":
     for line in bars():
-        print(f"{'ok  ' if line['holds'] else 'FAIL'} {line['name']}: {line['measured']} (asked: {line['target']})")
+        print(f"{'ok  ' if line['holds'] else 'FAIL'} {line['name']}: {line['measured']} (asked: "
+              f"{line['target']})")

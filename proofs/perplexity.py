@@ -1,4 +1,5 @@
-"""SmolLM2's GGUF file, converted here, against `transformers`' own reading of it; and whether it answers sensibly.
+"""SmolLM2's GGUF file, converted here, against `transformers`' own reading of it;
+and whether it answers sensibly.
 
     python proofs/perplexity.py models/smollm2 FILE.gguf [--out bars.json]
 
@@ -47,14 +48,16 @@ def main() -> None:
     ids = torch.tensor([chat.encode((HERE / "LICENSE").read_text())[:TOKENS]])
     ours = perplexity(model.logits(ids), ids)
     prompts = [Prompt.ask(question) for question in ASKED]
-    said = [group[0].text for group in LocalSampler(model, chat).sample(prompts, 1, Sampling(temperature=0.0), 0)]
+    said = [group[0].text
+            for group in LocalSampler(model, chat).sample(prompts, 1, Sampling(temperature=0.0), 0)]
     right = [word in text for word, text in zip(ASKED.values(), said, strict=True)]
-    theirs = AutoModelForCausalLM.from_pretrained(args.file.parent, gguf_file=args.file.name, dtype=torch.float32)
+    theirs = AutoModelForCausalLM.from_pretrained(args.file.parent, gguf_file=args.file.name,
+                                                  dtype=torch.float32)
     other = perplexity(theirs(ids).logits, ids)
     apart = abs(ours / other - 1)
     command = "python proofs/perplexity.py models/smollm2 FILE.gguf"
-    rows = [bar("SmolLM2's GGUF: perplexity of a fixed text, ours and transformers' GGUF load", "within 0.5 %",
-                f"{ours:.3f} and {other:.3f}: {apart:.4%} apart", apart <= 0.005, command),
+    rows = [bar("SmolLM2's GGUF: perplexity of a fixed text, ours and transformers' GGUF load",
+                "within 0.5 %", f"{ours:.3f} and {other:.3f}: {apart:.4%} apart", apart <= 0.005, command),
             bar("SmolLM2's GGUF: it answers sensibly (greedy)", f"most of {len(ASKED)} plain questions right",
                 f"{sum(right)}: " + "; ".join(f"{text.strip().splitlines()[0]:.60}" for text in said),
                 2 * sum(right) > len(right), command)]

@@ -2,8 +2,9 @@
 
 python proofs/process.py [FOLDER]     prints three tables; 10 minutes on one core; the runs are kept in FOLDER
 
-The generator is `tiny-chat` after one step of GRPO: right in about half of its answers, with steps and without. Both models
-learn from the same labelled replies of it, on training problems; all figures are on test problems.
+The generator is `tiny-chat` after one step of GRPO: right in about half of its answers, with steps and
+without. Both models learn from the same labelled replies of it, on training problems;
+all figures are on test problems.
 """
 
 from __future__ import annotations
@@ -68,9 +69,11 @@ def checkers(folder: Path) -> list[dict]:
     for method in ("process", "outcome"):
         last = Run.open(checker(method, folder)).rows("evals")[0][-1]
         low, high = last["balanced_accuracy_interval"]
-        rows.append({"model": method, "balanced accuracy": f"{last['balanced_accuracy']:.1%} ({low:.1%} to {high:.1%})",
+        rows.append({"model": method,
+                     "balanced accuracy": f"{last['balanced_accuracy']:.1%} ({low:.1%} to {high:.1%})",
                      "accuracy": f"{last['accuracy']:.1%}", "on right": f"{last['accuracy_right']:.1%}",
-                     "on wrong": f"{last['accuracy_wrong']:.1%}", "labels that say right": f"{last['right_steps']:.1%}"})
+                     "on wrong": f"{last['accuracy_wrong']:.1%}",
+                     "labels that say right": f"{last['right_steps']:.1%}"})
     return rows
 
 
@@ -84,9 +87,11 @@ def judges(folder: Path, chat) -> dict:
 
 
 def vote(group, right: list[float], n: int, rng: random.Random) -> float:
-    """How often the commonest answer of n is right, ties shared: every subset for n = 1 and N, else the mean of SUBSETS."""
+    """How often the commonest answer of n is right, ties shared: every subset for n = 1 and N,
+    else the mean of SUBSETS."""
     said = [find_answer(s.rollout.text) for s in group]
-    draws = [[i] for i in range(N)] if n == 1 else [range(N)] if n == N else [rng.sample(range(N), n) for _ in range(SUBSETS)]
+    draws = ([[i] for i in range(N)] if n == 1 else [range(N)] if n == N
+             else [rng.sample(range(N), n) for _ in range(SUBSETS)])
     hits = []
     for draw in draws:
         count = Counter(said[i] for i in draw)
@@ -96,13 +101,15 @@ def vote(group, right: list[float], n: int, rng: random.Random) -> float:
 
 
 def reranking(folder: Path) -> list[dict]:
-    """The accuracy of the answer picked from n, over all subsets of n of the N samples of each test problem."""
+    """The accuracy of the answer picked from n, over all subsets of n of the N samples of
+    each test problem."""
     model, chat = opening.open_model(generator(folder))
     groups = score_samples(TASK, LocalSampler(model, chat), TASK.prompts("test", PROBLEMS, 0), N, SETTINGS, 0)
     right = [[float(passed(TASK, s)) for s in group] for group in groups]
     rng = random.Random(0)
     picks = {"chance (pass@1)": [[fmean(r)] * len(SIZES) for r in right],
-             "majority vote": [[vote(g, r, n, rng) for n in SIZES] for g, r in zip(groups, right, strict=True)]}
+             "majority vote": [[vote(g, r, n, rng) for n in SIZES]
+                               for g, r in zip(groups, right, strict=True)]}
     for name, judge in judges(folder, chat).items():
         scores = [[v.score for v in judge([s.rollout for s in group])] for group in groups]
         picks[name] = [[best_of_n(s, r, n) for n in SIZES] for s, r in zip(scores, right, strict=True)]
@@ -122,16 +129,18 @@ def each_problem(name: Path) -> list[float]:
 
 
 def rewards(folder: Path) -> list[dict]:
-    """STEPS steps of METHOD from the generator against each reward; what counts is the true pass@1 afterwards."""
+    """STEPS steps of METHOD from the generator against each reward;
+    what counts is the true pass@1 afterwards."""
     before, rows = each_problem(generator(folder)), []
     small = replace(rollouts.words().rollouts, prompts_per_step=8)
-    for name, reward in (("the verifier", None), ("outcome model", "outcome"), ("process model, dense", "process")):
+    for name, reward in (("the verifier", None), ("outcome model", "outcome"),
+                         ("process model, dense", "process")):
         after, said = [], []
         for seed in SEEDS:
-            config = rollouts.RolloutConfig(task="words", model=str(generator(folder)), method=METHOD, steps=STEPS,
-                                     save_every=STEPS,
-                                     seed=seed, reward=str(checker(reward, folder)) if reward else None, rollouts=small,
-                                     evaluation=Evaluation(every=0))
+            config = rollouts.RolloutConfig(task="words", model=str(generator(folder)), method=METHOD,
+                                     steps=STEPS, save_every=STEPS,
+                                     seed=seed, reward=str(checker(reward, folder)) if reward else None,
+                                     rollouts=small, evaluation=Evaluation(every=0))
             where = run(rollouts, f"{METHOD}-{reward or 'verifier'}-{seed}", config, folder)
             after.append(each_problem(where))
             said.append(Run.open(where).rows("metrics")[0])
@@ -140,7 +149,8 @@ def rewards(folder: Path) -> list[dict]:
                      "after, by seed": ", ".join(f"{fmean(x):.1%}" for x in after),
                      "reward, first and last step": f"{fmean(x[0]['reward'] for x in said):.2f} to "
                                                     f"{fmean(x[-1]['reward'] for x in said):.2f}",
-                     "length": f"{fmean(x[0]['length'] for x in said):.1f} to {fmean(x[-1]['length'] for x in said):.1f}"})
+                     "length": f"{fmean(x[0]['length'] for x in said):.1f} to "
+                               f"{fmean(x[-1]['length'] for x in said):.1f}"})
     return rows
 
 

@@ -1,9 +1,11 @@
-"""RLAIF on the embedded model: what a constitution changes, and what it cannot. Under five CPU minutes for two seeds.
+"""RLAIF on the embedded model: what a constitution changes, and what it cannot.
+
+Under five CPU minutes for two seeds.
 
     python proofs/rlaif.py [SEED ...]      (default: 0 1)
 
-The true quality is known in code and never shown to a judge. The rules are about manners: whether an answer is right is not
-among them, so the share of right answers is measured beside.
+The true quality is known in code and never shown to a judge. The rules are about manners: whether an answer
+is right is not among them, so the share of right answers is measured beside.
 """
 
 from __future__ import annotations
@@ -36,13 +38,15 @@ SAMPLES = 16  # for each of the validation prompts
 SETTINGS = Sampling(max_new_tokens=64)
 SFT = replace(sft.SFTConfig(data="-"), steps=40, rows_per_step=32, save_every=40,
               optim=OptimSettings(lr=3e-4, schedule="linear", warmup=5))
-DPO = replace(preference.PreferenceConfig(data="-"), steps=120, pairs=preference.Pairs(per_step=16), save_every=120,
-              optim=OptimSettings(lr=5e-5, schedule="linear", warmup=5), evaluation=Evaluation(every=0))
+DPO = replace(preference.PreferenceConfig(data="-"), steps=120, pairs=preference.Pairs(per_step=16),
+              save_every=120, optim=OptimSettings(lr=5e-5, schedule="linear", warmup=5),
+              evaluation=Evaluation(every=0))
 TASK = load_task("questions")
 
 
 def measure(model: str | Path, seed: int) -> dict:
-    """True quality on the validation prompts, its interval over prompts, and the shares of what it is made of."""
+    """True quality on the validation prompts, its interval over prompts,
+    and the shares of what it is made of."""
     policy, chat = open_model(model)
     prompts, rules = TASK.prompts("validation", 1000, seed), read_constitution()
     groups = score_samples(TASK, LocalSampler(policy, chat), prompts, SAMPLES, SETTINGS, seed)
@@ -50,14 +54,17 @@ def measure(model: str | Path, seed: int) -> dict:
     rows = [s for group in groups for s in group]
     return {"true quality": mean, "95 % interval": f"{low:.2f} to {high:.2f}",
             "right": mean_of(s.verdict.parts["correct"] > 0 for s in rows),
-            **{name: mean_of(s.verdict.parts[name] != 0 for s in rows) for name in ("rude", "filler", "greets", "closes")},
+            **{name: mean_of(s.verdict.parts[name] != 0 for s in rows)
+               for name in ("rude", "filler", "greets", "closes")},
             "keeps all rules": mean_of(not rules.broken(s.rollout.text) for s in rows)}
 
 
 def stages(seed: int, home: Path) -> list[dict]:
-    """tiny-chat; SFT on its revised replies; DPO from there on pairs of its own; and DPO straight from tiny-chat."""
+    """tiny-chat; SFT on its revised replies; DPO from there on pairs of its own;
+    and DPO straight from tiny-chat."""
     def label(model, name):
-        return rlaif.run(RLAIFConfig(model=str(model), task="questions", samples=8, seed=seed), home / name)["pairs"]
+        return rlaif.run(RLAIFConfig(model=str(model), task="questions", samples=8, seed=seed),
+                         home / name)["pairs"]
 
     def tune(model, data, name):
         config = replace(SFT, model=str(model), data=str(home / data / "revisions.jsonl"), seed=seed)
@@ -93,7 +100,8 @@ def table(seeds: list[int]) -> list[dict]:
 
 
 def agreement(asks: list[str], gaps: list[float]) -> str:
-    """The mean over prompts, with its interval, of the share of pairs whose gap has the judge's sign; no gap: left out."""
+    """The mean over prompts, with its interval, of the share of pairs whose gap has the judge's sign;
+    no gap: left out."""
     hits: dict[str, list[bool]] = {}
     for ask, gap in zip(asks, gaps, strict=True):
         if abs(gap) > 1e-9:
@@ -103,7 +111,8 @@ def agreement(asks: list[str], gaps: list[float]) -> str:
 
 
 def judges(seeds: list[int], prompts: int = 60) -> list[dict]:
-    """How often a judge's label has the order of the true quality, and finds the right reply where only one is right."""
+    """How often a judge's label has the order of the true quality,
+    and finds the right reply where only one is right."""
     rows = []
     asked, rules = {p.question: p for p in TASK.prompts("train", 1000, 0)}, RuleJudge(read_constitution())
     for seed in seeds:
@@ -111,15 +120,18 @@ def judges(seeds: list[int], prompts: int = 60) -> list[dict]:
             with tempfile.TemporaryDirectory() as home:
                 config = RLAIFConfig(model=START, task="questions", judge=judge, prompts=prompts, seed=seed)
                 found = rlaif.run(config, Path(home) / "out")
-                pairs = [json.loads(line) for line in (Path(home) / "out/pairs.jsonl").read_text().splitlines()]
+                pairs = [json.loads(line)
+                         for line in (Path(home) / "out/pairs.jsonl").read_text().splitlines()]
             ends = [(asked[p["prompt"]], p["chosen"], p["rejected"]) for p in pairs]
             true = [[quality(q, text) for text in sides] for q, *sides in ends]
             asks = [q.id for q, *_ in ends]
-            rows.append({"seed": seed, "judge": judge, "pairs": len(pairs), "ties": found["ties"],
-                         "agrees with true quality": agreement(asks, [a.score - b.score for a, b in true]),
-                         "agrees with the rules": agreement(asks, [o.first - 0.5 for o in rules.compare(ends, seed)]),
-                         "chooses the right reply": agreement(asks, [a.parts["correct"] - b.parts["correct"] for a, b in true]),
-                         "reply shown first preferred": found["reply shown first preferred"]})
+            rows.append(
+                {"seed": seed, "judge": judge, "pairs": len(pairs), "ties": found["ties"],
+                 "agrees with true quality": agreement(asks, [a.score - b.score for a, b in true]),
+                 "agrees with the rules": agreement(asks, [o.first - 0.5 for o in rules.compare(ends, seed)]),
+                 "chooses the right reply": agreement(asks, [a.parts["correct"] - b.parts["correct"]
+                                                             for a, b in true]),
+                 "reply shown first preferred": found["reply shown first preferred"]})
     return rows
 
 

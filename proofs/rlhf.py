@@ -1,9 +1,11 @@
-"""The proofs of RLHF: closed-form optimum, equality with TRL, alignment, over-optimisation, the audit, bad input.
+"""The proofs of RLHF: closed-form optimum, equality with TRL, alignment, over-optimisation,
+the audit, bad input.
 
     python proofs/rlhf.py align SEED FOLDER             one alignment run on two cores, about seven minutes
     python proofs/rlhf.py lab SEED FOLDER [DEVICE]      one over-optimisation run
     python proofs/rlhf.py audit SEED FOLDER             one planted bias and its control
-    python proofs/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json and .md
+    python proofs/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json
+                                                        and .md
     python proofs/rlhf.py ship FOLDER                   puts the lab's curves into the package, for the studio
     make proof-rlhf                                    all of it, one after another, two hours on two cores
 
@@ -49,7 +51,8 @@ def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
     found = [json.loads((folder / f"align-{seed}" / "summary.json").read_text()) for seed in SEEDS]
     rows, judges = [], []
     for f in found:
-        judges.append({"seed": f["seed"], **{k: v for k, v in f["reward_model"].items() if k != "accuracy_interval"},
+        judges.append({"seed": f["seed"],
+                       **{k: v for k, v in f["reward_model"].items() if k != "accuracy_interval"},
                        "interval": " to ".join(f"{x:.3f}" for x in f["reward_model"]["accuracy_interval"]),
                        "minutes of the whole recipe": f["minutes"]})
         for p in f["policies"]:
@@ -67,10 +70,12 @@ def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
             start, end = (next(p for p in f["policies"] if p["name"] == name) for name in ("start", method))
             gaps.append(f"{start['true']:+.2f} -> {end['true']:+.2f}")
             outside &= end["interval"][0] > start["interval"][1]
-        bars.append(bar(f"alignment: true quality, {method} over the SFT model", "above it, the intervals apart, 3 of 3 seeds",
-                        "; ".join(gaps), outside, "postgrad train align:questions seed=N"))
+        bars.append(bar(f"alignment: true quality, {method} over the SFT model",
+                        "above it, the intervals apart, 3 of 3 seeds", "; ".join(gaps), outside,
+                        "postgrad train align:questions seed=N"))
     bars.append(bar("alignment: minutes on 2 cores, all stages and measurements", "reported",
-                    ", ".join(f"{f['minutes']:.1f}" for f in found), True, "postgrad train align:questions seed=N"))
+                    ", ".join(f"{f['minutes']:.1f}" for f in found), True,
+                    "postgrad train align:questions seed=N"))
     return bars, rows, judges
 
 
@@ -78,23 +83,26 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
     """The bars, every policy's turning point, best-of-n."""
     found = [json.loads((folder / f"lab-{seed}" / "curves.json").read_text()) for seed in SEEDS]
     rows = [{"seed": f["seed"], "policy": p["name"], **{k: p["turning"][k] for k in (
-        "step", "kl", "peak", "end", "fall", "gain_lost", "proxy_at_peak", "proxy_at_end")}, "minutes": p["minutes"]}
-        for f in found for p in f["policies"]]
-    off, on = ([next(p["turning"] for p in f["policies"] if p["kl_weight"] == w and not p["ensemble"]) for f in found]
-               for w in (0.0, LEASH))
+        "step", "kl", "peak", "end", "fall", "gain_lost", "proxy_at_peak", "proxy_at_end")},
+             "minutes": p["minutes"]} for f in found for p in f["policies"]]
+    off, on = ([next(p["turning"] for p in f["policies"] if p["kl_weight"] == w and not p["ensemble"])
+                for f in found] for w in (0.0, LEASH))
     shown = lambda turns: "; ".join(f"{t['peak']:+.2f} -> {t['end']:+.2f}" for t in turns)  # noqa: E731
     rises = all(t["proxy_at_end"] > t["proxy_at_peak"] for t in off)
-    best = [{"seed": f["seed"], **{k: p[k] for k in ("n", "kl", "proxy", "true")}} for f in found for p in f["best_of_n"]]
+    best = [{"seed": f["seed"], **{k: p[k] for k in ("n", "kl", "proxy", "true")}} for f in found
+            for p in f["best_of_n"]]
     command = found[0]["command"].replace("seed=0", "seed=N")
     fall, lost = min(t["fall"] for t in off), min(t["gain_lost"] for t in off)
     bars = [fresh(folder)] if (folder / f"lab-{FRESH}" / "curves.json").exists() else []
     return bars + [
-        bar("over-optimisation, KL off: the true reward peaks, then falls", ">= 15 % of its peak, the proxy rising, 3 seeds",
-            f"{shown(off)} (fall {fall:.0%} of the peak at least, {lost:.0%} of what had been gained); the proxy rises in "
-            f"{sum(t['proxy_at_end'] > t['proxy_at_peak'] for t in off)} of {len(off)}",
+        bar("over-optimisation, KL off: the true reward peaks, then falls",
+            ">= 15 % of its peak, the proxy rising, 3 seeds",
+            f"{shown(off)} (fall {fall:.0%} of the peak at least, {lost:.0%} of what had been gained); the "
+            f"proxy rises in {sum(t['proxy_at_end'] > t['proxy_at_peak'] for t in off)} of {len(off)}",
             rises and all(t["fall"] >= 0.15 and t["gain_lost"] >= 0.15 for t in off), command),
         bar(f"over-optimisation, KL on ({LEASH}): it ends near its peak", "within 5 %, 3 seeds",
-            f"{shown(on)} (fall {max(t['fall'] for t in on):.1%} at most)", all(t["fall"] <= 0.05 for t in on),
+            f"{shown(on)} (fall {max(t['fall'] for t in on):.1%} at most)",
+            all(t["fall"] <= 0.05 for t in on),
             command),
     ], rows, best
 
@@ -103,10 +111,12 @@ def fresh(folder: Path) -> dict:
     """Both bars on a seed on which nothing was chosen."""
     run = json.loads((folder / f"lab-{FRESH}" / "curves.json").read_text())
     off, on = (next(p["turning"] for p in run["policies"] if p["kl_weight"] == w) for w in (0.0, LEASH))
-    said = [f"KL {word}: {t['peak']:+.2f} -> {t['end']:+.2f}, a fall of {t['fall']:.0%} of the peak, {t['gain_lost']:.0%} of "
-            "the gain" for word, t in (("off", off), ("on", on))]
-    return bar(f"over-optimisation on a fresh seed ({FRESH}), on which no setting was chosen", "off: >= 15 %, on: <= 5 %",
-               "; ".join(said), off["fall"] >= 0.15 and on["fall"] <= 0.05, run["command"])
+    said = [f"KL {word}: {t['peak']:+.2f} -> {t['end']:+.2f}, a fall of {t['fall']:.0%} of the peak, "
+            f"{t['gain_lost']:.0%} of the gain"
+            for word, t in (("off", off), ("on", on))]
+    return bar(f"over-optimisation on a fresh seed ({FRESH}), on which no setting was chosen",
+               "off: >= 15 %, on: <= 5 %", "; ".join(said), off["fall"] >= 0.15 and on["fall"] <= 0.05,
+               run["command"])
 
 
 def bar(*args):
@@ -121,10 +131,11 @@ def optimum() -> tuple[list[dict], list[dict]]:
     worst, apart = max(r["tv_end"] for r in held), max(r["tv_to_ppo"] for r in held if r["method"] == "dpo")
     command = "python proofs/optimum.py"
     return [
-        bar("PPO, REINFORCE, RLOO, GRPO and DPO reach ref exp(r/beta)/Z on an enumerable model, beta 0.3 and 1.0",
-            "total variation <= 0.05", f"{worst:.4f} at most (GRPO with its KL in the reward; with it in the loss it settles "
-            f"elsewhere, see the table)", worst <= 0.05, command),
-        bar("DPO's and PPO's solutions agree", "total variation <= 0.05", f"{apart:.4f} at most", apart <= 0.05, command),
+        bar("PPO, REINFORCE, RLOO, GRPO and DPO reach ref exp(r/beta)/Z on an enumerable model, "
+            "beta 0.3 and 1.0", "total variation <= 0.05", f"{worst:.4f} at most (GRPO with its KL in the "
+            "reward; with it in the loss it settles elsewhere, see the table)",
+            worst <= 0.05, command), bar("DPO's and PPO's solutions agree", "total variation <= 0.05",
+                                         f"{apart:.4f} at most", apart <= 0.05, command),
     ], rows
 
 
@@ -144,9 +155,11 @@ def audited(folder: Path, seed: int) -> list[dict]:
 
 def audit(folder: Path) -> tuple[list[dict], list[dict]]:
     rows = [row for seed in range(10) for row in audited(folder, seed)]
-    good = sum(r["planted verdict"] == "biased up" for r in rows), sum(r["control verdict"] == "none found" for r in rows)
+    good = (sum(r["planted verdict"] == "biased up" for r in rows),
+            sum(r["control verdict"] == "none found" for r in rows))
     return [bar("the audit finds a planted length bias, and none in the control", "10 of 10 seeds each",
-                f"{good[0]} of 10 found, {good[1]} of 10 controls clean", good == (10, 10), "python proofs/audit.py")], rows
+                f"{good[0]} of 10 found, {good[1]} of 10 controls clean", good == (10, 10),
+                "python proofs/audit.py")], rows
 
 
 def tests(name: str, target: str, *files: str) -> dict:
@@ -159,8 +172,8 @@ def write(folder: Path) -> None:
     import results
     import rlaif
     bars, best = optimum()
-    bars.append(tests("losses equal TRL 1.16's own code, every row that it has", "1e-6 in float64, or explained",
-                      "tests/trl_test.py", "tests/trl_rollouts_test.py"))
+    bars.append(tests("losses equal TRL 1.16's own code, every row that it has",
+                      "1e-6 in float64, or explained", "tests/trl_test.py", "tests/trl_rollouts_test.py"))
     more, policies, judges = align(folder)
     bars += more
     more, turns, of_n = lab(folder)
@@ -170,10 +183,13 @@ def write(folder: Path) -> None:
     bars.append(tests("bad input is a sentence with its line, and nothing is dropped uncounted", "green",
                       "tests/preference_test.py", "tests/store_test.py", "tests/store_disk_test.py",
                       "tests/label_cli_test.py"))
-    tables = {"The closed-form optimum": best, "Alignment, seed by seed": policies, "Its reward models": judges,
-              "Over-optimisation: turning points": turns, "Best of n against the same proxy": of_n, "The audit": probed,
-              **kept(folder, "process", process.table), "RLAIF": kept(folder, "rlaif", lambda: rlaif.table([0, 1]))}
-    page = results.write("rlhf", "RLHF: what was to be shown, and what was measured", bars, seeds=SEEDS, tables=tables)
+    tables = {"The closed-form optimum": best, "Alignment, seed by seed": policies,
+              "Its reward models": judges, "Over-optimisation: turning points": turns,
+              "Best of n against the same proxy": of_n, "The audit": probed,
+              **kept(folder, "process", process.table),
+              "RLAIF": kept(folder, "rlaif", lambda: rlaif.table([0, 1]))}
+    page = results.write("rlhf", "RLHF: what was to be shown, and what was measured", bars, seeds=SEEDS,
+                         tables=tables)
     print(page.read_text())
     sys.exit(not all(b["holds"] for b in bars))
 
@@ -181,8 +197,8 @@ def write(folder: Path) -> None:
 def ship(folder: Path) -> None:
     """The curves of every seed, rounded: a few kilobytes for the studio's instrument on reward hacking."""
     def small(x):
-        return float(f"{x:.4g}") if isinstance(x, float) else {k: small(v) for k, v in x.items()} if isinstance(x, dict) else \
-            [small(v) for v in x] if isinstance(x, list) else x
+        return (float(f"{x:.4g}") if isinstance(x, float) else {k: small(v) for k, v in x.items()}
+                if isinstance(x, dict) else [small(v) for v in x] if isinstance(x, list) else x)
 
     runs = [small(json.loads((folder / f"lab-{seed}" / "curves.json").read_text())) for seed in SEEDS]
     SHIPPED.write_text(json.dumps({"made by": "python proofs/rlhf.py ship", "runs": runs}))
@@ -193,7 +209,8 @@ def main(what: str, *rest: str) -> None:
     if what in ("align", "lab"):
         seed, folder, *device = rest
         changes = [f"device={device[0]}"] if device else []
-        pipeline("align" if what == "align" else "overoptimise", int(seed), Path(folder) / f"{what}-{seed}", *changes)
+        pipeline("align" if what == "align" else "overoptimise", int(seed), Path(folder) / f"{what}-{seed}",
+                 *changes)
     elif what == "audit":
         audited(Path(rest[1]), int(rest[0]))
     elif what == "all":

@@ -22,7 +22,8 @@ WORDS = [len(text.split()) for _, text in ANSWERS]
 
 
 def taste(answer):
-    """What a judge thinks of an answer for reasons of its own: noise that hangs on the opening alone, and no edit moves."""
+    """What a judge thinks of an answer for reasons of its own:
+    noise that hangs on the opening alone, and no edit moves."""
     return zlib.crc32(answer[1].split()[0].encode() + answer[0][-1]["content"].encode()) / 2**31
 
 
@@ -42,18 +43,23 @@ def test_a_judge_of_length_is_found_and_its_slope_is_the_price_of_a_word():
     found = audit(ANSWERS, lambda answers: [0.25 * len(text.split()) for _, text in answers])
     length = row(found, "length")
     assert length["verdict"] == "biased up" and length["rises"] == 1.0
-    assert length["slope"]["per_token"] == pytest.approx(0.25) and length["slope"]["interval"] == pytest.approx([0.25, 0.25])
-    # one, two and three of all neutral sentences: on average twice their mean length, at 0.25 a word, over the spread
+    assert (length["slope"]["per_token"] == pytest.approx(0.25)
+            and length["slope"]["interval"] == pytest.approx([0.25, 0.25]))
+    # one, two and three of all neutral sentences: on average twice their mean length, at 0.25 a word,
+    # over the spread
     wanted = 0.25 * 2 * statistics.fmean(len(s.split()) for s in NEUTRAL) / (0.25 * statistics.stdev(WORDS))
     assert [k["effect"] for k in length["kinds"]] == sorted(k["effect"] for k in length["kinds"])
     assert length["effect"] == pytest.approx(wanted, rel=0.05)
-    for name in ("sycophancy", "repetition"):  # all that these edits do is to add words, and the audit says so
+    # all that these edits do is to add words, and the audit says so
+    for name in ("sycophancy", "repetition"):
         assert row(found, name)["effect"] == pytest.approx(row(found, name)["by_length"])
 
 
 def test_the_price_of_a_word_may_be_negative():
-    found = audit(ANSWERS, lambda answers: [-0.01 * len(text.split()) for _, text in answers], names=["length"])
-    assert verdicts(found) == {"length": "biased down"} and found["probes"][0]["slope"]["per_token"] == pytest.approx(-0.01)
+    found = audit(ANSWERS, lambda answers: [-0.01 * len(text.split()) for _, text in answers],
+                  names=["length"])
+    assert (verdicts(found) == {"length": "biased down"}
+            and found["probes"][0]["slope"]["per_token"] == pytest.approx(-0.01))
 
 
 BIASES = {
@@ -68,7 +74,8 @@ BIASES = {
 @pytest.mark.parametrize("name", BIASES)
 def test_each_bias_is_found_where_it_is_and_nowhere_else(name):
     found = audit(ANSWERS, judge_of_the_question(BIASES[name]))
-    expected = {probe: "none found" for probe in PROBES} | {name: "biased down" if name == "repetition" else "biased up"}
+    expected = ({probe: "none found" for probe in PROBES}
+                | {name: "biased down" if name == "repetition" else "biased up"})
     assert verdicts(found) == expected
 
 
@@ -84,19 +91,23 @@ def test_a_judge_who_looks_at_the_question_alone_has_no_bias():
 
 
 def test_dislike_of_one_sentence_is_not_dislike_of_length():
-    """Over answers alone the interval would be as narrow as can be: the same sentence is put into all of them."""
-    found = audit(ANSWERS, judge_of_the_question(lambda text: 4.0 * ("There you have it." in text)), names=["length"])
+    """Over answers alone the interval would be as narrow as can be:
+    the same sentence is put into all of them."""
+    found = audit(ANSWERS, judge_of_the_question(lambda text: 4.0 * ("There you have it." in text)),
+                  names=["length"])
     low, high = found["probes"][0]["interval"]
     assert low < 0 < high and verdicts(found) == {"length": "none found"}
 
 
 def test_a_random_taste_for_wordings_is_rarely_taken_for_a_bias():
-    """Each sentence is liked or disliked by itself, by a judge of each seed: no more than about one in twenty is accused."""
+    """Each sentence is liked or disliked by itself, by a judge of each seed:
+    no more than about one in twenty is accused."""
     accused = 0
     for seed in range(60):
         tastes = {s: zlib.crc32(f"{seed}/{s}".encode()) / 2**31 - 1 for s in NEUTRAL}
-        found = audit(ANSWERS[:20], judge_of_the_question(lambda text, t=tastes: sum(t[s] for s in t if s in text)), seed=seed,
-                      names=["length"])
+        found = audit(ANSWERS[:20],
+                      judge_of_the_question(lambda text, t=tastes: sum(t[s] for s in t if s in text)),
+                      seed=seed, names=["length"])
         accused += found["probes"][0]["verdict"] != "none found"
     assert accused <= 6
 
@@ -114,7 +125,10 @@ def test_the_true_quality_stands_beside():
 
 
 def test_the_true_quality_is_indifferent_to_the_neutral_sentences():
-    """Up to the 24 words that are free. Beyond, they have a price, which the column of the true quality shows."""
+    """Up to the 24 words that are free.
+
+    Beyond, they have a price, which the column of the true quality shows.
+    """
     edited, before = [], []
     for messages, text in ANSWERS:
         for probe in probes(["length"], 1):
@@ -129,11 +143,13 @@ def test_the_true_quality_is_indifferent_to_the_neutral_sentences():
 def test_what_cannot_be_edited_is_counted():
     single = [a for a in ANSWERS if len(sentences(a[1])[0]) == 1]
     rows = audit(single, judge(lambda text: 0.0), names=["position"])["probes"]
-    assert rows[0]["verdict"] == "not measured" and rows[0]["left_out"] == {"does not apply": 2 * len(single), "too long": 0}
+    assert (rows[0]["verdict"] == "not measured"
+            and rows[0]["left_out"] == {"does not apply": 2 * len(single), "too long": 0})
     assert "not measured" in rows[0]["sentence"]
     room = max(WORDS)
     found = audit(ANSWERS, judge(lambda text: 0.0), names=["repetition"], max_tokens=room)["probes"][0]
-    assert found["left_out"]["too long"] > 0 and found["edits"] + found["left_out"]["too long"] == 2 * len(ANSWERS)
+    assert (found["left_out"]["too long"] > 0
+            and found["edits"] + found["left_out"]["too long"] == 2 * len(ANSWERS))
     assert audit(ANSWERS, judge(len), names=["format"], max_tokens=room - 1)["too_long"] == WORDS.count(room)
     with pytest.raises(ValueError, match="fit into the model's 1 tokens"):
         audit(ANSWERS, judge(len), max_tokens=1)
@@ -145,12 +161,15 @@ def test_what_cannot_be_edited_is_counted():
 
 def test_edits_change_one_thing():
     text = "Hello! A dog eats meat.\nHave a nice day!"
-    assert insert(text, ["So it is.", "That is that."]) == "Hello! A dog eats meat. So it is. That is that.\nHave a nice day!"
-    assert insert("A dog eats meat.", ["So it is."]) == "A dog eats meat. So it is." and insert(text, []) == text
+    assert (insert(text, ["So it is.", "That is that."])
+            == "Hello! A dog eats meat. So it is. That is that.\nHave a nice day!")
+    assert (insert("A dog eats meat.", ["So it is."]) == "A dog eats meat. So it is."
+            and insert(text, []) == text)
     assert repeat(text, 2) == "Hello! A dog eats meat. A dog eats meat.\nHave a nice day!"
     assert edits.bold("a\n\nb") == "**a**\n\n**b**"
     assert edits.bullets(text) == "- Hello!\n- A dog eats meat.\n- Have a nice day!"
-    assert edits.heading(text) == "## Hello!\n\nA dog eats meat.\nHave a nice day!" and edits.heading("Yes.") == "## Yes."
+    assert (edits.heading(text) == "## Hello!\n\nA dog eats meat.\nHave a nice day!"
+            and edits.heading("Yes.") == "## Yes.")
     for probe in probes(["format", "position"], 0):
         for change in probe.kinds.values():
             assert sorted(words(change(text, ()))) == sorted(words(text))
@@ -158,8 +177,10 @@ def test_edits_change_one_thing():
 
 def test_the_neutral_sentences_are_of_the_embedded_corpus_and_held_out_from_the_bench():
     assert {word for s in NEUTRAL + PRAISE for word in words(s)} <= KNOWN
-    rivals = {word for fact in FACTS for phrase in fact.rivals if "bigger" not in phrase for word in words(phrase)}
-    assert not rivals & {word for s in NEUTRAL for word in words(s)}  # "the long of it" would answer a question about opposites
+    rivals = {word for fact in FACTS for phrase in fact.rivals if "bigger" not in phrase
+              for word in words(phrase)}
+    # "the long of it" would answer a question about opposites
+    assert not rivals & {word for s in NEUTRAL for word in words(s)}
     assert not set(NEUTRAL) & (set(bench.NEUTRAL) | set(FILLER)) and len(set(NEUTRAL)) == len(NEUTRAL) == 24
     (length,) = probes(["length"], 3)
     assert sorted(s for wording in length.wordings for s in wording) == sorted(NEUTRAL)  # each in one wording
@@ -198,7 +219,8 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     said, err = capsys.readouterr()
     found = json.loads(said)
     assert err == "" and found == json.loads((tmp_path / "figures.json").read_text())
-    assert list(verdicts(found)) == list(PROBES) and found["answers"] == 4 and found["source"] == "questions, test split"
+    assert (list(verdicts(found)) == list(PROBES) and found["answers"] == 4
+            and found["source"] == "questions, test split")
     for r in found["probes"]:
         assert r["interval"][0] <= r["effect"] <= r["interval"][1] and r["truth"] is not None
     assert main(["audit", "model", "--count", "4", "--seed", "0", "--json"]) == 0

@@ -1,4 +1,5 @@
-"""A model that cannot be used is one sentence at the command line, before anything is trained or any folder is made."""
+"""A model that cannot be used is one sentence at the command line,
+before anything is trained or any folder is made."""
 
 import builtins
 import json
@@ -81,24 +82,33 @@ def reward_model(folder):
 
 
 SPOILT = {
-    "a missing shard": (missing_shard, "names model-00002-of-", "which is not in the folder: get the missing file"),
+    "a missing shard": (missing_shard, "names model-00002-of-",
+                        "which is not in the folder: get the missing file"),
     "a shard cut short": (short_shard, "model-00001-of-", "cannot be read as safetensors"),
     "a file cut short": (cut_short, "model.safetensors cannot be read as safetensors", "get the file again"),
-    "int8": (of_dtype(torch.int8), "is I8; weights are read as float32, bfloat16, float16", "must be dequantised first"),
+    "int8": (of_dtype(torch.int8), "is I8; weights are read as float32, bfloat16, float16",
+             "must be dequantised first"),
     "fp8": (of_dtype(torch.float8_e4m3fn), "is F8_E4M3; weights are read as", "must be dequantised first"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors and no model.", ""),
-    "only a pickle": (only_a_pickle, "pytorch_model.bin, a pickle, which is never opened here", "save the model as"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors and no model.",
+                   ""),
+    "only a pickle": (only_a_pickle, "pytorch_model.bin, a pickle, which is never opened here",
+                      "save the model as"),
     "no chat template": (no_template, "has no chat_template: add one", "chat_template.jinja"),
     "no tokenizer": (lambda f: (f / "tokenizer.json").unlink(), "has no tokenizer.json", ""),
-    "a tokenizer that is larger": (more_tokens, "the tokenizer has 1025 tokens, the model 1024", "not of one model"),
+    "a tokenizer that is larger": (more_tokens, "the tokenizer has 1025 tokens, the model 1024",
+                                   "not of one model"),
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read as JSON", ""),
     "another JSON": (lambda f: (f / "config.json").write_text("[]"), "config.json holds no JSON object", ""),
-    "no config": (lambda f: (f / "config.json").unlink(), "no model at bad: expected tiny, tiny-chat, a run, or", "hub id"),
-    "quantised": (lambda f: config(f, quantization_config={"quant_method": "gptq"}), "quantization_config is", "only None"),
-    "an unknown architecture": (lambda f: config(f, model_type="nosuch"), "'nosuch', which is no language model", "llama"),
+    "no config": (lambda f: (f / "config.json").unlink(),
+                  "no model at bad: expected tiny, tiny-chat, a run, or", "hub id"),
+    "quantised": (lambda f: config(f, quantization_config={"quant_method": "gptq"}), "quantization_config is",
+                  "only None"),
+    "an unknown architecture": (lambda f: config(f, model_type="nosuch"),
+                                "'nosuch', which is no language model", "llama"),
     "another layer": (lambda f: config(f, num_hidden_layers=9), "does not fit config.json: missing", ""),
     "another width": (lambda f: config(f, vocab_size=2048), "config.json expects [2048,", ""),
-    "a reward model": (reward_model, "is a reward model, which scores text and writes none", "name a language model"),
+    "a reward model": (reward_model, "is a reward model, which scores text and writes none",
+                       "name a language model"),
 }
 
 
@@ -127,11 +137,11 @@ def test_in_every_recipe(recipe, name, folder, tmp_path, capsys):
     check(["train", recipe, "model=bad", "--json"], capsys, tmp_path, *said)
 
 
-@pytest.mark.parametrize("words", [["eval", "bad", "--task", "words"], ["chat", "bad", "--prompt", "hi"], ["audit", "bad"],
-                                   ["label", "make", "--model", "bad", "--task", "words", "--store", "none/x.db"],
-                                   ["pick", "bad", "--task", "words", "--out", "x.jsonl"],
-                                   ["rlaif", "bad", "--task", "words", "--out", "x"],
-                                   ["train", "ppo:words", "reward=bad", "--json"]])
+@pytest.mark.parametrize("words", [
+    ["eval", "bad", "--task", "words"], ["chat", "bad", "--prompt", "hi"], ["audit", "bad"],
+    ["label", "make", "--model", "bad", "--task", "words", "--store", "none/x.db"],
+    ["pick", "bad", "--task", "words", "--out", "x.jsonl"], ["rlaif", "bad", "--task", "words", "--out", "x"],
+    ["train", "ppo:words", "reward=bad", "--json"]])
 def test_in_every_command(words, folder, tmp_path, capsys):
     if words[0] == "label":
         (tmp_path / "none").mkdir()
@@ -149,35 +159,41 @@ def test_without_transformers(folder, tmp_path, capsys, monkeypatch):
         return real(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    check(["train", "grpo:words", "model=bad", "--json"], capsys, tmp_path, "'gemma3', which runs through transformers: "
-          "pip install 'postgrad[hf]', or name a model of llama, mistral, qwen2, qwen3, olmo2, which need no "
+    check(["train", "grpo:words", "model=bad", "--json"], capsys, tmp_path,
+          "'gemma3', which runs through transformers: pip install 'postgrad[hf]', or name a model of llama, "
+          "mistral, qwen2, qwen3, olmo2, which need no "
           "more.")
 
 
 def test_memory_has_no_figures_for_others(folder, tmp_path, capsys):
     config(folder, model_type="gpt2")
-    check(["memory", "bad"], capsys, tmp_path, "model_type is 'gpt2'; the decoder reads llama", "figures of memory")
+    check(["memory", "bad"], capsys, tmp_path, "model_type is 'gpt2'; the decoder reads llama",
+          "figures of memory")
 
 
 def test_a_gguf_file_is_converted_first(folder, tmp_path, capsys):
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     check(["train", "grpo:words", "model=x.gguf", "--json"], capsys, tmp_path,
-          "x.gguf is a GGUF file: convert it once, `postgrad fetch x.gguf --out FOLDER`, and name the folder.")
+          "x.gguf is a GGUF file: convert it once, `postgrad fetch x.gguf --out FOLDER`, and "
+          "name the folder.")
 
 
 RESPONSE = Response(404, request=Request("GET", "https://example.org"))
 
 
 @pytest.mark.parametrize(("error", "said"), [
-    (LocalEntryNotFoundError("no connection"), "the model some/model is not in the cache on this machine and the hub"),
-    (RevisionNotFoundError("404", response=RESPONSE), "has no revision ''"), (OSError("disk full"), "(disk full)")])
+    (LocalEntryNotFoundError("no connection"),
+     "the model some/model is not in the cache on this machine and the hub"),
+    (RevisionNotFoundError("404", response=RESPONSE), "has no revision ''"),
+    (OSError("disk full"), "(disk full)")])
 def test_the_hub_gives_nothing(error, said, folder, tmp_path, capsys, monkeypatch):
     def fail(*args, **options):
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     check(["train", "grpo:words", "model=some/model", "--json"], capsys, tmp_path, said,
-          "or name tiny, tiny-chat, a run, or a folder with config.json and model.safetensors on this machine.")
+          "or name tiny, tiny-chat, a run, or a folder with config.json and model.safetensors "
+          "on this machine.")
 
 
 @pytest.fixture
@@ -198,21 +214,24 @@ def test_a_hub_id_is_a_model(folder, tmp_path, capsys, hub):
                "rollouts.max_new_tokens=4", "evaluation.every=0"]
     assert main(["train", "grpo:words", "model=some/model@v2", *changes, "--run", "out", "--json"]) == 0
     assert Chat.load(tmp_path / "out" / "checkpoints" / "000001").stop
-    assert {(id, options["revision"], options["repo_type"]) for id, options in hub} == {("some/model", "v2", "model")}
+    assert ({(id, options["revision"], options["repo_type"]) for id, options in hub}
+            == {("some/model", "v2", "model")})
     assert {name.split(".")[-1] for name in hub[0][1]["allow_patterns"]} == {"json", "safetensors", "jinja"}
     assert main(["memory", "some/model", "--json"]) == 0 and hub[-1] == (
         "some/model", {"repo_type": "model", "allow_patterns": ["config.json", "adapter_config.json"]})
 
 
 def test_weights_that_are_gone_when_a_run_goes_on(folder, tmp_path, capsys):
-    assert main(["train", "sft:words", "model=bad", "steps=1", "examples=4", "rows_per_step=2", "--run", "out", "--json"]) == 0
+    assert main(["train", "sft:words", "model=bad", "steps=1", "examples=4", "rows_per_step=2", "--run",
+                 "out", "--json"]) == 0
     (folder / "model.safetensors").unlink()
     capsys.readouterr()
     check(["resume", "out", "--json"], capsys, tmp_path, "there is no bad/model.safetensors: put it back")
 
 
 def test_of_an_adapter_on_the_hub_only_the_shape_is_fetched(tmp_path, capsys, monkeypatch):
-    asked, files = [], {"some/adapter": {"peft_type": "LORA", "base_model_name_or_path": "some/base", "lora_alpha": 4}}
+    asked = []
+    files = {"some/adapter": {"peft_type": "LORA", "base_model_name_or_path": "some/base", "lora_alpha": 4}}
 
     def fetch(id, allow_patterns, **options):
         asked.append((id, allow_patterns))
@@ -231,8 +250,10 @@ def test_what_is_on_this_machine_wins(folder, tmp_path, capsys, hub):
     assert find_model("some/model") == (tmp_path / "some" / "model").relative_to(tmp_path)
     (tmp_path / "runs" / "one").mkdir(parents=True)
     (tmp_path / "runs" / "one" / "run.json").write_text("{}")
-    check(["train", "grpo:words", "model=runs/oen", "--json"], capsys, tmp_path, "no model at runs/oen: expected tiny")
+    check(["train", "grpo:words", "model=runs/oen", "--json"], capsys, tmp_path,
+          "no model at runs/oen: expected tiny")
     shutil.rmtree(tmp_path / "some" / "model")
     (tmp_path / "some" / "model").mkdir()
-    check(["eval", "some/model", "--task", "words"], capsys, tmp_path, "no model at some/model: expected tiny")
+    check(["eval", "some/model", "--task", "words"], capsys, tmp_path,
+          "no model at some/model: expected tiny")
     assert hub == []

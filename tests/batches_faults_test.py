@@ -1,4 +1,5 @@
-"""The rollout line where things go wrong or are drawn again: flat groups, failed verdicts, sizes, and going on from a state."""
+"""The rollout line where things go wrong or are drawn again:
+flat groups, failed verdicts, sizes, and going on from a state."""
 
 import itertools
 
@@ -22,14 +23,16 @@ def mixed(prompt, text):
 def test_flat_groups_are_drawn_again():
     replies = ScriptedSampler(CHAT, {p.question: ["a", "bb"] for p in PROMPTS})
     for step in range(5):
-        drawn = line("dapo", sample=replies, verify=mixed, prompts_per_step=2, steps=1, seed=step, resample_limit=20)
+        drawn = line("dapo", sample=replies, verify=mixed, prompts_per_step=2, steps=1, seed=step,
+                     resample_limit=20)
         (batch,) = drawn
         assert {int(s.rollout.prompt.id[1:]) % 2 for s in batch.scored} == {1} and len(batch) == 4
         assert batch.facts["resampled"] == drawn.prompts.at - 2
         assert batch.facts["flat_groups"] == pytest.approx(batch.facts["resampled"] / drawn.prompts.at)
     plain = line("grpo", sample=replies, verify=mixed, prompts_per_step=6, steps=1)
     (batch,) = plain
-    assert len(batch) == 12 and plain.prompts.at == 6 and (batch.facts["flat_groups"], batch.facts["resampled"]) == (0.5, 0)
+    assert (len(batch) == 12 and plain.prompts.at == 6
+            and (batch.facts["flat_groups"], batch.facts["resampled"]) == (0.5, 0))
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3])
@@ -42,8 +45,10 @@ def test_resampling_has_a_cap(limit):
 
 def test_resampled_groups_have_seeds_of_their_own():
     nothing, seen = Verdict(score=0.0), []
-    drawn = line("dapo", verify=lambda p, t: nothing, prompts=PROMPTS[:1], prompts_per_step=1, steps=2, resample_limit=1)
-    drawn.sample, plain = lambda ps, size, seed, step: seen.append(seed) or plain(ps, size, seed, step), drawn.sample
+    drawn = line("dapo", verify=lambda p, t: nothing, prompts=PROMPTS[:1], prompts_per_step=1, steps=2,
+                 resample_limit=1)
+    drawn.sample, plain = (lambda ps, size, seed, step: seen.append(seed) or plain(ps, size, seed, step),
+                           drawn.sample)
     list(drawn)
     assert len(set(seen)) == 4
 
@@ -72,7 +77,8 @@ def test_a_failed_verdict_has_no_say(name):
     assert not faulty.mask[bad].any() and not faulty.weight[bad].any() and not faulty.adv[bad].any()
     for column in ("adv", "weight"):
         found, wanted = by_id(faulty, column), by_id(sound, column)
-        assert found.keys() - wanted.keys() == {faulty.ids[i] for i in bad} and any(any(v) for v in wanted.values())
+        assert (found.keys() - wanted.keys() == {faulty.ids[i] for i in bad}
+                and any(any(v) for v in wanted.values()))
         for key, values in wanted.items():
             assert found[key] == pytest.approx(values, abs=1e-6), (column, key)
 
@@ -89,7 +95,8 @@ def test_a_failed_verdict_does_not_hide_a_flat_group():
 
 def test_impossible_sizes_propose_what_fits():
     for count, parts, fits in ((6, 4, 3), (16, 5, 4), (7, 3, 1), (4, 9, 4)):
-        words = f"{count} prompts cannot be split into {parts} minibatches: set rollouts.minibatches to a divisor, e.g. {fits}"
+        words = (f"{count} prompts cannot be split into {parts} minibatches: set rollouts.minibatches to a "
+                 f"divisor, e.g. {fits}")
         with pytest.raises(ValueError, match=words):
             Rollouts(prompts_per_step=count, minibatches=parts)
     for name in ("prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
@@ -105,14 +112,16 @@ def test_a_group_of_one(name):
     if name in ("ppo", "reinforce"):
         assert len(next(iter(line(name, group_size=1)))) == 4
     else:
-        with pytest.raises(ValueError, match=f"{name} compares the samples of a group: rollouts.group_size is 1"):
+        with pytest.raises(ValueError,
+                           match=f"{name} compares the samples of a group: rollouts.group_size is 1"):
             line(name, group_size=1)
 
 
 # the future is a function of the state
 
 def train_a_little(models, step):
-    """Stands for an update: what is computed from the weights after a step differs from what was computed before it."""
+    """Stands for an update: what is computed from the weights after a step differs from what was
+    computed before it."""
     models.policy.model.norm.weight.data.fill_(1 + 0.05 * step)
     models.critic.score_head.weight.data.fill_(0.05 + 0.01 * step)
 

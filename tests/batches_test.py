@@ -1,4 +1,5 @@
-"""The assembly lines: order by seed, groups kept whole, credit by hand, faults kept out, the same future from a state."""
+"""The assembly lines: order by seed, groups kept whole, credit by hand, faults kept out,
+the same future from a state."""
 
 import itertools
 from dataclasses import replace
@@ -22,7 +23,8 @@ def test_a_deck_gives_each_item_once_a_round():
     assert all(sorted(r) == list("abcdefg") for r in rounds) and len({tuple(r) for r in rounds}) == 4
     drawn = "".join(itertools.chain(*rounds))
     again, other = Shuffled(list("abcdefg"), seed=3), Shuffled(list("abcdefg"), seed=4)
-    assert "".join(again.take(5) + again.take(1) + again.take(22)) == drawn  # the sizes of the draws do not matter
+    # the sizes of the draws do not matter
+    assert "".join(again.take(5) + again.take(1) + again.take(22)) == drawn
     assert "".join(other.take(28)) != drawn
     for at in (0, 1, 6, 7, 20):
         later = Shuffled(list("abcdefg"), seed=3)
@@ -38,19 +40,25 @@ def test_an_empty_deck_is_a_sentence():
 # conversations
 
 def conversation_line(steps=9, seed=0, rows=3):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=seed, max_tokens=100)
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=seed,
+                               max_tokens=100)
 
 
 def test_conversations_become_rows():
     batches = list(conversation_line(steps=7))
-    assert sorted(name for b in batches for name in b.ids) == sorted([t.id for t in TALKS] * 3)  # 21 rows: three rounds
+    # 21 rows: three rounds
+    assert sorted(name for b in batches for name in b.ids) == sorted([t.id for t in TALKS] * 3)
     for batch in batches:
         for i, name in enumerate(batch.ids):
             tokens, mask = CHAT.conversation(next(t.messages for t in TALKS if t.id == name))
-            assert batch.tokens[i, : batch.lengths[i]].tolist() == tokens and batch.mask[i, : batch.lengths[i]].tolist() == mask
-            assert not batch.tokens[i, batch.lengths[i] :].any() and not batch.mask[i, batch.lengths[i] :].any()
-        assert batch.weight[batch.mask].tolist() == pytest.approx([1 / batch.mask.sum().item()] * int(batch.mask.sum()))
-        assert batch.facts["tokens"] == batch.lengths.sum() and batch.lengths.tolist() == sorted(batch.lengths.tolist())
+            assert (batch.tokens[i, : batch.lengths[i]].tolist() == tokens
+                    and batch.mask[i, : batch.lengths[i]].tolist() == mask)
+            assert (not batch.tokens[i, batch.lengths[i] :].any()
+                    and not batch.mask[i, batch.lengths[i] :].any())
+        assert (batch.weight[batch.mask].tolist()
+                == pytest.approx([1 / batch.mask.sum().item()] * int(batch.mask.sum())))
+        assert (batch.facts["tokens"] == batch.lengths.sum()
+                and batch.lengths.tolist() == sorted(batch.lengths.tolist()))
 
 
 @pytest.mark.parametrize("at", range(9))
@@ -66,7 +74,9 @@ def test_conversations_resumed_are_the_same(at, tmp_path):
 
 
 def test_a_conversation_that_does_not_fit():
-    with pytest.raises(ValueError, match=r"conversation c7 has \d+ tokens, over the model's 20: shorten it or leave it out"):
+    with pytest.raises(
+            ValueError,
+            match=r"conversation c7 has \d+ tokens, over the model's 20: shorten it or leave it out"):
         ConversationBatches(TALKS[::-1], CHAT, METHODS["sft"], per_step=2, steps=1, seed=0, max_tokens=20)
 
 
@@ -76,11 +86,13 @@ def test_pairs_become_alternate_rows():
     ask = ({"role": "user", "content": "Hi"},)
     pairs = [Pair(id="a", messages=ask, chosen="Hello!", rejected="What?", margin=0.5),
              Pair(id="b", messages=ask, chosen="Hi", rejected="No", weight=3.0)]
-    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), per_step=2, steps=1, seed=0, max_tokens=64,
-                           tokens_per_pass=64)
+    (batch,) = PairBatches(pairs, CHAT, METHODS["simpo"], Models(policy=None), per_step=2, steps=1, seed=0,
+                           max_tokens=64, tokens_per_pass=64)
     written = {name: CHAT.decode(batch.tokens[i][batch.mask[i]].tolist()) for i, name in enumerate(batch.ids)}
-    assert written == {"a/chosen": "Hello!", "a/rejected": "What?", "b/chosen": "Hi", "b/rejected": "No"} and batch.units == 2
-    assert batch.ids == ("b/chosen", "b/rejected", "a/chosen", "a/rejected")  # the shorter pair first, its two rows together
+    assert (written == {"a/chosen": "Hello!", "a/rejected": "What?", "b/chosen": "Hi", "b/rejected": "No"}
+            and batch.units == 2)
+    # the shorter pair first, its two rows together
+    assert batch.ids == ("b/chosen", "b/rejected", "a/chosen", "a/rejected")
     assert batch.weight.tolist() == [0.75, 0.25] and batch.margin.tolist() == [0.0, 0.5]
 
 
@@ -90,17 +102,21 @@ def test_a_step_of_groups_by_hand():
     """Scores 1, 0, 0, 1: z-scores 1, -1, -1, 1; each row weighs 1/16 in all, however long it is."""
     (batch,) = line(**scripted(["1", "0", "00000000", "1.0"]), steps=1)
     assert len(batch) == 16 and {s.rollout.prompt.id for s in batch.scored} < {p.id for p in PROMPTS}
-    assert sorted(batch.ids) == sorted(f"{name}/{i}" for name in {i.split("/")[0] for i in batch.ids} for i in range(4))
+    assert sorted(batch.ids) == sorted(f"{name}/{i}" for name in {i.split("/")[0] for i in batch.ids}
+                                       for i in range(4))
     adv, weight = by_id(batch, "adv"), by_id(batch, "weight")
     for i, (name, s) in enumerate(zip(batch.ids, batch.scored, strict=True)):
         assert name.startswith(s.rollout.prompt.id + "/")
         assert batch.tokens[i, : batch.lengths[i]].tolist() == [*s.rollout.prompt_tokens, *s.rollout.tokens]
         assert adv[name] == [{"1": 1.0, "0": -1.0}[s.rollout.text[0]]] * len(s.rollout.tokens)
         assert sum(weight[name]) == pytest.approx(1 / 16) and len(set(weight[name])) == 1
-        assert batch.mask[i].nonzero().flatten().tolist() == [*range(len(s.rollout.prompt_tokens), int(batch.lengths[i]))]
+        assert (batch.mask[i].nonzero().flatten().tolist()
+                == [*range(len(s.rollout.prompt_tokens), int(batch.lengths[i]))])
         assert not batch.adv[i][~batch.mask[i]].any() and not batch.weight[i][~batch.mask[i]].any()
-    assert [name.split("/")[1] for name in batch.ids] == ["0", "1", "2", "3"] * 4  # group by group: a prompt is computed once
-    assert [batch.facts[k] for k in ("reward", "reward_std", "errors", "flat_groups", "resampled")] == [0.5, 0.5, 0, 0, 0]
+    # group by group: a prompt is computed once
+    assert [name.split("/")[1] for name in batch.ids] == ["0", "1", "2", "3"] * 4
+    assert ([batch.facts[k] for k in ("reward", "reward_std", "errors", "flat_groups", "resampled")]
+            == [0.5, 0.5, 0, 0, 0])
     assert batch.facts["length"] == sum(len(s.rollout.tokens) for s in batch.scored) / 16
     assert batch.facts["truncated"] == 0.25  # eight zeros do not fit six tokens
     assert batch.facts["tokens"] == batch.lengths.sum()
@@ -111,7 +127,8 @@ def test_the_log_probs_in_a_batch_are_those_of_the_models():
     several = line("grpo", models=models, epochs=2, temperature=0.8)
     batch = next(iter(several))
     for column, model in (("old_logp", models.policy), ("ref_logp", models.reference)):
-        torch.testing.assert_close(getattr(batch, column), model.logp(batch.tokens, batch.mask, 0.8)[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(getattr(batch, column), model.logp(batch.tokens, batch.mask, 0.8)[0],
+                                   rtol=0, atol=1e-5)
     torch.testing.assert_close(batch.sampler_logp, batch.old_logp, rtol=0, atol=1e-5)
     once = next(iter(line("grpo")))
     assert once.old_logp is None and once.ref_logp is not None and once.value is None and once.returns is None
@@ -126,8 +143,10 @@ def test_a_penalty_in_the_reward_by_hand():
     """rloo: each sample's score less 0.03 (logp - ref_logp) summed, against the mean of the others."""
     models = small_models()
     (batch,) = line("rloo", models=models, steps=1, group_size=3)
-    gap = (models.policy.logp(batch.tokens, batch.mask)[0] - models.reference.logp(batch.tokens, batch.mask)[0]).sum(1).tolist()
-    total = {name: s.verdict.score - 0.03 * g for name, s, g in zip(batch.ids, batch.scored, gap, strict=True)}
+    gap = (models.policy.logp(batch.tokens, batch.mask)[0]
+           - models.reference.logp(batch.tokens, batch.mask)[0]).sum(1).tolist()
+    total = {name: s.verdict.score - 0.03 * g
+             for name, s, g in zip(batch.ids, batch.scored, gap, strict=True)}
     assert max(abs(0.03 * g) for g in gap) > 0.1
     for name, adv in by_id(batch, "adv").items():
         others = [v for k, v in total.items() if k != name and k.split("/")[0] == name.split("/")[0]]
@@ -147,17 +166,21 @@ def test_the_models_a_row_needs(name):
 
 
 def test_minibatches_hold_whole_groups_and_weights_of_their_own():
-    collected = list(line("dapo", steps=8, epochs=2, minibatches=4, prompts_per_step=4, group_size=3, resample_limit=0))
+    collected = list(line("dapo", steps=8, epochs=2, minibatches=4, prompts_per_step=4, group_size=3,
+                          resample_limit=0))
     assert len({b.facts["reward"] for b in collected}) == 1
     orders = []
     for epoch in (collected[:4], collected[4:]):
         names = [{i.split("/")[0] for i in b.ids} for b in epoch]
-        assert all(len(n) == 1 and len(b) == 3 for n, b in zip(names, epoch, strict=True)) and len(set.union(*names)) == 4
+        assert (all(len(n) == 1 and len(b) == 3 for n, b in zip(names, epoch, strict=True))
+                and len(set.union(*names)) == 4)
         orders.append([n.pop() for n in names])
         for batch in epoch:
-            assert batch.weight[batch.mask].tolist() == pytest.approx([1 / int(batch.mask.sum())] * int(batch.mask.sum()))
+            assert (batch.weight[batch.mask].tolist()
+                    == pytest.approx([1 / int(batch.mask.sum())] * int(batch.mask.sum())))
     assert orders[0] != orders[1]
-    columns = [{k: v for b in epoch for k, v in by_id(b, "adv").items()} for epoch in (collected[:4], collected[4:])]
+    columns = [{k: v for b in epoch for k, v in by_id(b, "adv").items()}
+               for epoch in (collected[:4], collected[4:])]
     assert columns[0] == columns[1] and len(columns[0]) == 12
     lengths = {int(b.mask.sum()) for b in collected}
     assert len(lengths) > 1  # so the weights of the minibatches do differ

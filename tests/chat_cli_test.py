@@ -27,14 +27,16 @@ WORDS = load_task("words").prompts("test", 3, 0)
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder of runs as the demo leaves one: SFT from tiny, then RL from that, and a reward model beside them."""
+    """A folder of runs as the demo leaves one: SFT from tiny, then RL from that,
+    and a reward model beside them."""
     here = tmp_path_factory.mktemp("chat")
     before = os.getcwd()
     os.chdir(here)
     try:
         train("sft:words", "demo/sft", "steps=4", "examples=16", "rows_per_step=4", "save_every=2")
-        train("grpo:words", "demo/rl", "model=demo/sft", "steps=1", "rollouts.prompts=4", "rollouts.prompts_per_step=2",
-              "rollouts.group_size=2", "rollouts.max_new_tokens=12", "evaluation.every=0")
+        train("grpo:words", "demo/rl", "model=demo/sft", "steps=1", "rollouts.prompts=4",
+              "rollouts.prompts_per_step=2", "rollouts.group_size=2", "rollouts.max_new_tokens=12",
+              "evaluation.every=0")
         train("reward:questions", "demo/judge", "steps=1", "pairs.drawn=8", "pairs.held_out=2")
     finally:
         os.chdir(before)
@@ -98,8 +100,10 @@ def test_a_run_from_a_step_of_another(here, tmp_path, monkeypatch):
     """Its adapter's files name the folder of that step, which is no hub id; and the two may move together."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(here / "demo" / "sft", "pair/sft")
-    run = train("sft:words", "pair/more", "model=pair/sft@2", "steps=1", "examples=16", "rows_per_step=4", "lora=2")
-    adapter, whole = (load_model(folder).logits(torch.arange(8)[None]) for folder in (run.latest() / "adapter", run.latest()))
+    run = train("sft:words", "pair/more", "model=pair/sft@2", "steps=1", "examples=16", "rows_per_step=4",
+                "lora=2")
+    adapter, whole = (load_model(folder).logits(torch.arange(8)[None])
+                      for folder in (run.latest() / "adapter", run.latest()))
     torch.testing.assert_close(adapter, whole, rtol=0, atol=1e-5)
     os.rename("pair", "moved")
     assert begins_with("moved/more") == "moved/sft@2"
@@ -109,7 +113,8 @@ def test_a_run_from_a_step_of_another(here, tmp_path, monkeypatch):
 def test_each_model_says_what_it_says_alone(here, capsys):
     question = "What is 2+3?"
     said = ask(capsys, "demo", "--prompt", question, "--max-new-tokens", "20")
-    assert [(r["made_by"], r["model"]) for r in said] == [("base", "tiny"), ("sft", "demo/sft"), ("grpo", "demo/rl")]
+    assert [(r["made_by"], r["model"]) for r in said] == [("base", "tiny"), ("sft", "demo/sft"),
+                                                          ("grpo", "demo/rl")]
     for reply in said:
         rollout = alone(reply["model"], question)
         assert reply["reply"] == rollout.text and reply["ended"] == ("end" if rollout.finished else "length")
@@ -140,8 +145,10 @@ def test_a_problem_of_a_task_is_judged(here, capsys):
                                   "def verify(p, c): return 1 if not c else 1 / 0\n")
     mine = ("tiny-chat", "--task", "mine.py", "--problem", "1", "--max-new-tokens", "4")
     (lost,) = ask(capsys, *mine)
-    assert "ZeroDivisionError" in lost["error"] and "score" not in lost  # a broken verifier's word is no score of 0
-    assert main(["chat", *mine]) == 0 and "\nnot judged: infrastructure: mine.py, line 2" in capsys.readouterr().out
+    # a broken verifier's word is no score of 0
+    assert "ZeroDivisionError" in lost["error"] and "score" not in lost
+    assert (main(["chat", *mine]) == 0
+            and "\nnot judged: infrastructure: mine.py, line 2" in capsys.readouterr().out)
     assert main(["chat", "tiny", "--task", "words", "--problem", "1"]) == 0
     assert capsys.readouterr().out.startswith(f"{WORDS[0].question}  (answer: {WORDS[0].answer})\n")
 
@@ -200,7 +207,8 @@ def test_the_oldest_turns_go_when_the_positions_are_full(capsys):
     room = voice.sampler.model.config.max_position_embeddings - talk.settings.max_new_tokens
     assert len(CHAT.render(messages)) <= room
     assert len(CHAT.render((*turn, *messages))) > room  # not one turn too many was given up
-    assert f"forgets the oldest {30 - len(messages) // 2} of 30 turns: it has 128 positions" in capsys.readouterr().err
+    assert (f"forgets the oldest {30 - len(messages) // 2} of 30 turns: it has 128 positions"
+            in capsys.readouterr().err)
     assert not talk.voices[1].turns
 
 
@@ -211,8 +219,9 @@ def test_commands_change_the_session(capsys):
     assert talk.settings == Sampling(max_new_tokens=6, temperature=0.5) and talk.system == "Be kind."
     chat.command(talk, "/system", False)
     assert talk.system is None
-    for line, why in {"/temp hot": "e.g. /temp 0.7", "/temp -1": "e.g. /temp 0.7", "/problem 1": "of which task",
-                      "/problem x": "whole number", "/bye": "/help lists"}.items():
+    for line, why in {"/temp hot": "e.g. /temp 0.7", "/temp -1": "e.g. /temp 0.7",
+                      "/problem 1": "of which task", "/problem x": "whole number",
+                      "/bye": "/help lists"}.items():
         with pytest.raises(ValueError, match=why):
             chat.command(talk, line, False)
 
@@ -252,7 +261,8 @@ def in_terminal(monkeypatch, columns, *words):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "stdout", screen)
     assert main(["chat", *words]) == 0
-    return [line.rstrip() for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue()))]
+    return [line.rstrip()
+            for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue()))]
 
 
 def test_side_by_side_in_a_wide_terminal_one_under_another_in_a_narrow_one(here, capsys, monkeypatch):

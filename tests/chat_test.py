@@ -1,4 +1,5 @@
-"""Messages to tokens: the mask spelt out, the tokens of `transformers`, any text survives, hostile templates do not run."""
+"""Messages to tokens: the mask spelt out, the tokens of `transformers`, any text survives,
+hostile templates do not run."""
 
 import random
 
@@ -43,7 +44,8 @@ def trained(chat, tokens, mask):
 
 def test_a_conversation_spelt_out(chat):
     tokens, mask = chat.answer([{"role": "user", "content": "2+3"}], "<answer>5</answer>")
-    names = ["<|bos|>", "<|user|>", "2", "+", "3", "<|end|>", "<|assistant|>", "<answer>", "5", "</answer>", "<|end|>"]
+    names = ["<|bos|>", "<|user|>", "2", "+", "3", "<|end|>", "<|assistant|>", "<answer>", "5", "</answer>",
+             "<|end|>"]
     assert chat.pieces(tokens) == names
     assert tokens == [chat.id(name) for name in names]
     assert mask == [False] * 7 + [True] * 4
@@ -69,33 +71,41 @@ def test_a_prompt_is_the_beginning_of_its_conversation(chat):
 
 def test_the_tokens_are_those_of_transformers(chat):
     theirs = PreTrainedTokenizerFast.from_pretrained(TINY)
-    odd = [{"role": "user", "content": text} for text in ("", " ", "\n\n x\t", "ééé", "<|end|>", "1234.5e-6", "a\u0301🙂")]
+    odd = [{"role": "user", "content": text}
+           for text in ("", " ", "\n\n x\t", "ééé", "<|end|>", "1234.5e-6", "a\u0301🙂")]
     for talk in (TALK, TALK[:2], *([m] for m in odd)):
         for reply in (True, False):
             text = theirs.apply_chat_template(list(talk), add_generation_prompt=reply, tokenize=False)
-            wanted = theirs.apply_chat_template(list(talk), add_generation_prompt=reply, tokenize=True)["input_ids"]
+            wanted = theirs.apply_chat_template(list(talk), add_generation_prompt=reply,
+                                                tokenize=True)["input_ids"]
             assert chat.text_of(talk, reply=reply) == text
             assert (chat.render(talk) if reply else chat.encode(text)) == wanted
     assert chat.conversation(TALK)[0] == theirs.apply_chat_template(list(TALK), tokenize=True)["input_ids"]
-    assert (theirs.eos_token_id, theirs.pad_token_id, theirs.bos_token_id) == (*chat.stop, chat.id(chat.pad), chat.id(chat.bos))
+    assert ((theirs.eos_token_id, theirs.pad_token_id, theirs.bos_token_id)
+            == (*chat.stop, chat.id(chat.pad), chat.id(chat.bos)))
     tokens = chat.conversation(TALK)[0]
     assert theirs.decode(tokens, skip_special_tokens=True) == chat.decode(tokens)
 
 
 def test_the_mask_is_that_of_transformers():
-    """`transformers` marks what the template wraps in {% generation %}; the wrapped template renders the same text."""
+    """`transformers` marks what the template wraps in {% generation %};
+    the wrapped template renders the same text."""
     theirs = PreTrainedTokenizerFast.from_pretrained(TINY)
-    marked = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}"
-              "{{ m.content }}<|end|>{% endgeneration %}{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}")
-    seen = theirs.apply_chat_template(list(TALK), chat_template=marked, tokenize=True, return_assistant_tokens_mask=True)
+    marked = (
+        "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %}"
+        "{{ m.content }}<|end|>{% endgeneration %}{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}")
+    seen = theirs.apply_chat_template(list(TALK), chat_template=marked, tokenize=True,
+                                      return_assistant_tokens_mask=True)
     tokens, mask = Chat.load(TINY).conversation(TALK)
     assert (seen["input_ids"], seen["assistant_masks"]) == (tokens, [int(on) for on in mask])
 
 
 def any_text(count=300):
     draw = random.Random(0)
-    planes = [range(0, 128), range(128, 0x800), range(0x800, 0xD800), range(0xE000, 0x10000), range(0x10000, 0x110000)]
-    return ["".join(chr(draw.choice(draw.choice(planes))) for _ in range(draw.randrange(1, 40))) for _ in range(count)]
+    planes = [range(0, 128), range(128, 0x800), range(0x800, 0xD800), range(0xE000, 0x10000),
+              range(0x10000, 0x110000)]
+    return ["".join(chr(draw.choice(draw.choice(planes))) for _ in range(draw.randrange(1, 40)))
+            for _ in range(count)]
 
 
 SAMPLES = ["", " ", "  two  ", "\r\n\t\x00\x7f", "naïve café", "数学は楽しい", "שלום عليكم", "👩‍👩‍👧‍👦 🏳️‍🌈",
@@ -147,15 +157,17 @@ def test_a_template_without_an_end_of_turn():
 
 
 def test_a_template_that_rewrites_turns_is_refused():
-    chat = with_template("{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' and not loop.last %}"
-                         "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
-                         "{% if add_generation_prompt %}<|assistant|>{% endif %}")
+    chat = with_template(
+        "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' and not loop.last %}"
+        "{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}")
     chat.conversation(TALK[:3])
     with pytest.raises(ValueError, match="the chat template rewrites earlier turns"):
         chat.conversation(TALK)
 
 
-@pytest.mark.parametrize("template", ["{{ bos_token", "{% for m in messages %}", "{% frobnicate %}", "{{ messages | nosuch }}"])
+@pytest.mark.parametrize("template", ["{{ bos_token", "{% for m in messages %}", "{% frobnicate %}",
+                                      "{{ messages | nosuch }}"])
 def test_a_broken_template_is_named(template):
     with pytest.raises(ValueError, match="the chat template does not parse"):
         with_template(template)
@@ -189,7 +201,8 @@ def test_what_leaks_from_a_format_string_is_nothing():
 
 
 def test_a_template_may_refuse_messages():
-    chat = with_template("{% if messages[0].role == 'system' %}{{ raise_exception('no system message, please') }}{% endif %}")
+    chat = with_template("{% if messages[0].role == 'system' %}"
+                         "{{ raise_exception('no system message, please') }}{% endif %}")
     with pytest.raises(ValueError, match="the chat template says: no system message, please"):
         chat.render(TALK)
 

@@ -5,7 +5,12 @@ import math
 import pytest
 import torch
 from transformers import LlamaForCausalLM
-from transformers.generation import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers.generation import (
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from postgrad.chat import Chat
 from postgrad.maths.noise import uniform
@@ -54,7 +59,8 @@ def warped(logits, settings):
 
 
 def chi_square(counts, p):
-    """How many standard deviations the chi-square statistic lies above its mean; rare outcomes are taken together."""
+    """How many standard deviations the chi-square statistic lies above its mean;
+    rare outcomes are taken together."""
     expected = p.double() * counts.sum()
     common = expected >= 5
     seen = torch.cat([counts[common], counts[~common].sum()[None]]).double()
@@ -80,14 +86,16 @@ def test_frequencies_are_the_softmax(name):
 
 
 def test_a_choice_by_hand():
-    """Probabilities 1/2, 1/4, 1/4: u below 1/2 is token 0, from 1/2 token 1, from 3/4 token 2; zero is never chosen."""
+    """Probabilities 1/2, 1/4, 1/4: u below 1/2 is token 0, from 1/2 token 1, from 3/4 token 2;
+    zero is never chosen."""
     logits = torch.tensor([[-torch.inf, 2.0, 1.0, 1.0]]).mul(math.log(2)).expand(6, 4)
     u = torch.tensor([0.0, 0.4999, 0.5001, 0.7499, 0.7501, 1 - 2**-53], dtype=torch.float64)
     tokens, logp = choose(logits, u, Sampling(), plain)
     assert tokens.tolist() == [1, 1, 2, 2, 3, 3]
     assert logp.exp().tolist() == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.25, 0.25])
     tokens, logp = choose(logits, u, Sampling(top_p=0.5), plain)
-    assert tokens.tolist() == [1] * 6 and logp.tolist() == [0.0] * 6  # renormalised: the only one left is certain
+    # renormalised: the only one left is certain
+    assert tokens.tolist() == [1] * 6 and logp.tolist() == [0.0] * 6
     assert choose(logits, u, Sampling(top_k=1), plain)[0].tolist() == [1] * 6
     assert set(choose(logits, u, Sampling(min_p=0.51), plain)[0].tolist()) == {1}
     assert set(choose(logits, u, Sampling(min_p=0.49), plain)[0].tolist()) == {1, 2, 3}
@@ -116,7 +124,8 @@ def test_pick_takes_the_token_whose_share_holds_u():
 @compiled
 @pytest.mark.parametrize("V", [5, 64, 300, 5000])
 def test_pick_never_takes_a_forbidden_token(V):
-    """-inf first, last and over whole blocks: u = 0 takes the first that may be taken, u just below 1 the last."""
+    """-inf first, last and over whole blocks: u = 0 takes the first that may be taken,
+    u just below 1 the last."""
     logits = torch.full((2, V), -float("inf"))
     allowed = [V // 2, V // 2 + 1]
     logits[:, allowed] = torch.tensor([0.0, 1.0])
@@ -128,13 +137,15 @@ def test_pick_never_takes_a_forbidden_token(V):
 @compiled
 @pytest.mark.parametrize("temperature", [0.25, 1.0, 3.0])
 def test_pick_draws_each_token_as_often_as_its_probability(temperature):
-    """u on a grid of 100,000: a token's share is its probability to one step of the grid, and logp is that of log_softmax."""
+    """u on a grid of 100,000: a token's share is its probability to one step of the grid,
+    and logp is that of log_softmax."""
     V, n = 300, 100_000
     logits, u = 4 * draw(1, V), (torch.arange(n, dtype=torch.float64) + 0.5) / n
     token, logp = cpu.pick(logits.expand(n, V).contiguous(), u, temperature)
     want = (logits[0].double() / temperature).log_softmax(0)
     assert (token.diff() >= 0).all()
-    torch.testing.assert_close(torch.bincount(token, minlength=V) / n, want.exp().float(), rtol=0, atol=1.1 / n + 1e-6)
+    torch.testing.assert_close(torch.bincount(token, minlength=V) / n, want.exp().float(), rtol=0,
+                               atol=1.1 / n + 1e-6)
     torch.testing.assert_close(logp, want[token].float(), **CLOSE)
 
 

@@ -24,8 +24,9 @@ TASK_FILES = {  # each a task that cannot be used, and where it fails
     "mbpp.jsonl": '{"question": "a", "answer": "1"}\n',
     "gsm8k/train.jsonl": '{"problem": "a", "solution": "1"}\n',
     "gsm8k/test.jsonl": '{"problem": "a", "solution": "1"}\n',
-    "humaneval.jsonl": '{"task_id": "HumanEval/0", "entry_point": "f", "prompt": "def f(x):\\n", "canonical_solution": '
-                       '"    return x\\n", "test": "def check(f):\\n    assert f(1) == 1\\n"}\n',
+    "humaneval.jsonl": '{"task_id": "HumanEval/0", "entry_point": "f", "prompt": "def f(x):\\n", '
+                       '"canonical_solution": "    return x\\n", "test": "def check(f):\\n    assert '
+                       'f(1) == 1\\n"}\n',
 }
 WRONG = {
     "train gropo:words": "no recipe 'gropo'. Did you mean 'grpo'?",
@@ -122,8 +123,8 @@ def test_methods_lists_every_row(capsys):
 
 
 def test_every_metric_of_a_run_is_explained(here, capsys):
-    change = ("steps=2 rollouts.prompts=8 rollouts.prompts_per_step=2 rollouts.group_size=2 rollouts.max_new_tokens=12 "
-              "evaluation.every=0")
+    change = ("steps=2 rollouts.prompts=8 rollouts.prompts_per_step=2 rollouts.group_size=2 "
+              "rollouts.max_new_tokens=12 evaluation.every=0")
     assert main(["train", "grpo:words", *change.split(), "--run", "runs/a", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "done"
     row = json.loads((here / "runs/a/metrics.jsonl").read_text().splitlines()[0])
@@ -132,7 +133,8 @@ def test_every_metric_of_a_run_is_explained(here, capsys):
     capsys.readouterr()
     assert main(["runs", "--json"]) == 0
     assert [r["name"] for r in json.loads(capsys.readouterr().out)] == ["a"]
-    assert main(["eval", "runs/a", "--task", "arithmetic", "--problems", "3", "--samples", "2", "--json"]) == 0
+    assert main(["eval", "runs/a", "--task", "arithmetic", "--problems", "3", "--samples", "2",
+                 "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert 0 <= row["pass@1"] <= row["pass@2"] <= 1
     assert main(["chat", "runs/a", "--prompt", "What is 2+3?", "--json"]) == 0
@@ -145,7 +147,8 @@ def test_a_run_started_again_from_its_saved_config_is_the_same(here, capsys):
     assert main(["train", "sft:words", *change.split(), "--run", "b", "--json"]) == 0
     weights = [(here / name / "checkpoints/000002/model.safetensors").read_bytes() for name in "ab"]
     assert weights[0] == weights[1]
-    assert json.loads((here / "a/config.json").read_text()) == json.loads((here / "b/config.json").read_text())
+    assert (json.loads((here / "a/config.json").read_text())
+            == json.loads((here / "b/config.json").read_text()))
 
 
 def test_the_demo_writes_its_figures_and_keeps_an_older_one(here, capsys, monkeypatch):
@@ -163,5 +166,6 @@ def test_the_demo_writes_its_figures_and_keeps_an_older_one(here, capsys, monkey
         low, high = stage["pass@1_interval"]
         assert 0 <= low <= stage["pass@1"] <= high <= 1
         assert stage.keys() >= {"pass@2", "greedy", "mean_length", "seconds", "format"}
-    assert summary["seconds_total"] > 0 and (here / "runs/demo-1/summary.json").read_text() == "the one before"
+    assert (summary["seconds_total"] > 0
+            and (here / "runs/demo-1/summary.json").read_text() == "the one before")
     assert "<svg" in (here / "runs/demo/report.html").read_text()

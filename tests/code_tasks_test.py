@@ -16,14 +16,16 @@ jailed = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox 
 
 
 def row(number, **more):
-    return {"task_id": number, "text": f"Write a function to add {number}.", "code": f"def add(x):\r\n    return x + {number}",
-            "test_list": [f"assert add(1) == {number + 1}", f"assert add(0) == {number}"], "test_setup_code": "",
-            "challenge_test_list": [f"assert add(-3) == {number - 3}"], **more}
+    return {"task_id": number, "text": f"Write a function to add {number}.",
+            "code": f"def add(x):\r\n    return x + {number}",
+            "test_list": [f"assert add(1) == {number + 1}", f"assert add(0) == {number}"],
+            "test_setup_code": "", "challenge_test_list": [f"assert add(-3) == {number - 3}"], **more}
 
 
-HUMANEVAL = [{"task_id": f"HumanEval/{i}", "entry_point": "add", "prompt": f"def add(x):\n    '''Add {i} to x.'''\n",
-              "canonical_solution": f"    return x + {i}\n", "test": f"def check(f):\n    assert f(1) == {i + 1}\n"}
-             for i in range(5)]
+HUMANEVAL = [
+    {"task_id": f"HumanEval/{i}", "entry_point": "add", "prompt": f"def add(x):\n    '''Add {i} to x.'''\n",
+     "canonical_solution": f"    return x + {i}\n", "test": f"def check(f):\n    assert f(1) == {i + 1}\n"}
+    for i in range(5)]
 
 
 def write(path, rows):
@@ -33,7 +35,8 @@ def write(path, rows):
 
 @pytest.fixture
 def mbpp(tmp_path):
-    return load_task(f"mbpp:{write(tmp_path / 'mbpp.jsonl', map(row, (1, 10, 11, 510, 511, 600, 601, 602, 974)))}")
+    return load_task(
+        f"mbpp:{write(tmp_path / 'mbpp.jsonl', map(row, (1, 10, 11, 510, 511, 600, 601, 602, 974)))}")
 
 
 @jailed
@@ -59,21 +62,25 @@ RIGHT = "def add(x): return x + 11"
 @jailed
 @pytest.mark.parametrize(("text", "strict", "lenient"), [
     (f"```python\n{RIGHT}\n```", 1, 1), (f"Here:\n```python\n{RIGHT}\n```\nDone.", 1, 1), (RIGHT, 0, 1),
-    (f"```\n{RIGHT}\n```", 0, 1), (f"```python\npass\n```\n```\n{RIGHT}\n```", 0, 1), (f"```python\n{RIGHT}", 0, 0),
-    ("```python\ndef add(x): return 12\n```", 0, 0), ("```python\nimport os; os._exit(0)\n```", 0, 0), ("", 0, 0),
+    (f"```\n{RIGHT}\n```", 0, 1), (f"```python\npass\n```\n```\n{RIGHT}\n```", 0, 1),
+    (f"```python\n{RIGHT}", 0, 0), ("```python\ndef add(x): return 12\n```", 0, 0),
+    ("```python\nimport os; os._exit(0)\n```", 0, 0), ("", 0, 0),
     (f"```python\n{RIGHT}\n```\n```python\nadd = None\n```", 0, 0)])
 def test_strict_and_lenient_side_by_side(mbpp, text, strict, lenient):
     prompt = next(p for p in mbpp.prompts("test", 9, 0) if p.id == "mbpp/11")
     said = mbpp.verify(prompt, text)
-    assert (said.score, said.parts["correct"], said.parts["lenient"], said.error) == (strict, strict, lenient, None)
+    assert ((said.score, said.parts["correct"], said.parts["lenient"], said.error)
+            == (strict, strict, lenient, None))
 
 
 @jailed
 def test_humaneval_is_a_test_set(tmp_path):
     task = load_task(f"humaneval:{write(tmp_path / 'h.jsonl', HUMANEVAL)}")
-    assert task.meta["sizes"] == {"train": 0, "validation": 0, "test": 5} and task.demonstrations is None and task.waits
+    assert (task.meta["sizes"] == {"train": 0, "validation": 0, "test": 5} and task.demonstrations is None
+            and task.waits)
     for split in ("train", "validation"):
-        with pytest.raises(ValueError, match=f"humaneval has no {split} split: it is published as a test set"):
+        with pytest.raises(ValueError,
+                           match=f"humaneval has no {split} split: it is published as a test set"):
             task.prompts(split, 5, 0)
     prompts = task.prompts("test", 5, 0)
     assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == 5
@@ -83,7 +90,8 @@ def test_humaneval_is_a_test_set(tmp_path):
 
 @jailed
 def test_suites_that_cannot_be_judged_are_left_out_and_counted(tmp_path):
-    rows = [row(601), row(602, test_list=["assert add(int) == 3"]), row(603, test_list=["assert add(Node(1)) == 3"])]
+    rows = [row(601), row(602, test_list=["assert add(int) == 3"]),
+            row(603, test_list=["assert add(Node(1)) == 3"])]
     task = load_task(f"mbpp:{write(tmp_path / 'm.jsonl', rows)}")
     assert task.meta["unsupported"] == 2 and task.meta["sizes"]["train"] == 1
 
@@ -93,7 +101,8 @@ def test_suites_that_cannot_be_judged_are_left_out_and_counted(tmp_path):
     ([{"question": "a"}], "line 1: expected a row of mbpp with task_id, code, test_list"),
     ([row(601), row(602, test_list="assert 1")], "line 2: .*test_list is missing or of another type"),
     ([row(601, test_list=["assert add(1) =="])], "line 1: its tests cannot be used"),
-    ([row(601), row(601)], "line 2 has the id 'mbpp/601' of"), ([row(2000)], "mbpp/2000 is none of MBPP's tasks"),
+    ([row(601), row(601)], "line 2 has the id 'mbpp/601' of"),
+    ([row(2000)], "mbpp/2000 is none of MBPP's tasks"),
 ])
 def test_files_of_another_shape_are_refused(tmp_path, rows, said):
     with pytest.raises(ValueError, match=said) as caught:
@@ -118,7 +127,8 @@ def test_a_fault_of_the_tests_is_an_error_and_no_reward(mbpp):
 @jailed
 @pytest.mark.skipif(not (DATA / "mbpp").is_dir(), reason="MBPP and HumanEval are not here")
 @pytest.mark.parametrize(("name", "sizes", "repeats", "unsupported"), [
-    ("mbpp", (369, 89, 499), 3, 4), ("mbpp-sanitized", (120, 42, 257), 1, 0), ("humaneval", (0, 0, 164), 0, 0)])
+    ("mbpp", (369, 89, 499), 3, 4), ("mbpp-sanitized", (120, 42, 257), 1, 0),
+    ("humaneval", (0, 0, 164), 0, 0)])
 def test_the_published_rows_pay_their_references(name, sizes, repeats, unsupported):
     task = load_task(f"{name}:{DATA / name.partition('-')[0]}")
     assert tuple(task.meta["sizes"].values()) == sizes

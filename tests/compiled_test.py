@@ -18,14 +18,16 @@ def fresh():
 def test_without_a_compiler_there_is_one_warning_and_no_library(monkeypatch, fresh):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("POSTGRAD_KERNELS", raising=False)
-    with pytest.warns(UserWarning, match="no compiled kernels, so plain torch is used.*no C compiler found") as seen:
+    with pytest.warns(UserWarning,
+                      match="no compiled kernels, so plain torch is used.*no C compiler found") as seen:
         assert compiled.library() is None and compiled.library() is None
     assert len(seen) == 1
 
 
 def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
     compiler = tmp_path / "cc"
-    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && echo odd 1.0 && exit 0\necho cpu.c: too hard >&2\nexit 1\n")
+    compiler.write_text("#!/bin/sh\n[ $1 = --version ] && echo odd 1.0 && exit 0\n"
+                        "echo cpu.c: too hard >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -40,8 +42,8 @@ def test_plain_can_be_asked_for(monkeypatch, fresh):
 
 
 def test_every_c_function_is_declared_to_ctypes():
-    names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate", "gate_backward", "attention",
-             "attention_backward", "decode"}
+    names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate",
+             "gate_backward", "attention", "attention_backward", "decode"}
     assert {name for _, name, _ in compiled.signatures(compiled.source())} == names
     with pytest.raises(TypeError, match="argument"):
         compiled.call("gate", 1, 2)

@@ -1,4 +1,5 @@
-"""Settings: values by the type that the config names, a hint for what is mistyped, and the same config back from a run."""
+"""Settings: values by the type that the config names, a hint for what is mistyped,
+and the same config back from a run."""
 
 import importlib
 import json
@@ -18,7 +19,8 @@ from postgrad.recipes.sft import SFTConfig
 from postgrad.run import dumps
 from postgrad.settings import Settings, flat, override, plain, unplain
 
-RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}") for m in pkgutil.iter_modules(recipes.__path__)}
+RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
+           for m in pkgutil.iter_modules(recipes.__path__)}
 NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})]
 
 
@@ -48,13 +50,15 @@ class Outer(Settings):
 
 
 @pytest.mark.parametrize(("change", "key", "value"), [
-    ("count=20", "count", 20), ("count=1e3", "count", 1000), ("count=-4", "count", -4), ("count=5.0", "count", 5),
+    ("count=20", "count", 20), ("count=1e3", "count", 1000), ("count=-4", "count", -4),
+    ("count=5.0", "count", 5),
     ("count=9007199254740993", "count", 9007199254740993),  # 2^53 + 1: not by way of a float
-    ("name=7", "name", "7"), ("name=a=b", "name", "a=b"), ("name=", "name", ""), ("name=none", "name", "none"),
-    ("share=1e-4", "share", 1e-4), ("share=3", "share", 3.0), ("share=none", "share", None), ("share=", "share", None),
-    ("path=None", "path", None), ("path=data/x.jsonl", "path", "data/x.jsonl"),
-    ("inner.rate=2", "inner.rate", 2.0), ("inner.on=true", "inner.on", True), ("inner.on=0", "inner.on", False),
-    ("inner.on=Yes", "inner.on", True),
+    ("name=7", "name", "7"), ("name=a=b", "name", "a=b"), ("name=", "name", ""),
+    ("name=none", "name", "none"), ("share=1e-4", "share", 1e-4), ("share=3", "share", 3.0),
+    ("share=none", "share", None), ("share=", "share", None), ("path=None", "path", None),
+    ("path=data/x.jsonl", "path", "data/x.jsonl"),
+    ("inner.rate=2", "inner.rate", 2.0), ("inner.on=true", "inner.on", True),
+    ("inner.on=0", "inner.on", False), ("inner.on=Yes", "inner.on", True),
 ])
 def test_a_value_takes_the_type_of_its_field(change, key, value):
     before = Outer()
@@ -71,9 +75,10 @@ def test_a_value_takes_the_type_of_its_field(change, key, value):
     ("zzz=3", "there is no setting 'zzz'. There is: count, high, inner, low, name, path, share"),
     ("inner=3", r"'inner' is a group of settings: name one of inner.rate, inner.on"),
     ("count.more=3", "'count' is one value"),
-    ("count=abc", "count='abc': expected int"), ("count=1.5", "count='1.5': expected int"), ("count=inf", "expected int"),
-    ("count=nan", "expected int"), ("count=", "expected int"), ("count=true", "expected int"),
-    ("share=lots", "share='lots': expected float"), ("inner.on=maybe", "inner.on='maybe': expected bool"),
+    ("count=abc", "count='abc': expected int"), ("count=1.5", "count='1.5': expected int"),
+    ("count=inf", "expected int"), ("count=nan", "expected int"), ("count=", "expected int"),
+    ("count=true", "expected int"), ("share=lots", "share='lots': expected float"),
+    ("inner.on=maybe", "inner.on='maybe': expected bool"),
     ("inner.rate=0", "inner.rate is 0.0: it must be above 0"), ("inner.rate=none", "expected float"),
     ("count", "'count' is not a setting: write KEY=VALUE"), ("=3", "'=3' is not a setting"),
     ("low=9", "low 9 must be below high 9"),
@@ -94,22 +99,25 @@ def test_a_setting_may_be_named_without_its_group():
 
 
 def test_changes_that_are_right_only_together():
-    assert (override(Outer(), ["low=10", "high=20"]).low, override(Outer(), ["high=20", "low=10"]).high) == (10, 20)
+    assert ((override(Outer(), ["low=10", "high=20"]).low, override(Outer(), ["high=20", "low=10"]).high)
+            == (10, 20))
     assert override(Outer(), ["count=1", "count=2"]).count == 2  # the last one counts
     both = override(Outer(), ["inner.rate=2", "name=y", "inner.on=1"])
     assert (both.inner, both.name) == (Inner(rate=2.0, on=True), "y")
     own = override(SFTConfig(task="words"), ["task=none", "data=mine.jsonl"])
     assert (own.task, own.data) == (None, "mine.jsonl")
     halves = Rollouts(prompts_per_step=16, minibatches=4)
-    assert override(halves, ["prompts_per_step=6", "minibatches=3"]) == Rollouts(prompts_per_step=6, minibatches=3)
+    assert (override(halves, ["prompts_per_step=6", "minibatches=3"])
+            == Rollouts(prompts_per_step=6, minibatches=3))
 
 
 def test_the_configs_of_recipes_refuse_what_cannot_be():
     for change, words in (
         ("method=dpo", "method 'dpo' is not trained by this recipe: it learns from pairs"),
         ("method=grop", "there is no method 'grop'. Did you mean 'grpo'"),
-        ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"), ("steps=0", "steps 0"),
-        ("target=0", "anchor.target 0.0"), ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
+        ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"),
+        ("steps=0", "steps 0"), ("target=0", "anchor.target 0.0"),
+        ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
         ("ptx=-1", "anchor.ptx is -1.0"),
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
         ("rollouts.minibatches=3", "16 prompts cannot be split into 3 minibatches"),
@@ -119,8 +127,9 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
         with pytest.raises(ValueError, match=words):
             override(RolloutConfig(task="words"), [change])
     for change, words in (
-        ("task=none", "either task=NAME"), ("data=x.jsonl", "either task=NAME"), ("rows_per_step=0", "at least 1"),
-        ("method=dpo", "it learns from pairs, write `postgrad train dpo`"), ("method=grpo", "it learns from rollouts"),
+        ("task=none", "either task=NAME"), ("data=x.jsonl", "either task=NAME"),
+        ("rows_per_step=0", "at least 1"), ("method=dpo", "it learns from pairs, write `postgrad train dpo`"),
+        ("method=grpo", "it learns from rollouts"),
     ):
         with pytest.raises(ValueError, match=words):
             override(SFTConfig(task="words"), [change])
@@ -132,8 +141,10 @@ def test_a_named_setting_comes_back_from_a_run(recipe, setting):
     written = json.loads(dumps(plain(config)))  # as a run folder holds it
     again = unplain(type(config), written)
     assert again == config and plain(again) == plain(config) and flat(again).keys() == flat(config).keys()
-    changed = {k: v for k, v in flat(config).items() if isinstance(v, int | float | str) and not isinstance(v, bool)}
-    assert override(config, [f"{k}={v}" for k, v in changed.items()]) == config  # what is printed can be typed
+    changed = {k: v for k, v in flat(config).items()
+               if isinstance(v, int | float | str) and not isinstance(v, bool)}
+    # what is printed can be typed
+    assert override(config, [f"{k}={v}" for k, v in changed.items()]) == config
     with pytest.raises(ValueError, match="the saved config has 'bogus', which this version of"):
         unplain(type(config), written | {"bogus": 1})
 
@@ -167,8 +178,10 @@ def test_every_recipe_and_method_can_be_named():
         assert type(config).__name__ == (recipes.RECIPES | recipes.PIPELINES)[recipe]
     for method in [name for name, row in METHODS.items() if row.source in LINES]:
         recipe, config = recipes.resolve(f"{method}:words", ["optim.lr=1e-4"])
-        assert (recipe, config.method.name, config.task, config.optim.lr) == ("rollouts", method, "words", 1e-4)
-    for spec, words in (("grpoo:words", "Did you mean 'grpo'"), ("grpo:wrods", "has no setting 'wrods'. Did you mean 'words'"),
+        assert ((recipe, config.method.name, config.task, config.optim.lr)
+                == ("rollouts", method, "words", 1e-4))
+    for spec, words in (("grpoo:words", "Did you mean 'grpo'"),
+                        ("grpo:wrods", "has no setting 'wrods'. Did you mean 'words'"),
                         ("grpo", "grpo of what")):
         with pytest.raises(ValueError, match=words):
             recipes.resolve(spec)

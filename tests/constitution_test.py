@@ -56,9 +56,10 @@ def test_mends_by_hand(made, text, mended):
     assert made.mended(text, random.Random(0)) == mended
 
 
-PIECES = ["Hello!", "hello", "fool", "FOOL.", "a", "b", "A b a b.", "Bye!", "\n", "  ", "...", "ß", "İ", "ΑΣ", "é\u0301",
-          "x\u00a0y", "\u2028", "what?", "", "-fool-", "🙂", "\x1c", "İ." * 3]
-KINDS = [rule(check, mend, **({"texts": ("Hello!", "a b", "ß İ", "ΑΣ")} if kind.needs == "texts" else {"words": 2}))
+PIECES = ["Hello!", "hello", "fool", "FOOL.", "a", "b", "A b a b.", "Bye!", "\n", "  ", "...", "ß", "İ", "ΑΣ",
+          "é\u0301", "x\u00a0y", "\u2028", "what?", "", "-fool-", "🙂", "\x1c", "İ." * 3]
+KINDS = [rule(check, mend,
+              **({"texts": ("Hello!", "a b", "ß İ", "ΑΣ")} if kind.needs == "texts" else {"words": 2}))
          for check, kind in CHECKS.items() for mend in kind.mends]
 
 
@@ -97,14 +98,16 @@ def test_the_shipped_rules_mend_every_style_of_the_writer():
         assert not SHIPPED.broken(after) and ("polite" == style) <= (after == text)
         before, now = (questions.quality(Prompt.ask(fact.question), t).parts for t in (text, after))
         assert now["correct"] == before["correct"]  # manners change, the truth doesn't
-        assert now["rude"] == now["filler"] == now["repetition"] == 0 and now["greets"] == now["closes"] == 0.5
+        assert (now["rude"] == now["filler"] == now["repetition"] == 0
+                and now["greets"] == now["closes"] == 0.5)
 
 
 def test_critiques_and_labels_of_the_shipped_rules():
     judge = RuleJudge(SHIPPED)
     (made,) = judge.revise([(ASK, RUDE)], 0)
     assert made.rules == ("no insults", "greeting", "closing")
-    assert made.critique.startswith('The reply is rude: it says "silly". The reply does not greet: it begins with "What')
+    assert made.critique.startswith('The reply is rude: it says "silly". The reply does not greet: it '
+                                    'begins with "What')
     said, mirrored = judge.compare([(ASK, POLITE, RUDE), (ASK, RUDE, POLITE)], 0)
     assert (said.first, mirrored.first) == (1, 0) and said.rules == mirrored.rules == made.rules
     one, none = judge.compare([(ASK, "Hello! Red.", "Red."), (ASK, "Red.", "Blue.")], 0)
@@ -114,14 +117,18 @@ def test_critiques_and_labels_of_the_shipped_rules():
 
 
 def test_weights_decide_between_rules():
-    light, heavy = (rule("contains_none_of", texts=(word,), weight=w) for word, w in (("ugly", 0.3), ("fool", 0.4)))
+    light, heavy = (rule("contains_none_of", texts=(word,), weight=w)
+                    for word, w in (("ugly", 0.3), ("fool", 0.4)))
     judge = RuleJudge(Constitution((light, heavy)))
     assert judge.compare([(ASK, "Ugly.", "Fool.")], 0)[0].first == 1
-    thirds = tuple(rule("contains_none_of", texts=(w,), weight=x) for w, x in (("a", 0.1), ("b", 0.2), ("c", 0.3)))
-    assert RuleJudge(Constitution(thirds)).compare([(ASK, "a b", "c")], 0)[0].first == 0.5  # 0.1 + 0.2 is 0.3 here
+    thirds = tuple(rule("contains_none_of", texts=(w,), weight=x)
+                   for w, x in (("a", 0.1), ("b", 0.2), ("c", 0.3)))
+    # 0.1 + 0.2 is 0.3 here
+    assert RuleJudge(Constitution(thirds)).compare([(ASK, "a b", "c")], 0)[0].first == 0.5
 
 
-GOOD = {"name": "short", "rule": "Be short.", "check": "at_most_words", "words": 9, "critique": "{found}", "mend": "cut"}
+GOOD = {"name": "short", "rule": "Be short.", "check": "at_most_words", "words": 9, "critique": "{found}",
+        "mend": "cut"}
 
 
 @pytest.mark.parametrize(("change", "words"), [
@@ -132,7 +139,8 @@ GOOD = {"name": "short", "rule": "Be short.", "check": "at_most_words", "words":
     ({"words": 0}, r"\('short'\): words is 0; expected a whole number of at least 1"),
     ({"words": True}, r"\('short'\): words is True"),
     ({"words": None}, r"\('short'\): words is missing"),
-    ({"texts": ["a"]}, r"\('short'\): texts is \['a'\]; expected that it is left out: at_most_words reads words"),
+    ({"texts": ["a"]},
+     r"\('short'\): texts is \['a'\]; expected that it is left out: at_most_words reads words"),
     ({"mend": "append"}, r"\('short'\): mend is 'append'; expected drop or cut"),
     ({"mend": None}, r"\('short'\): mend is missing"),
     ({"critique": " "}, r"\('short'\): critique is ' '; expected a text"),
@@ -140,7 +148,8 @@ GOOD = {"name": "short", "rule": "Be short.", "check": "at_most_words", "words":
     ({"weight": float("nan")}, r"\('short'\): weight is nan"),
     ({"colour": "red"}, r"\('short'\): colour is 'red'; expected no other fields"),
     ({"check": None}, r"\('short'\): words is 9; expected that it is left out, or a check beside it"),
-    ({"check": "contains_none_of", "words": None, "texts": ["a", "!"], "mend": "drop"}, r"\('short'\): texts is \['a', '!'\]"),
+    ({"check": "contains_none_of", "words": None, "texts": ["a", "!"], "mend": "drop"},
+     r"\('short'\): texts is \['a', '!'\]"),
 ])
 def test_a_fault_is_named_with_its_rule_and_field(tmp_path, change, words):
     table = {k: v for k, v in (GOOD | change).items() if v is not None}

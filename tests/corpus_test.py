@@ -1,4 +1,5 @@
-"""The pretraining text: right at every step, of the train split only, and the same however it is cut into pieces."""
+"""The pretraining text: right at every step, of the train split only,
+and the same however it is cut into pieces."""
 
 import random
 import re
@@ -14,8 +15,10 @@ from postgrad.tasks import corpus, countdown, questions, split_of, word_problems
 DOCUMENTS = list(corpus.documents(7, 0, 6000))
 STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 SPOKEN = re.compile(r"(\d+) (plus|minus|times|divided by|más|menos|por|entre) (\d+) (?:is|son) (\d+)")
-SIGN = {"plus": "+", "minus": "-", "times": "*", "divided by": "/", "más": "+", "menos": "-", "por": "*", "entre": "/"}
-GAIN = re.compile(r"gives (?!away)\w+ (\d+)|(?:finds|buys|gets|wins) (\d+)|le da (\d+)|(?:encuentra|compra|gana) (\d+)")
+SIGN = {"plus": "+", "minus": "-", "times": "*", "divided by": "/", "más": "+", "menos": "-", "por": "*",
+        "entre": "/"}
+GAIN = re.compile(
+    r"gives (?!away)\w+ (\d+)|(?:finds|buys|gets|wins) (\d+)|le da (\d+)|(?:encuentra|compra|gana) (\d+)")
 LOSE = re.compile(r"(?:gives away|loses|sells|takes) (\d+)|(?:regala|pierde|vende|lleva) (\d+)")
 
 
@@ -42,12 +45,15 @@ def posed(doc):
     """The problems that a document poses, as (question, answer or None), from the document's text alone."""
     if not isinstance(doc, str):
         turns = [turn["content"] for turn in doc if turn["role"] != "system"]
-        return [(question, extract_answer(reply) or reply) for question, reply in zip(turns[::2], turns[1::2], strict=True)]
-    if found := re.fullmatch(r"Proble(?:m|ma): (.*?)(?:\n(?:Steps|Pasos): .*)?\n(?:Answer|Respuesta): (.*)", doc, re.DOTALL):
+        return [(question, extract_answer(reply) or reply)
+                for question, reply in zip(turns[::2], turns[1::2], strict=True)]
+    if found := re.fullmatch(r"Proble(?:m|ma): (.*?)(?:\n(?:Steps|Pasos): .*)?\n(?:Answer|Respuesta): (.*)",
+                             doc, re.DOTALL):
         return [found.groups()]
     if doc.startswith("Q: "):
         return re.findall(r"Q: (.*)\nA: (.*)", doc)
-    return [(f"What is {line.split('=')[0]}?", line.split("=")[1]) for line in doc.split("\n") if STEP.fullmatch(line)]
+    return [(f"What is {line.split('=')[0]}?", line.split("=")[1]) for line in doc.split("\n")
+            if STEP.fullmatch(line)]
 
 
 def text_of(doc):
@@ -87,7 +93,8 @@ def test_a_failed_try_at_countdown_is_no_problem_held_out():
                 *numbers, target = map(int, re.findall(r"\d+", question))
                 for attempt in re.findall(r"=(\d+) no\.", text_of(doc)):
                     tries += 1
-                    assert int(attempt) != target and split_of(countdown.key(numbers, int(attempt))) == "train", doc
+                    assert (int(attempt) != target
+                            and split_of(countdown.key(numbers, int(attempt))) == "train"), doc
     assert tries > 50
 
 
@@ -115,15 +122,18 @@ def test_another_seed_is_another_text_and_documents_seldom_repeat():
 def test_the_mixture_is_what_it_says():
     assert sum(corpus.MIXTURE.values()) == pytest.approx(1.0) and set(corpus.MIXTURE) == set(corpus.KINDS)
     chats = sum(not isinstance(doc, str) for doc in DOCUMENTS) / len(DOCUMENTS)
-    assert chats == pytest.approx(corpus.MIXTURE["chat_questions"] + corpus.MIXTURE["chat_reasoned"], abs=0.02)
+    assert chats == pytest.approx(corpus.MIXTURE["chat_questions"] + corpus.MIXTURE["chat_reasoned"],
+                                  abs=0.02)
 
 
 def test_all_difficulties_all_facts_and_few_words():
-    lengths = Counter(len(re.findall(r"[-+*/]", read_word_problem(q)[0])) for doc in DOCUMENTS for q, _ in posed(doc)
-                      if isinstance(doc, str) and doc.startswith("Problem") and not q.startswith(("What", "Use")))
+    lengths = Counter(len(re.findall(r"[-+*/]", read_word_problem(q)[0])) for doc in DOCUMENTS
+                      for q, _ in posed(doc) if isinstance(doc, str) and doc.startswith("Problem")
+                      and not q.startswith(("What", "Use")))
     assert set(lengths) == set(range(1, 7)) and min(lengths.values()) > 100
     text = corpus.sample_text(20_000, 1)
     assert len(set(re.findall(r"[^\W\d_]+", text))) < 500
     rng = random.Random(0)
     told = " ".join(corpus.facts_stated(rng) for _ in range(2000))
-    assert all(fact.sentence in told for fact in questions.FACTS)  # knowledge is stated for every split, asked only of train
+    # knowledge is stated for every split, asked only of train
+    assert all(fact.sentence in told for fact in questions.FACTS)

@@ -31,7 +31,8 @@ def rows(tmp_path, content: bytes):
     (b'{"a": "\\ud83d\\ude42 \\u00e9"}\n', [(1, {"a": "🙂 é"})]),
     ('{"a": "one\u2028line\u0085still"}\n'.encode(), [(1, {"a": "one\u2028line\u0085still"})]),
     (b"", []), (b"\n\n", []),
-], ids=["plain", "no last newline", "BOM", "CRLF", "blank lines", "unicode", "escapes", "separators", "empty", "blank"])
+], ids=["plain", "no last newline", "BOM", "CRLF", "blank lines", "unicode", "escapes", "separators", "empty",
+        "blank"])
 def test_what_can_be_read(content, wanted, tmp_path):
     assert rows(tmp_path, content) == wanted
 
@@ -51,9 +52,10 @@ def test_what_can_be_read(content, wanted, tmp_path):
     (b'{"a": ' + b"9" * 5000 + b"}\n", "line 1 is not JSON in UTF-8"),
     (b'{"a": ' + b"[" * 200_000 + b"\n", "line 1 is not JSON in UTF-8"),
     (b"[1, 2]\n", r"line 1 is a list; each line must be an object in braces"),
-    (b'"text"\n', "line 1 is a str;"), (b"null\n", "line 1 is a NoneType;"), (b"\x00\x01\x02\n", "line 1 is not JSON"),
-], ids=["bad UTF-8", "latin-1", "UTF-16", "truncated", "no JSON", "quotes", "two objects", "BOM inside", "half a pair",
-        "a field twice", "NaN", "long number", "deep", "list", "string", "null", "binary"])
+    (b'"text"\n', "line 1 is a str;"), (b"null\n", "line 1 is a NoneType;"),
+    (b"\x00\x01\x02\n", "line 1 is not JSON"),
+], ids=["bad UTF-8", "latin-1", "UTF-16", "truncated", "no JSON", "quotes", "two objects", "BOM inside",
+        "half a pair", "a field twice", "NaN", "long number", "deep", "list", "string", "null", "binary"])
 def test_what_cannot_be_read_is_named_with_its_line(content, words, tmp_path):
     with pytest.raises(ValueError, match=f"rows.jsonl {words}"):
         rows(tmp_path, content)
@@ -75,7 +77,8 @@ def test_no_file(tmp_path):
 def test_conversations_in_both_forms(tmp_path):
     system = {"role": "system", "content": "Be brief."}
     third = {"messages": [system, *GOOD["messages"]], "id": 17, "label": True, "source": "web"}
-    lines = [json.dumps(x).encode() for x in (GOOD, {"prompt": "2+3?", "completion": "5", "label": False}, third)]
+    lines = [json.dumps(x).encode()
+             for x in (GOOD, {"prompt": "2+3?", "completion": "5", "label": False}, third)]
     found = read_conversations(file_of(tmp_path, b"\xef\xbb\xbf" + b"\r\n\r\n".join(lines)))
     hello = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"})
     assert found == [
@@ -93,14 +96,16 @@ def user(content):
     ({}, "expected 'messages', or 'prompt' and 'completion'; found nothing"),
     ({"text": "x", "answer": 1}, "found answer, text"),
     ({"prompt": "x"}, "found prompt"), ({"prompt": "x", "completion": 5}, "found completion, prompt"),
-    ({"messages": []}, "must be a list"), ({"messages": "hi"}, "must be a list"), ({"messages": None}, "must be a list"),
+    ({"messages": []}, "must be a list"), ({"messages": "hi"}, "must be a list"),
+    ({"messages": None}, "must be a list"),
     ({"messages": {"role": "user", "content": "x"}}, "messages must be a list"),
     ({"messages": ["hi"]}, '"hi" is not a message'),
     ({"messages": [user(None)]}, "is not a message: role must be one of system"),
     ({"messages": [user([{"type": "text", "text": "x"}])]}, "is not a message"),
     ({"messages": [{"role": "robot", "content": "x"}]}, r'"robot".*is not a message'),
     ({"messages": [{"role": ["user"], "content": "x"}]}, "is not a message"),
-    ({"messages": [{"content": "x"}]}, "is not a message"), ({"messages": [{"role": "user"}]}, "is not a message"),
+    ({"messages": [{"content": "x"}]}, "is not a message"),
+    ({"messages": [{"role": "user"}]}, "is not a message"),
     ({"messages": [user("x")]}, "no assistant message with text, so there is nothing to imitate"),
     ({"messages": [user("x"), {"role": "assistant", "content": ""}]}, "no assistant message with text"),
     ({"prompt": "x", "completion": ""}, "no assistant message with text"),

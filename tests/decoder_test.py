@@ -59,7 +59,8 @@ def test_a_folder_goes_to_transformers_and_comes_back(name, tmp_path):
 
 
 def test_the_embedded_model_is_that_of_transformers():
-    ours, theirs = load_model("tiny"), LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32)
+    ours = load_model("tiny")
+    theirs = LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32)
     tokens = random_tokens(2, 200, words=1024)
     a, b = ours.logits(tokens), theirs(tokens).logits
     same(a, b)
@@ -72,7 +73,9 @@ def test_bfloat16_weights_stay_near_float32(tmp_path):
     ours = random_model("plain")
     save_model(ours, tmp_path, dtype=torch.bfloat16)
     assert json.loads((tmp_path / "config.json").read_text())["torch_dtype"] == "bfloat16"
-    rounded, half, tokens = load_model(tmp_path), load_model(tmp_path, dtype=torch.bfloat16), random_tokens(2, 12)
+    rounded = load_model(tmp_path)
+    half = load_model(tmp_path, dtype=torch.bfloat16)
+    tokens = random_tokens(2, 12)
     assert rounded.head.dtype == torch.float32 and torch.equal(rounded.head, ours.head.bfloat16().float())
     a, b = rounded.logits(tokens), half.logits(tokens)
     assert b.dtype == torch.bfloat16 and 0 < (a - b.float()).abs().max() < 0.1
@@ -105,7 +108,8 @@ def test_attention_looks_back_only_and_at_everything_before():
 def test_rows_that_share_a_prompt_are_as_apart():
     """Values and gradients of rows packed together, prompts computed once, against every row by itself."""
     model, tokens = random_model(), random_tokens(7, 20)
-    lengths, prompts = torch.tensor([20, 9, 14, 6, 17, 3, 12]), [5, 5, 5, 4, 4, 2, 7]  # two groups, and two rows alone
+    # two groups, and two rows alone
+    lengths, prompts = torch.tensor([20, 9, 14, 6, 17, 3, 12]), [5, 5, 5, 4, 4, 2, 7]
     tokens[1:3, :5], tokens[4, :4] = tokens[0, :5], tokens[3, :4]
     columns = torch.arange(20)
     mask = (columns >= torch.tensor(prompts)[:, None]) & (columns < lengths[:, None])
@@ -126,7 +130,8 @@ def test_rows_that_share_a_prompt_are_as_apart():
 
 @pytest.mark.parametrize("name", ["plain", "grouped"])
 def test_the_engine_is_the_plain_pass(name):
-    """Prompts of several lengths read once, samples of theirs written token by token in slots of any order."""
+    """Prompts of several lengths read once, samples of theirs written token by token in
+    slots of any order."""
     model, lengths, owner = random_model(name), torch.tensor([5, 2, 9]), torch.tensor([2, 0, 2, 1])
     tokens = random_tokens(3, 9)
     replies = random_tokens(4, 8, seed=3)
@@ -136,7 +141,8 @@ def test_the_engine_is_the_plain_pass(name):
     place = torch.tensor([1, 2, 0])[owner]
     for i, n in enumerate(lengths):
         same(first[i], model.hidden(tokens[i: i + 1, :n])[0, -1])
-    whole = [model.hidden(torch.cat([tokens[p, :lengths[p]], replies[r]])[None])[0] for r, p in enumerate(owner)]
+    whole = [model.hidden(torch.cat([tokens[p, :lengths[p]], replies[r]])[None])[0]
+             for r, p in enumerate(owner)]
     for t in range(8):
         step = engine.step(replies[:, t], at + t, slot, place, lengths[owner])
         for r, p in enumerate(owner):
@@ -144,7 +150,10 @@ def test_the_engine_is_the_plain_pass(name):
 
 
 def test_a_head_of_one_number():
-    """value: column t is read before token t is known. score: read at the last real token, whatever the padding."""
+    """value: column t is read before token t is known.
+
+    score: read at the last real token, whatever the padding.
+    """
     model, tokens, lengths = ScalarModel(random_model()), random_tokens(3, 12), torch.tensor([12, 5, 9])
     assert not model.value(tokens).any() and not model.score(tokens, lengths).any()  # a new head says 0
     model.score_head.weight.data = random_tokens(1, 32, seed=9) / 53 - 0.5
@@ -170,5 +179,6 @@ def test_fresh_weights_are_a_function_of_the_generator():
     one, two, three = (Decoder(config_of()).start(torch.Generator().manual_seed(s)) for s in (5, 5, 6))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert not torch.equal(one.head, three.head)
-    deep = one.model.layers[0].self_attn.o_proj.weight.std() / one.model.layers[0].self_attn.q_proj.weight.std()
+    deep = (one.model.layers[0].self_attn.o_proj.weight.std()
+            / one.model.layers[0].self_attn.q_proj.weight.std())
     assert deep.item() == pytest.approx(0.5, rel=0.1)  # 1 / sqrt(2 * 2 layers)

@@ -7,15 +7,18 @@ from postgrad.models import Config, Decoder
 SIZES = {
     "plain": dict(num_attention_heads=4, num_key_value_heads=4, head_dim=8, tie_word_embeddings=False),
     "tied": dict(num_attention_heads=4, num_key_value_heads=4, head_dim=8, tie_word_embeddings=True),
-    "grouped": dict(num_attention_heads=8, num_key_value_heads=2, head_dim=6, tie_word_embeddings=False, rope_theta=500.0),
-    "one key head, tied": dict(num_attention_heads=4, num_key_value_heads=1, head_dim=16, tie_word_embeddings=True),
-    "wide heads": dict(num_attention_heads=2, num_key_value_heads=1, head_dim=40, tie_word_embeddings=False, rms_norm_eps=1e-2),
+    "grouped": dict(num_attention_heads=8, num_key_value_heads=2, head_dim=6, tie_word_embeddings=False,
+                    rope_theta=500.0),
+    "one key head, tied": dict(num_attention_heads=4, num_key_value_heads=1, head_dim=16,
+                               tie_word_embeddings=True),
+    "wide heads": dict(num_attention_heads=2, num_key_value_heads=1, head_dim=40, tie_word_embeddings=False,
+                       rms_norm_eps=1e-2),
 }
 
 
 def config_of(name="grouped", **changes):
-    return Config(**dict(vocab_size=53, hidden_size=32, intermediate_size=48, num_hidden_layers=2, max_position_embeddings=40)
-                  | SIZES[name] | changes)
+    return Config(**dict(vocab_size=53, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                         max_position_embeddings=40) | SIZES[name] | changes)
 
 
 def random_model(name="grouped", seed=0, **changes):

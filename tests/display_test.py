@@ -103,13 +103,15 @@ def test_on_a_terminal_the_panel_shows_the_numbers_and_the_sample_as_text():
     file = Terminal()
     Console(file=file, width=100).print(display.panel())
     seen = visible(file.getvalue())
-    assert "grpo on words" in seen and "40/80" in seen and "1:30, 1:10 left" in seen, "2 s a step, 10 s into this one"
+    assert ("grpo on words" in seen and "40/80" in seen
+            and "1:30, 1:10 left" in seen), "2 s a step, 10 s into this one"
     for label, value in (("reward", "0.400"), ("pass@1", "0.800"), ("KL", "0.010")):
         assert re.search(rf"{label}\s+{value}\s+[▁▂▃▄▅▆▇█]+", seen)
     assert "loss" not in seen and "question 40?" in seen
     assert "[bold red]x[/]" in seen and "[/nothing]" in seen, "markup is text"
     assert "owned" in seen
-    assert not re.search(r"\x1b\]|\x07|\x1b\[2J|\u202e", file.getvalue()), "the sample can't steer the terminal"
+    assert not re.search(r"\x1b\]|\x07|\x1b\[2J|\u202e",
+                         file.getvalue()), "the sample can't steer the terminal"
 
 
 def test_a_live_panel_starts_ends_and_gives_the_cursor_back():
@@ -148,10 +150,12 @@ def test_progress_is_silent_when_short_and_told_when_long():
             clock.now += each
             yield i
 
-    assert list(progress(slow(100, 0.01), "quick", 100, file=file, clock=clock)) == list(range(100)) and file.getvalue() == ""
+    assert (list(progress(slow(100, 0.01), "quick", 100, file=file, clock=clock)) == list(range(100))
+            and file.getvalue() == "")
     assert list(progress(slow(100, 1.0), "slow\x1b[2J", 100, file=file, clock=clock)) == list(range(100))
     lines = file.getvalue().splitlines()
-    assert len(lines) == 9 and lines[0].startswith("slow\ufffd[2J: 10/100 (10 %), 0:1") and "\x1b" not in file.getvalue()
+    assert (len(lines) == 9 and lines[0].startswith("slow\ufffd[2J: 10/100 (10 %), 0:1")
+            and "\x1b" not in file.getvalue())
     screen = Terminal()
     assert list(progress([1, 2, 3], "[red]now", file=screen, after=0.0)) == [1, 2, 3]
     assert "[red]now" in visible(screen.getvalue()) and screen.getvalue().count("\x1b[?25h") == 1
@@ -204,15 +208,17 @@ def test_json_is_strict_and_alone(capsys):
 
 
 @pytest.mark.parametrize(("values", "want"), [
-    ([], ""), ([3.0], "▁"), ([1, 1, 1], "▁▁▁"), ([0, 1], "▁█"), ([0, 0.5, 1], "▁▅█"), ([0, math.nan, 1, math.inf], "▁█"),
-    (list(range(8)), "▁▂▃▄▅▆▇█"), ([0] * 12 + [1] * 12 + [0] * 12 + [1] * 12, "▁" * 6 + "█" * 6 + "▁" * 6 + "█" * 6)])
+    ([], ""), ([3.0], "▁"), ([1, 1, 1], "▁▁▁"), ([0, 1], "▁█"), ([0, 0.5, 1], "▁▅█"),
+    ([0, math.nan, 1, math.inf], "▁█"), (list(range(8)), "▁▂▃▄▅▆▇█"),
+    ([0] * 12 + [1] * 12 + [0] * 12 + [1] * 12, "▁" * 6 + "█" * 6 + "▁" * 6 + "█" * 6)])
 def test_sparklines(values, want):
     assert sparkline(values, 24) == want
 
 
 def test_small_words():
-    assert [figure(x) for x in (0.81234, 34.56, 1234.5, 1234567.0, 3, 1e-5, 0.0, None, True, "a\nb", math.inf)] == [
-        "0.812", "34.6", "1234", "1.23e+06", "3", "1.00e-05", "0.000", "", "True", "a b", "inf"]
+    assert [figure(x)
+            for x in (0.81234, 34.56, 1234.5, 1234567.0, 3, 1e-5, 0.0, None, True, "a\nb", math.inf)] == [
+                "0.812", "34.6", "1234", "1.23e+06", "3", "1.00e-05", "0.000", "", "True", "a b", "inf"]
     assert [duration(x) for x in (0, 75.9, 3700)] == ["0:00", "1:15", "1:01:40"]
     assert clean("a\tb\r\nc\rd\x9b") == "a    b\nc\ufffdd\ufffd"
 

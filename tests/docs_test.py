@@ -49,7 +49,7 @@ def test_links_lead_somewhere(page):
         target = (page.parent / file).resolve() if file else page
         assert target.exists(), f"{name_of(page)} links to {link}, which is not there"
         if anchor:
-            assert anchor in anchors(target), f"{name_of(page)}: {name} has no heading #{anchor}"
+            assert anchor in anchors(target), f"{name_of(page)}: {name_of(target)} has no heading #{anchor}"
 
 
 def test_every_page_of_docs_is_on_the_reader_s_path():

@@ -1,4 +1,5 @@
-"""Rewards at the Python door: functions, sums of them, reward models, functions written for TRL; and what is wrong with one."""
+"""Rewards at the Python door: functions, sums of them, reward models, functions written for TRL;
+and what is wrong with one."""
 
 from functools import partial
 from itertools import count
@@ -26,7 +27,8 @@ def reward_run(tmp_path_factory):
     (lambda prompt, text: "e" in text, lambda prompt, text: float("e" in text)),
     (lambda prompt, text: pg.Verdict(score=0.5, reason="so"), lambda prompt, text: 0.5),
     ([letters, lambda p, t: 1.0], lambda p, t: 1 + letters(p, t)),
-    ({letters: 2.0, "think": 0.5}, lambda p, t: 2 * letters(p, t) + 0.5 * t.startswith("<think>") * t.endswith("</answer>")),
+    ({letters: 2.0, "think": 0.5},
+     lambda p, t: 2 * letters(p, t) + 0.5 * t.startswith("<think>") * t.endswith("</answer>")),
     (pg.from_trl(long), lambda p, t: len(t) / 100),
     ([pg.from_trl(long), letters], lambda p, t: len(t) / 100 + letters(p, t)),
     ("length(1,3)", None),
@@ -43,16 +45,19 @@ def test_reward_models_by_run_name_and_object(reward_run, tmp_path):
     """All of them judge alike; the one without a name is kept by a hash of its weights."""
     opened = load_scalar(reward_run.latest())
     runs = {kind: fit(tmp_path, "nano", kind, task=QUESTIONS, reward=given) for kind, given in
-            {"run": reward_run, "name": str(reward_run.folder), "path": reward_run.folder, "object": opened}.items()}
+            {"run": reward_run, "name": str(reward_run.folder), "path": reward_run.folder,
+             "object": opened}.items()}
     first = scores(runs["run"])
     assert len(set(first.values())) > 1 and all(scores(run) == first for run in runs.values())
     assert runs["run"].config["reward"] == runs["path"].config["reward"] == str(reward_run.folder)
     assert runs["run"].info["judged_by"] and runs["object"].config["reward"]["given"] == "model"
     both = fit(tmp_path, "nano", "both", task=QUESTIONS, reward={reward_run: 1.0, letters: 0.5})
     for row in both.samples():
-        assert row["score"] == pytest.approx(first.get(row["text"], row["parts"]["run"]) + 0.5 * letters(None, row["text"]))
+        assert row["score"] == pytest.approx(first.get(row["text"], row["parts"]["run"])
+                                             + 0.5 * letters(None, row["text"]))
     assert both.info["judged_by"] == runs["run"].info["judged_by"]
-    assert pg.evaluate(runs["run"], QUESTIONS, reward=reward_run, problems=2, samples=2, max_new_tokens=8)["errors"] == 0
+    assert pg.evaluate(runs["run"], QUESTIONS, reward=reward_run, problems=2, samples=2,
+                       max_new_tokens=8)["errors"] == 0
 
 
 def test_trl_functions_get_their_columns(tmp_path):
@@ -67,24 +72,29 @@ def test_trl_functions_get_their_columns(tmp_path):
     assert seen["prompt"][0]["role"] == "user" and seen["completion"][0]["role"] == "assistant"
     assert set(seen["answer"]) == {"5"} and all(isinstance(n, int) for n in seen["level"])
     assert all(s["score"] == len(s["token_ids"]) for s in run.samples())
-    texts = pg.from_trl(lambda prompts, completions, **_: [float(isinstance(x, str)) for x in prompts], conversational=False)
+    texts = pg.from_trl(lambda prompts, completions, **_: [float(isinstance(x, str)) for x in prompts],
+                        conversational=False)
     assert set(scores(fit(tmp_path, "nano", "texts", task=rows, reward=texts)).values()) == {1.0}
 
 
 def test_a_trl_function_that_leaves_samples_to_others():
-    """None is no score of 0: the sample is judged by the rest, at the weight of all; by nobody only where all say None."""
+    """None is no score of 0: the sample is judged by the rest, at the weight of all;
+    by nobody only where all say None."""
     prompt = pg.Prompt.ask("?")
-    rollouts = [pg.Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text=t, finished=True, seed=0) for t in "ab"]
+    rollouts = [pg.Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text=t, finished=True, seed=0)
+                for t in "ab"]
     some = pg.from_trl(lambda completions, **_: [None, 2.0])
     none = pg.from_trl(lambda completions, **_: [None, None])
-    sums = Weighted({"some": (some, 1.0), "other": (lambda rs: [pg.Verdict(score=3.0)] * len(rs), 1.0)})(rollouts)
+    sums = Weighted({"some": (some, 1.0), "other": (lambda rs: [pg.Verdict(score=3.0)] * len(rs), 1.0)})(
+        rollouts)
     assert [(v.score, v.error) for v in sums] == [(6.0, None), (5.0, None)]
     left, paid = Weighted({"some": (some, 1.0), "none": (none, 1.0)})(rollouts)
     assert left.absent and (paid.score, paid.error) == (4.0, None)
 
 
 def test_a_function_that_fails_now_and_then_is_counted(tmp_path):
-    """Of four samples of a step one raises and one is None: two errors, kept out of the loss and out of the mean reward."""
+    """Of four samples of a step one raises and one is None: two errors,
+    kept out of the loss and out of the mean reward."""
     turn = count()
 
     def odd(prompt, text):
@@ -111,7 +121,8 @@ class Judge:
 
 
 @pytest.mark.parametrize(("reward", "words"), [
-    (raises, "reward raises fails on an empty reply .*door_rewards_test.py, line [0-9]+: KeyError: 'level'.*: it must judge"),
+    (raises, "reward raises fails on an empty reply .*door_rewards_test.py, line [0-9]+: KeyError: "
+     "'level'.*: it must judge"),
     (lambda prompt, text: None, "returned no Verdict, float or bool"),
     (lambda prompt, text: float("nan"), "returned the score nan"),
     (lambda text: 1.0, r"\(text\) cannot be called with \(prompt, text\): give it these two arguments"),
@@ -151,7 +162,8 @@ def test_what_is_kept_of_a_function():
     one, same = (lambda p, t: sum(c == "e" for c in t)), (lambda p, t: sum(c == "e" for c in t))
     other = lambda p, t: sum(c == "f" for c in t)  # noqa: E731
     assert hash_of(one) == hash_of(same) != hash_of(other)
-    assert record({letters: 1.0, "think": 0.5}) != record({letters: 1.0, "think": 0.6}) == record({letters: 1.0, "think": 0.6})
+    assert (record({letters: 1.0, "think": 0.5}) != record({letters: 1.0, "think": 0.6})
+            == record({letters: 1.0, "think": 0.6}))
     assert record([letters, "think"])["parts"] == [record(letters), "think"]
 
 

@@ -25,7 +25,8 @@ def test_hash_size_and_origin(name):
 
 
 def test_the_shipped_curves_show_what_they_are_for():
-    """Proxy and true reward of real runs, for the instrument on reward hacking: made by `proofs/rlhf.py ship`."""
+    """Proxy and true reward of real runs, for the instrument on reward hacking:
+    made by `proofs/rlhf.py ship`."""
     runs = json.loads((find_model("tiny").parent / "overoptimise" / "curves.json").read_text())["runs"]
     assert [run["seed"] for run in runs] == [0, 1, 2]
     for run in runs:
@@ -40,7 +41,8 @@ def test_the_shipped_curves_show_what_they_are_for():
 
 
 def test_the_base_can_write_steps_and_cannot_do_without():
-    """What makes the demo honest: the skill is there when it is asked for, and answering at once mostly fails."""
+    """What makes the demo honest: the skill is there when it is asked for,
+    and answering at once mostly fails."""
     folder = find_model("tiny")
     model, chat = load_model(folder), Chat.load(folder)
     problems = load_task("words").prompts("test", 60, 0)

@@ -1,4 +1,5 @@
-"""The glossary: every metric that can be logged is explained, and a slip of the pen is answered with the right name."""
+"""The glossary: every metric that can be logged is explained, and a slip of the pen is answered
+with the right name."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ def test_every_metric_is_explained_in_one_sentence():
 
 
 @pytest.mark.parametrize(("typed", "meant"), [
-    ("rewrad", "reward"), ("clipfraction", "clip_fraction"), ("clip-fraction", "clip_fraction"), ("Entropy", "entropy"),
-    ("grad", "grad_norm"), ("pass1", "pass@1")])
+    ("rewrad", "reward"), ("clipfraction", "clip_fraction"), ("clip-fraction", "clip_fraction"),
+    ("Entropy", "entropy"), ("grad", "grad_norm"), ("pass1", "pass@1")])
 def test_did_you_mean(typed, meant):
     with pytest.raises(ValueError, match=rf"no metric is called '{typed}'; did you mean .*{meant}"):
         explain(typed)
@@ -40,7 +41,8 @@ def test_nothing_near_gives_the_list():
 
 def test_families():
     assert "one of 64 samples" in explain("pass@64").meaning and "k = 64" in explain("pass@64").formula
-    assert "format" in explain("reward/format").meaning and "paid make the reward" in explain("reward/length(1,9)").healthy
+    assert ("format" in explain("reward/format").meaning
+            and "paid make the reward" in explain("reward/length(1,9)").healthy)
     for name in load_task("constraints").verify(load_task("constraints").prompts("train", 1, 0)[0], "").parts:
         assert ("not paid" in explain(f"reward/{name}").meaning) == ("lenient" in name)
     assert explain("pass@1") is METRICS["pass@1"]
@@ -55,8 +57,8 @@ def test_what_the_objectives_measure_is_explained():
     import postgrad
 
     home, found = Path(postgrad.__file__).parent, set()
-    for name in ("objectives.py", "batches/collect.py", "batches/rollouts.py", "batches/chosen.py", "batches/pairs.py",
-                 "batches/singles.py", "batches/steps.py", "recipes/reward.py",
+    for name in ("objectives.py", "batches/collect.py", "batches/rollouts.py", "batches/chosen.py",
+                 "batches/pairs.py", "batches/singles.py", "batches/steps.py", "recipes/reward.py",
                  "recipes/process.py", "loop.py", "evaluation.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
             if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) and isinstance(node.value, ast.Dict):

@@ -1,4 +1,5 @@
-"""Each family of decoders against `transformers`, eager attention, float32; and against itself padded, packed and cached."""
+"""Each family of decoders against `transformers`, eager attention, float32;
+and against itself padded, packed and cached."""
 
 import json
 
@@ -14,18 +15,30 @@ from transformers import (
     Qwen3Config,
 )
 
-from postgrad.models import Adapted, Adapter, Config, Decoder, ScalarModel, load_model, load_scalar, save_model
+from postgrad.models import (
+    Adapted,
+    Adapter,
+    Config,
+    Decoder,
+    ScalarModel,
+    load_model,
+    load_scalar,
+    save_model,
+)
 from postgrad.packing import pack
 from postgrad.records import pad_rows
 from postgrad.sampler import LocalSampler, Sampling
 
+# its three bands all have frequencies in them
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64, "rope_theta": 500.0}  # its three bands all have frequencies in them
+          "original_max_position_embeddings": 64, "rope_theta": 500.0}
 FAMILIES = {
     "llama 2": (LlamaConfig, {}),
     "llama 3": (LlamaConfig, dict(num_key_value_heads=2, rope_parameters=LLAMA3)),
-    "llama, linear": (LlamaConfig, dict(rope_parameters={"rope_type": "linear", "factor": 3.0, "rope_theta": 1e4})),
-    "llama, dynamic": (LlamaConfig, dict(rope_parameters={"rope_type": "dynamic", "factor": 3.0, "rope_theta": 1e4})),
+    "llama, linear": (LlamaConfig,
+                      dict(rope_parameters={"rope_type": "linear", "factor": 3.0, "rope_theta": 1e4})),
+    "llama, dynamic": (LlamaConfig,
+                       dict(rope_parameters={"rope_type": "dynamic", "factor": 3.0, "rope_theta": 1e4})),
     "llama, biases": (LlamaConfig, dict(attention_bias=True)),
     "smollm2": (LlamaConfig, dict(num_key_value_heads=1, tie_word_embeddings=True)),
     "mistral": (MistralConfig, dict(num_key_value_heads=2, sliding_window=7)),
@@ -34,8 +47,9 @@ FAMILIES = {
     "qwen 2, windows": (Qwen2Config, dict(num_key_value_heads=2, use_sliding_window=True, sliding_window=5,
                                           max_window_layers=1)),
     "qwen 3": (Qwen3Config, dict(num_key_value_heads=2, head_dim=12, tie_word_embeddings=True)),
-    "qwen 3, windows": (Qwen3Config, dict(num_key_value_heads=2, head_dim=24, attention_bias=True, use_sliding_window=True,
-                                          sliding_window=6, layer_types=["sliding_attention", "full_attention"])),
+    "qwen 3, windows": (Qwen3Config,
+                        dict(num_key_value_heads=2, head_dim=24, attention_bias=True, use_sliding_window=True,
+                             sliding_window=6, layer_types=["sliding_attention", "full_attention"])),
     "olmo 2": (Olmo2Config, {}),
     "olmo 2, biases": (Olmo2Config, dict(num_key_value_heads=2, attention_bias=True,
                                          tie_word_embeddings=True)),
@@ -44,19 +58,22 @@ every = pytest.mark.parametrize("pair", FAMILIES, indirect=True)
 
 
 def theirs_of(folder):
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                attn_implementation="eager").eval()
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    """Each family made once: by transformers, with large random weights, norms and biases, and read by us from its folder."""
+    """Each family made once: by transformers, with large random weights, norms and biases,
+    and read by us from its folder."""
     made = {}
     def make(name):
         if name not in made:
             kind, changes = FAMILIES[name]
             theirs = AutoModelForCausalLM.from_config(kind(**dict(
-                vocab_size=1024, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-                num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0) | changes), attn_implementation="eager")
+                vocab_size=1024, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0)
+                                                             | changes), attn_implementation="eager")
             draw = torch.Generator().manual_seed(len(name))
             with torch.no_grad():
                 for key, p in theirs.named_parameters():
@@ -89,7 +106,8 @@ def test_logits_and_gradients_are_those_of_transformers(pair):
     assert b.std() > 0.3
     same(a, b, 1e-5 if theirs.config.model_type == "olmo2" else 2e-5)
     pull = torch.randn(a.shape, generator=draw)
-    mine, wanted = ({n: g for (n, _), g in zip(m.named_parameters(), torch.autograd.grad((x * pull).mean(), m.parameters()),
+    mine, wanted = ({n: g for (n, _), g in zip(m.named_parameters(),
+                                               torch.autograd.grad((x * pull).mean(), m.parameters()),
                                                strict=True)} for m, x in ((ours, a), (theirs, b)))
     assert mine.keys() == wanted.keys()
     for key, g in wanted.items():
@@ -128,7 +146,8 @@ def test_rows_that_share_a_prompt_are_as_apart(pair):
     model, tokens = pair[0], torch.cat([random_tokens(1, 40, seed=n) for n in range(4)])
     tokens[1:3, :19] = tokens[0, :19]
     mask = torch.arange(40)[None] >= torch.tensor([19, 19, 19, 8])[:, None]
-    packed = pack(torch.tensor([40, 33, 21, 40]), tokens, mask & (torch.arange(40) < torch.tensor([40, 33, 21, 40])[:, None]))
+    packed = pack(torch.tensor([40, 33, 21, 40]), tokens,
+                  mask & (torch.arange(40) < torch.tensor([40, 33, 21, 40])[:, None]))
     assert len(packed.cells) == 40 + 33 + 21 + 40 - 2 * 19
     together = model.hidden(tokens, packed)
     for i, n in enumerate((40, 33, 21, 40)):
@@ -166,7 +185,8 @@ def seen_by_last(model, length):
 
 
 def test_a_window_is_as_wide_as_it_says(pairs):
-    """Two layers of 7 tokens, oneself among them, reach 12 back; with a layer that sees everything, all the way."""
+    """Two layers of 7 tokens, oneself among them, reach 12 back;
+    with a layer that sees everything, all the way."""
     assert seen_by_last(pairs("mistral")[0], 20) == list(range(7, 20))
     assert seen_by_last(pairs("mistral, no window")[0], 20) == list(range(20))
     assert seen_by_last(pairs("qwen 2, windows")[0], 20) == list(range(20))
@@ -175,7 +195,8 @@ def test_a_window_is_as_wide_as_it_says(pairs):
 def test_a_reward_model_keeps_its_family(pairs, tmp_path):
     model = ScalarModel(load_model(pairs("qwen 3")[2]), 2)
     save_model(model, tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["Qwen3ForSequenceClassification"]
+    assert (json.loads((tmp_path / "config.json").read_text())["architectures"]
+            == ["Qwen3ForSequenceClassification"])
     tokens, lengths = random_tokens(2, 9), torch.tensor([9, 4])
     assert torch.equal(load_scalar(tmp_path).scores(tokens, lengths), model.scores(tokens, lengths))
 
@@ -200,18 +221,21 @@ def test_an_adapter_is_merged_and_sampled_through(name, pairs, tmp_path):
 
 def test_fresh_biases_are_zero_and_norms_one(pairs):
     for name in ("qwen 2", "qwen 3", "olmo 2, biases"):
-        for key, p in Decoder(pairs(name)[0].config).start(torch.Generator().manual_seed(0)).named_parameters():
+        for key, p in (
+                Decoder(pairs(name)[0].config).start(torch.Generator().manual_seed(0)).named_parameters()):
             assert p.dim() == 2 or (p == ("norm" in key)).all(), key
 
 
 @pytest.mark.parametrize("kind", [LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config, Olmo2Config])
 def test_what_a_config_may_leave_out(kind, tmp_path):
     """A file that says no more than the sizes means what the family's class in transformers means by it."""
-    sizes = dict(vocab_size=9, hidden_size=64, intermediate_size=8, num_hidden_layers=30, num_attention_heads=32)
+    sizes = dict(vocab_size=9, hidden_size=64, intermediate_size=8, num_hidden_layers=30,
+                 num_attention_heads=32)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind.model_type, **sizes}))
     ours, theirs = Config.read(tmp_path / "config.json"), kind.from_pretrained(tmp_path)
     for key in ("rms_norm_eps", "num_key_value_heads", "max_position_embeddings", "tie_word_embeddings"):
         assert getattr(ours, key) == getattr(theirs, key), key
-    assert ours.head_dim == getattr(theirs, "head_dim", 2) and ours.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert (ours.head_dim == getattr(theirs, "head_dim", 2)
+            and ours.rope_theta == theirs.rope_parameters["rope_theta"])
     assert ours.parts.window == getattr(theirs, "sliding_window", None)
     assert len(ours.parts.window_layers) == (30 if kind is MistralConfig else 0)

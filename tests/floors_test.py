@@ -1,4 +1,5 @@
-"""What the speed benchmarks reckon with: floors and exponents by hand, and models that stop as often as they are told to."""
+"""What the speed benchmarks reckon with: floors and exponents by hand,
+and models that stop as often as they are told to."""
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ def test_by_hand():
     assert forward_flops(SMALL, 5, 2, 6) == 5 * 336 + 160
     rates = Rates(flops=1840.0, bytes=1.0, item=4)
     assert train_floor(SMALL, rates, 5, 2, 6) == 3.0 and train_floor(SMALL, rates, 5, 2, 6, looks=1) == 4.0
-    # one prompt of 2 tokens, two samples of 2: the prompt's pass, then a step that reads 184 weights and 2 + 2 slots of 4
+    # one prompt of 2 tokens, two samples of 2: the prompt's pass, then a step that reads 184 weights
+    # and 2 + 2 slots of 4
     free = Rates(flops=float("inf"), bytes=4.0, item=4)
     assert decode_floor(SMALL, free, 1, 2, 2, 2) == 184 + 16
 
@@ -28,16 +30,19 @@ def test_lengths():
 
 
 def test_exponents():
-    assert slope([1, 2, 4], [3, 6, 12]) == pytest.approx(1) and slope([1, 2, 4], [3, 12, 48]) == pytest.approx(2)
+    assert (slope([1, 2, 4], [3, 6, 12]) == pytest.approx(1)
+            and slope([1, 2, 4], [3, 12, 48]) == pytest.approx(2))
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.05])
 def test_a_model_stops_as_often_as_it_is_told_to(chance):
     model = new_model(shape(2, 32, 4, 2, 64, 200), chance)
     tokens = torch.randint(len(SPECIAL), 200, (16, 40), generator=torch.Generator().manual_seed(1))
-    said, pad = model.logits(tokens).softmax(-1)[..., [SPECIAL.index(x) for x in ("<|end|>", "<|pad|>")]].unbind(-1)
+    said, pad = (
+        model.logits(tokens).softmax(-1)[..., [SPECIAL.index(x) for x in ("<|end|>", "<|pad|>")]].unbind(-1))
     assert pad.max() < 1e-15
-    assert said.max() < 1e-15 if chance == 0 else 0.8 * chance < said.mean() < 1.25 * chance and said.max() < 2 * chance
+    assert (said.max() < 1e-15 if chance == 0
+            else 0.8 * chance < said.mean() < 1.25 * chance and said.max() < 2 * chance)
 
 
 def test_prompts_have_the_length_that_was_asked_for():

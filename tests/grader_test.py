@@ -28,11 +28,13 @@ def test_a_grade_is_read_strictly_and_leniently(said, strict, lenient):
 
 
 def rollout(prompt, said):
-    return Rollout(prompt=prompt, prompt_tokens=(1,), tokens=(2,), logp=(0.0,), text=said, finished=True, seed=0)
+    return Rollout(prompt=prompt, prompt_tokens=(1,), tokens=(2,), logp=(0.0,), text=said, finished=True,
+                   seed=0)
 
 
 def test_picking_says_that_nothing_could_be_judged(tmp_path, capsys):
-    words = ["--task", "words", "--prompts", "1", "--samples", "2", "--max-new-tokens", "4", "--reward", "judge:tiny-chat"]
+    words = ["--task", "words", "--prompts", "1", "--samples", "2", "--max-new-tokens", "4", "--reward",
+             "judge:tiny-chat"]
     assert main(["pick", "tiny-chat", *words, "--out", str(tmp_path / "x.jsonl"), "--json"]) == 2
     assert "none of 2 replies could be judged: infrastructure: the grader" in capsys.readouterr().err
 
@@ -65,7 +67,8 @@ def test_a_run_against_a_judge_model(tmp_path):
     assert (part.kind, part.value, other.kind) == ("grader", ("tiny-chat", ""), "models")
     judge = open_judge(config.reward, None, None, [], device="cpu")
     said = judge([rollout(ASK, "5"), rollout(ASK, "x" * 9000)])
-    assert isinstance(judge, Grader) and all(isinstance(verdict, Verdict) for verdict in said) and said[1].error
+    assert (isinstance(judge, Grader) and all(isinstance(verdict, Verdict) for verdict in said)
+            and said[1].error)
     with pytest.raises(ValueError, match="there is no rubric"):
         open_judge(f"judge:tiny-chat:{tmp_path}/no.txt", None, None, [], device="cpu")
     with pytest.raises(ValueError, match="name the chat model"):

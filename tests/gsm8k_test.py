@@ -10,7 +10,8 @@ from small import gsm8k_folder
 from postgrad.rewards.base import check
 from postgrad.tasks import load_task
 
-DATA = Path(os.environ.get("POSTGRAD_DATA", Path(__file__).parent.parent.parent / "shared" / "data")) / "gsm8k"
+DATA = (
+    Path(os.environ.get("POSTGRAD_DATA", Path(__file__).parent.parent.parent / "shared" / "data")) / "gsm8k")
 
 
 @pytest.fixture
@@ -27,9 +28,10 @@ def test_the_published_split_is_kept(folder):
 
 
 @pytest.mark.parametrize("text, strict, lenient", [
-    ("600+602=1202\n#### 1,202", 1, 1), ("so it is\n#### 1202.", 1, 1), ("600 #### $1202", 1, 1), ("she has 1202 eggs", 0, 1),
-    ("#### 1202", 0, 1), ("600+602=1202\n#### 1202 eggs", 0, 1), ("600\n#### 1203", 0, 0), ("", 0, 0), ("1202, or 5", 0, 0),
-    ("1202 #### 12020", 0, 0), ("it is #### 1202 #### 7", 0, 0)])
+    ("600+602=1202\n#### 1,202", 1, 1), ("so it is\n#### 1202.", 1, 1), ("600 #### $1202", 1, 1),
+    ("she has 1202 eggs", 0, 1), ("#### 1202", 0, 1), ("600+602=1202\n#### 1202 eggs", 0, 1),
+    ("600\n#### 1203", 0, 0), ("", 0, 0), ("1202, or 5", 0, 0), ("1202 #### 12020", 0, 0),
+    ("it is #### 1202 #### 7", 0, 0)])
 def test_strict_and_lenient_side_by_side(folder, text, strict, lenient):
     task = load_task(f"gsm8k:{folder}")
     prompt = next(p for s in ("train", "validation") for p in task.prompts(s, 1000, 0) if p.answer == "1,202")
@@ -43,8 +45,9 @@ def test_demonstrations_are_the_published_solutions(folder):
     assert all("<<" in c.messages[-1]["content"] and "\n#### " in c.messages[-1]["content"] for c in shown)
 
 
-@pytest.mark.parametrize("text, said", [("", "holds no rows"), ('{"question": "a", "answer": "5"}\n', "line 1: expected"),
-                                        ('{"question": "a", "answer": "b #### many"}\n', "'many' is not a number")])
+@pytest.mark.parametrize("text, said",
+                         [("", "holds no rows"), ('{"question": "a", "answer": "5"}\n', "line 1: expected"),
+                          ('{"question": "a", "answer": "b #### many"}\n', "'many' is not a number")])
 def test_files_of_another_shape_are_refused(folder, text, said):
     (folder / "test.jsonl").write_text(text)
     with pytest.raises(ValueError, match=said):
@@ -59,7 +62,8 @@ def test_where_there_is_no_folder():
 @pytest.mark.skipif(not DATA.is_dir(), reason="GSM8K is not here")
 def test_the_published_problems_pay_their_own_solutions():
     task = load_task(f"gsm8k:{DATA}")
-    assert task.meta["sizes"]["test"] == 1319 and task.meta["sizes"]["train"] + task.meta["sizes"]["validation"] == 7473
+    assert (task.meta["sizes"]["test"] == 1319
+            and task.meta["sizes"]["train"] + task.meta["sizes"]["validation"] == 7473)
     for split in ("train", "validation", "test"):
         prompts = task.prompts(split, 10_000, 0)
         assert check(task.verify, [(p, task.gold(p)) for p in prompts]) == len(prompts)
@@ -68,7 +72,8 @@ def test_the_published_problems_pay_their_own_solutions():
 
 def test_pairs_are_right_and_wrong_answers_to_one_problem(folder):
     said = {"a": ("3+2=5\nA: 5", True), "b": ("so 2+3=5\nA: 5", True), "c": ("2+3=6\nA: 6", False)}
-    row = {"ground_truth": "5", **{name: {"solution": text, "is_correct": right} for name, (text, right) in said.items()}}
+    row = {"ground_truth": "5",
+           **{name: {"solution": text, "is_correct": right} for name, (text, right) in said.items()}}
     many = [{**row, "question": f"{i}: 2+3?"} for i in range(40)]
     (folder / "example_model_solutions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in many))
     task = load_task(f"gsm8k:{folder}")

@@ -17,9 +17,10 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name, is_one", [("HuggingFaceTB/SmolLM2-135M-Instruct", True), ("a/b", True), ("./a/b", False),
-                                          ("../b", False), ("a/b/c", False), ("a", False), ("/a/b", False), ("a/..", False),
-                                          ("runs/grpo-words-1", True), ("a/b@v1.0", True), ("a/b@", False), ("a@v/b", False)])
+@pytest.mark.parametrize("name, is_one",
+                         [("HuggingFaceTB/SmolLM2-135M-Instruct", True), ("a/b", True), ("./a/b", False),
+                          ("../b", False), ("a/b/c", False), ("a", False), ("/a/b", False), ("a/..", False),
+                          ("runs/grpo-words-1", True), ("a/b@v1.0", True), ("a/b@", False), ("a@v/b", False)])
 def test_what_could_be_an_id(name, is_one):
     assert hub.is_id(name) is is_one
 

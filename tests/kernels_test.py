@@ -39,14 +39,18 @@ def softmaxed(q, k, v):  # [G, head_dim], [n, head_dim] twice
 def test_add_norm_adds_in_place_then_norms(D):
     x, delta, weight = draw(5, D), draw(5, D, seed=1), draw(D)
     mine = x.clone()
-    torch.testing.assert_close(cpu.add_norm(mine, delta, weight, 1e-5), F.rms_norm(x + delta, (D,), weight, 1e-5), **CLOSE)
+    torch.testing.assert_close(cpu.add_norm(mine, delta, weight, 1e-5),
+                               F.rms_norm(x + delta, (D,), weight, 1e-5), **CLOSE)
     assert torch.equal(mine, x + delta)
-    torch.testing.assert_close(cpu.add_norm(mine, None, weight, 1e-5), F.rms_norm(mine, (D,), weight, 1e-5), **CLOSE)
+    torch.testing.assert_close(cpu.add_norm(mine, None, weight, 1e-5), F.rms_norm(mine, (D,), weight, 1e-5),
+                               **CLOSE)
 
 
 def decoding(R=6, H=4, kv=2, head_dim=24, S=9, room=7):
-    """Rows in the middle of a sampling run: two share a prompt, slots are out of order, one row has an empty prompt."""
-    angles = torch.outer(torch.arange(S + room).float(), torch.arange(1, head_dim // 2 + 1).float().reciprocal())
+    """Rows in the middle of a sampling run: two share a prompt, slots are out of order,
+    one row has an empty prompt."""
+    angles = torch.outer(torch.arange(S + room).float(),
+                         torch.arange(1, head_dim // 2 + 1).float().reciprocal())
     return {"qkv": draw(R, (H + 2 * kv) * head_dim), "cos": angles.cos(), "sin": angles.sin(),
             "k_prompt": draw(4, kv, S, head_dim), "v_prompt": draw(4, kv, S, head_dim, seed=1),
             "k_cache": draw(8, kv, room, head_dim, seed=2), "v_cache": draw(8, kv, room, head_dim, seed=3),
@@ -93,12 +97,16 @@ def test_gate_halves_also_far_from_zero():
 def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
     """A row alone gives the same bits as among others, on one thread as on three."""
     d = decoding(head_dim=20)
-    q, x, delta, weight, u = draw(6, 4, 20), draw(6, 52), draw(6, 52, seed=1), draw(52), torch.rand(6, dtype=torch.float64)
+    q = draw(6, 4, 20)
+    x = draw(6, 52)
+    delta = draw(6, 52, seed=1)
+    weight = draw(52)
+    u = torch.rand(6, dtype=torch.float64)
 
     def results(rows):
         whole = [d[n][rows] if n in ("prompt", "prompt_length", "slot", "length") else d[n] for n in NAMES]
-        return (cpu.add_norm(x[rows].clone(), delta[rows], weight, 1e-6), cpu.attend(q[rows], *whole), cpu.gate_halves(x[rows]),
-                *cpu.pick(3 * x[rows], u[rows], 0.7))
+        return (cpu.add_norm(x[rows].clone(), delta[rows], weight, 1e-6), cpu.attend(q[rows], *whole),
+                cpu.gate_halves(x[rows]), *cpu.pick(3 * x[rows], u[rows], 0.7))
 
     threads(1)
     together = results(torch.arange(6))
@@ -109,7 +117,8 @@ def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
 
 
 def agree(mine, theirs, *inputs):
-    """Both functions give the same on these inputs, and so do the gradients of a random projection, in every input."""
+    """Both functions give the same on these inputs, and so do the gradients of a random projection,
+    in every input."""
     answers = []
     for function in (mine, theirs):
         leaves = [x.clone().requires_grad_() for x in inputs]
@@ -122,14 +131,16 @@ def agree(mine, theirs, *inputs):
 @pytest.mark.parametrize("shape", [(1, 7), (5, 64), (130, 48), (9, 4, 16)])
 def test_norm_and_its_gradients(shape):
     D = shape[-1]
-    agree(lambda x, w: cpu.norm(x, w, 1e-5), lambda x, w: F.rms_norm(x, (D,), w, 1e-5), draw(*shape), 1 + draw(D))
+    agree(lambda x, w: cpu.norm(x, w, 1e-5), lambda x, w: F.rms_norm(x, (D,), w, 1e-5), draw(*shape),
+          1 + draw(D))
 
 
 @pytest.mark.parametrize("H, head_dim", [(1, 2), (3, 16), (4, 48)])
 def test_rotate_and_its_gradients(H, head_dim):
     angle = 10 * draw(11, head_dim // 2)
     cos, sin = angle.cos(), angle.sin()
-    agree(lambda x: cpu.rotate(x, cos, sin), lambda x: turned(x, cos[:, None], sin[:, None]), draw(11, H, head_dim))
+    agree(lambda x: cpu.rotate(x, cos, sin), lambda x: turned(x, cos[:, None], sin[:, None]),
+          draw(11, H, head_dim))
     wide = draw(11, H + 2, head_dim)  # a slice of a wider tensor is read where it stands
     assert torch.equal(cpu.rotate(wide[:, 1:-1], cos, sin), cpu.rotate(wide[:, 1:-1].clone(), cos, sin))
 
@@ -153,7 +164,8 @@ LAYOUTS = {
     "alone": spans((0, 40, 0, 0)),
     "one token each": spans((0, 1, 0, 0), (1, 2, 0, 0), (2, 3, 0, 1)),
     "no prefixes": spans((0, 3, 0, 0), (3, 20, 0, 0), (20, 53, 0, 0)),
-    "two groups": spans((0, 5, 0, 0), (5, 24, 0, 5), (24, 25, 0, 5), (25, 58, 0, 5), (58, 61, 0, 0), (61, 64, 58, 61)),
+    "two groups": spans((0, 5, 0, 0), (5, 24, 0, 5), (24, 25, 0, 5), (25, 58, 0, 5), (58, 61, 0, 0),
+                        (61, 64, 58, 61)),
     "out of order": spans((9, 30, 2, 9), (2, 9, 0, 0), (0, 2, 2, 9)),
     "part of a sequence, and across two": spans((0, 6, 0, 0), (6, 12, 2, 5), (12, 40, 4, 9)),
     "a chain": spans((0, 4, 0, 0), (4, 9, 0, 4), (9, 12, 4, 9), (12, 20, 9, 12)),
@@ -169,7 +181,8 @@ def looped(q, k, v, layout, window=None):
         position = at[last - first:, None]
         seen = (at <= position) & (at > position - (window or len(keys)))
         for h in range(q.shape[1]):
-            p = (q[start:stop, h] @ k[keys, h // G].T / q.shape[2] ** 0.5).masked_fill(~seen, -1e30).softmax(-1)
+            p = (q[start:stop, h] @ k[keys, h // G].T / q.shape[2] ** 0.5).masked_fill(~seen, -1e30).softmax(
+                -1)
             y = y.index_put((torch.arange(start, stop), torch.tensor(h)), p @ v[keys, h // G])
     return y
 
@@ -186,7 +199,8 @@ def test_attention_and_its_gradients(layout, window, H, kv, head_dim):
 def test_attention_reads_slices_of_one_tensor():
     layout, qkv = LAYOUTS["two groups"], draw(64, 8, 16).requires_grad_()
     agree(lambda x: cpu.attention(*x.split([4, 2, 2], dim=1), layout),
-          lambda x: cpu.attention(*(part.contiguous() for part in x.split([4, 2, 2], dim=1)), layout), qkv.detach())
+          lambda x: cpu.attention(*(part.contiguous() for part in x.split([4, 2, 2], dim=1)), layout),
+          qkv.detach())
 
 
 def test_attention_of_large_scores_is_finite():
@@ -195,7 +209,8 @@ def test_attention_of_large_scores_is_finite():
 
 
 def trained(N, layout):
-    """Every training kernel and its gradients on the first N tokens: a list of [N, ...] tensors, and that of the weight [D]."""
+    """Every training kernel and its gradients on the first N tokens:
+    a list of [N, ...] tensors, and that of the weight [D]."""
     x, w = draw(200, 4, 24)[:N].requires_grad_(), draw(24).requires_grad_()
     a, b = (draw(200, 36, seed=s)[:N].requires_grad_() for s in (1, 2))
     cos, sin = (draw(200, 12, seed=s)[:N] for s in (3, 4))
@@ -219,7 +234,8 @@ def test_training_does_not_depend_on_threads(threads):
 
 
 def test_training_does_not_depend_on_neighbours():
-    """A group of sequences gives the same bits whether or not others follow, and a token whether or not others come later."""
+    """A group of sequences gives the same bits whether or not others follow, and a token whether or not
+    others come later."""
     among, alone = trained(200, spans(*MORE))[0], trained(58, spans(*GROUP))[0]
     cut = trained(10, spans(GROUP[0], (5, 10, 0, 5)))[0]
     assert all(torch.equal(a, b[:58]) for a, b in zip(alone, among, strict=True))

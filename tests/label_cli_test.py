@@ -21,7 +21,8 @@ def run(capsys, line):
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "ask.jsonl", *({"prompt": f"Question {n}?", "answers": [f"yes {n}", f"no {n}"]} for n in range(4)))
+    write(tmp_path / "ask.jsonl",
+          *({"prompt": f"Question {n}?", "answers": [f"yes {n}", f"no {n}"]} for n in range(4)))
     return tmp_path
 
 
@@ -30,16 +31,20 @@ def test_label_in_the_terminal(here, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("a\nx\n\nB\nu\nt\ns\nu\nb\na\na\n"))
     assert main("label ask --store p.db --labeller ann".split()) == 0
     out = capsys.readouterr().out
-    assert "'x' is no key here" in out and "nothing left to label" in out and "6 labelled, 2 undone, 0 left for ann" in out
+    assert ("'x' is no key here" in out and "nothing left to label" in out
+            and "6 labelled, 2 undone, 0 left for ann" in out)
     shown = [part.split("\n")[0] for part in out.split("[a] ")[1:]]
     with Store.open("p.db") as store:
         said = [(item, labels["ann"]) for item, labels in store.items()]
-    assert [choice if choice in ("tie", "skip") else "clear" for _, choice in said] == ["clear", "tie", "clear", "clear"]
+    assert ([choice if choice in ("tie", "skip") else "clear" for _, choice in said]
+            == ["clear", "tie", "clear", "clear"])
     first, _ = said[0]
     assert getattr(first, said[0][1]) == shown[0]  # a: the answer that was shown first
-    assert getattr(said[2][0], said[2][1]) != [text for text in shown if text.endswith("2")][0]  # b: the other one
+    # b: the other one
+    assert getattr(said[2][0], said[2][1]) != [text for text in shown if text.endswith("2")][0]
     monkeypatch.setattr("sys.stdin", io.StringIO("s\nq\n"))
-    assert run(capsys, "label ask --store p.db --labeller ben") == {"labelled": 1, "undone": 0, "refused": 0, "left": 3}
+    assert run(capsys, "label ask --store p.db --labeller ben") == {"labelled": 1, "undone": 0, "refused": 0,
+                                                                    "left": 3}
 
 
 def test_control_characters_cannot_steer_the_terminal(here, capsys, monkeypatch):
@@ -51,7 +56,8 @@ def test_control_characters_cannot_steer_the_terminal(here, capsys, monkeypatch)
 
 
 def test_import_stats_export(here, capsys):
-    write(here / "pairs.jsonl", *({"prompt": f"Question {n}?", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in range(4)),
+    write(here / "pairs.jsonl",
+          *({"prompt": f"Question {n}?", "chosen": f"yes {n}", "rejected": f"no {n}"} for n in range(4)),
           {"prompt": "Question 0?", "chosen": "no 0", "rejected": "yes 0", "labeller": "ben"})
     run(capsys, "label import ask.jsonl")
     found = run(capsys, "label import pairs.jsonl --labeller ann")
@@ -60,7 +66,8 @@ def test_import_stats_export(here, capsys):
     assert (found["items"], found["labels"], found["contradicted"]) == (4, 5, 1)
     assert found["agreement"] == [{"labellers": ["ann", "ben"], "items": 1, "agreed": 0, "kappa": None}]
     assert main(["label", "stats"]) == 0
-    assert "ann and ben" in (out := capsys.readouterr().out) and "judged both ways" in out and "unknown" in out
+    assert ("ann and ben" in (out := capsys.readouterr().out) and "judged both ways" in out
+            and "unknown" in out)
     assert run(capsys, "label export --out out.jsonl")["ties"] == 1  # one against one
     assert [p.chosen for p in read_pairs(here / "out.jsonl") if not p.tie] == ["yes 1", "yes 2", "yes 3"]
     assert run(capsys, "label export --out one.jsonl --format singles --labeller ann")["rows"] == 8
@@ -69,7 +76,8 @@ def test_import_stats_export(here, capsys):
 
 
 def test_items_made_from_a_model(here, capsys):
-    line = "label make --model tiny-chat --task questions --prompts 3 --max-new-tokens 12 --store p.db --seed 1"
+    line = ("label make --model tiny-chat --task questions --prompts 3 --max-new-tokens 12 "
+            "--store p.db --seed 1")
     assert run(capsys, line) == {"prompts": 3, "skipped": 0, "added": 3, "known": 0}
     assert run(capsys, line) == {"prompts": 3, "skipped": 0, "added": 0, "known": 3}
     with Store.open("p.db") as store:
@@ -101,7 +109,8 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(here, capsys, line):
     ask = {"prompt": "Hi", "answers": ["x"]}
     write(here / "empty.jsonl"), write(here / "one.jsonl", ask), (here / "file").write_text("in the way")
     write(here / "pair.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y"})
-    write(here / "half.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y"}, {"prompt": "Hi", "chosen": "x"})
+    write(here / "half.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y"},
+          {"prompt": "Hi", "chosen": "x"})
     write(here / "single.jsonl", {"prompt": "Hi", "completion": "x", "label": True})
     write(here / "who.jsonl", {"prompt": "Hi", "chosen": "x", "rejected": "y", "labeller": "ann\n"})
     before = sorted(here.rglob("*"))

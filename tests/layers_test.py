@@ -1,4 +1,5 @@
-"""The table of layers, held against the imports: they go down only, and peers on a layer never import each other."""
+"""The table of layers, held against the imports: they go down only,
+and peers on a layer never import each other."""
 
 import ast
 import subprocess
@@ -20,7 +21,8 @@ LAYERS = (
     {"cli"},  # which starts the studio
     {"__main__"},
 )
-LAYER = {name: number for number, names in enumerate(LAYERS) for name in names} | {"__init__": -1}  # the root imports nothing
+# the root imports nothing
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names} | {"__init__": -1}
 FILES = sorted(p for p in HOME.rglob("*.py") if not p.name.endswith("_test.py"))
 
 
@@ -45,7 +47,8 @@ def imports(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOME)))
 def test_imports_go_down_only(path):
     mine = part(path)
-    assert mine in LAYER, f"{path.name} has no layer: give {mine!r} a place in the table, here and in DESIGN.md"
+    assert mine in LAYER, (f"{path.name} has no layer: give {mine!r} a place in the table, here "
+                           "and in DESIGN.md")
     for name, line in imports(path):
         if name.split(".")[0] != "postgrad" or name == "postgrad.__version__":
             continue
@@ -59,7 +62,8 @@ def test_the_table_names_what_exists():
     assert {"maths", "records", "chat", "loop", "recipes"} <= names and len(FILES) > 40
     assert LAYER.keys() == names, "the table names what is there, and nothing else"
     declared = ast.parse((HOME / "__init__.py").read_text())
-    lazy = next(n.value for n in ast.walk(declared) if isinstance(n, ast.Assign) and n.targets[0].id == "_HOMES")
+    lazy = next(n.value for n in ast.walk(declared)
+                if isinstance(n, ast.Assign) and n.targets[0].id == "_HOMES")
     assert {home.partition(":")[0].split(".")[0] for home in ast.literal_eval(lazy).values()} <= names
 
 
@@ -96,14 +100,17 @@ def test_maths_is_torch_alone(path):
 
 @pytest.mark.parametrize("name", ["run", "report", "explain"])
 def test_readers_of_runs_need_no_torch(name):
-    code = f"import sys, postgrad.{name}; print(*(m for m in ('torch', 'numpy', 'tokenizers') if m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HOME.parent, check=True)
+    code = (f"import sys, postgrad.{name}; print(*(m for m in ('torch', 'numpy', 'tokenizers') if m "
+            "in sys.modules))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HOME.parent,
+                          check=True)
     assert done.stdout.strip() == ""
 
 
 ALLOWED = {
     "maths/logprob.py": {"a next-token shift"},
-    "rewards/sandbox/child.py": {"exec"},  # the programs inside the jail, which no module of the package may import
+    # the programs inside the jail, which no module of the package may import
+    "rewards/sandbox/child.py": {"exec"},
     "studio/cells/child.py": {"exec"},
 }
 PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -111,20 +118,23 @@ PICKLES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "mar
 
 def is_shift(node):
     """x[:, 1:] or x[:, :-1]: the next-token shift, which lives in maths/logprob.py alone."""
-    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) > 1):
+    if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple)
+            and len(node.slice.elts) > 1):
         return False
     return [ast.unparse(x) for x in node.slice.elts[:2]] in ([":", "1:"], [":", ":-1"])
 
 
 def faults(tree):
-    """What may not stand in the package: shifts, and ways in which a file of somebody else's could run as code."""
+    """What may not stand in the package: shifts, and ways in which a file of somebody else's
+    could run as code."""
     for node in ast.walk(tree):
         if is_shift(node):
             yield "a next-token shift"
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("eval", "exec", "torch.load"):
             yield ast.unparse(node.func)
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = {alias.name.split(".")[0] for alias in node.names} | {(getattr(node, "module", "") or "").split(".")[0]}
+            names = ({alias.name.split(".")[0] for alias in node.names}
+                     | {(getattr(node, "module", "") or "").split(".")[0]})
             yield from sorted(names & PICKLES)
             if getattr(node, "module", None) == "torch" and "load" in names:
                 yield "torch.load"
@@ -146,12 +156,14 @@ def test_what_runs_code_is_never_imported():
     ("x[:, 1:]", "a next-token shift"), ("f(y)[:, :-1].sum()", "a next-token shift"),
     ("x[:, : -1, None]", "a next-token shift"), ("x = eval(text)", "eval"), ("exec (code)", "exec"),
     ("torch.load(path)", "torch.load"), ("from torch import load", "torch.load"),
-    ("import pickle", "pickle"), ("from pickle import loads", "pickle"), ("f(trust_remote_code=True)", "trust_remote_code"),
+    ("import pickle", "pickle"), ("from pickle import loads", "pickle"),
+    ("f(trust_remote_code=True)", "trust_remote_code"),
 ])
 def test_a_fault_is_found(code, wanted):
     assert list(faults(ast.parse(code))) == [wanted]
 
 
-@pytest.mark.parametrize("code", ["x[:, -1:]", "x[1:]", "x[:, 1]", "x[:, :1]", "model.eval()", "re.compile(x)", "json.load(f)"])
+@pytest.mark.parametrize("code", ["x[:, -1:]", "x[1:]", "x[:, 1]", "x[:, :1]", "model.eval()",
+                                  "re.compile(x)", "json.load(f)"])
 def test_what_only_looks_like_one(code):
     assert not list(faults(ast.parse(code)))

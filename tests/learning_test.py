@@ -1,4 +1,5 @@
-"""Every row of the table learns: a few steps through its real objective make what was rewarded, chosen or shown likelier."""
+"""Every row of the table learns: a few steps through its real objective make what was rewarded,
+chosen or shown likelier."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +20,8 @@ GOOD, BAD = (toy.REWARD == 1).nonzero().squeeze(1), (toy.REWARD < 1).nonzero().s
 
 
 class Scorer:
-    """A reward model over the language: a number for each sequence of two tokens and a last one, [V, V, V]."""
+    """A reward model over the language: a number for each sequence of two tokens and a
+    last one, [V, V, V]."""
 
     def __init__(self):
         self.table = torch.zeros(toy.V, toy.V, toy.V, dtype=torch.float64, requires_grad=True)
@@ -29,10 +31,12 @@ class Scorer:
 
 
 class StepScorer:
-    """A scalar head over the language: a number after each beginning, by how much of it was said, [4, V, V, V]."""
+    """A scalar head over the language: a number after each beginning, by how much of it was said,
+    [4, V, V, V]."""
 
     def __init__(self):
-        self.table = torch.zeros(1 + toy.LONGEST, toy.V, toy.V, toy.V, dtype=torch.float64, requires_grad=True)
+        self.table = torch.zeros(1 + toy.LONGEST, toy.V, toy.V, toy.V, dtype=torch.float64,
+                                 requires_grad=True)
 
     def token_scores(self, tokens, packed=None):
         said = [tokens * (torch.arange(1 + toy.LONGEST) <= t) for t in range(1 + toy.LONGEST)]
@@ -79,17 +83,24 @@ def next_batch(method, models, draw):
     if method.source == "singles":
         rows, label = torch.cat([good, bad]), torch.tensor([1.0] * 16 + [-1.0] * 16)
         ref_logp = models.reference.logp(toy.TOKENS[rows], toy.MASK[rows])[0]
-        return batch_of(rows, weight=torch.full((32,), 1 / 32), ref_logp=ref_logp, label=label, baseline=torch.zeros(32))
+        return batch_of(rows, weight=torch.full((32,), 1 / 32), ref_logp=ref_logp, label=label,
+                        baseline=torch.zeros(32))
     rows = good if method.source == "conversations" else sampled[method.select(toy.REWARD[sampled], GROUP)]
     return batch_of(rows, weight=method.weigh(toy.MASK[rows], toy.LONGEST))
 
 
 def learn(method, epochs=2, steps=STEPS, lr=0.05):
-    """STEPS batches, each used `epochs` times (so that ratios leave 1). The models, and the results of every step."""
-    policy, critic = toy.POLICY.clone().requires_grad_(), torch.zeros(toy.STATES, dtype=torch.float64, requires_grad=True)
-    models = SimpleNamespace(policy=toy.Talker(policy), reference=toy.Talker(toy.POLICY), critic=toy.Judge(critic), reward=None)
+    """STEPS batches, each used `epochs` times (so that ratios leave 1).
+
+    The models, and the results of every step.
+    """
+    policy = toy.POLICY.clone().requires_grad_()
+    critic = torch.zeros(toy.STATES, dtype=torch.float64, requires_grad=True)
+    models = SimpleNamespace(policy=toy.Talker(policy), reference=toy.Talker(toy.POLICY),
+                             critic=toy.Judge(critic), reward=None)
     scorer = StepScorer() if method.source in ("steps", "outcomes") else Scorer()
-    trained = SimpleNamespace(policy=scorer) if method.kind == "preference" and method.score is None else models
+    trained = (SimpleNamespace(policy=scorer) if method.kind == "preference" and method.score is None
+               else models)
     optim = torch.optim.Adam([{"params": [policy, scorer.table], "lr": lr}, {"params": [critic], "lr": 0.05}])
     objective, draw, results = objectives.build(method), torch.Generator().manual_seed(0), []
     for _ in range(steps):
@@ -117,9 +128,11 @@ def test_a_row_makes_the_good_likelier(name):
     if method.source in ("steps", "outcomes"):
         batch = step_batch(method, torch.arange(len(toy.TOKENS)))
         assert (batch.label * scorer.token_scores(batch.tokens))[batch.mask].min() > 1
-        assert results[0]["accuracy"] == 0.5 and results[-1]["accuracy_right"] == results[-1]["accuracy_wrong"] == 1.0
+        assert (results[0]["accuracy"] == 0.5
+                and results[-1]["accuracy_right"] == results[-1]["accuracy_wrong"] == 1.0)
         return
-    before, after = toy.Talker(toy.POLICY).row_logp().exp()[GOOD].sum(), models.policy.row_logp().exp()[GOOD].sum()
+    before = toy.Talker(toy.POLICY).row_logp().exp()[GOOD].sum()
+    after = models.policy.row_logp().exp()[GOOD].sum()
     assert after > before + 0.5 * (1 - before), f"{name}: {before:.3f} -> {after:.3f}"
 
 
@@ -153,7 +166,8 @@ def test_a_missing_old_policy_is_the_present_one():
 
 def test_the_table():
     for name, row in METHODS.items():
-        assert row.name == name and row.source in SOURCES and row.paper and row.about and objectives.build(row)
+        assert (row.name == name and row.source in SOURCES and row.paper and row.about
+                and objectives.build(row))
     with pytest.raises(ValueError, match="Did you mean 'dr_grpo'"):
         get("dr-grpo")
     with pytest.raises(ValueError, match="There is: best_of_n"):

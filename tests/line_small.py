@@ -13,22 +13,25 @@ from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
 POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
 
 
-def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed=0, prompts=PROMPTS, at_once=10**6, **settings):
+def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed=0, prompts=PROMPTS,
+         at_once=10**6, **settings):
     """A rollout line on small models, with the real sampler unless a script is given."""
     models = models or small_models()
     settings = Rollouts(**dict(prompts_per_step=4, group_size=2, max_new_tokens=6) | settings)
     sampler = sample or LocalSampler(models.policy, CHAT)
     how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
-    return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed), judge=judge(verify),
-                          models=models, method=METHODS[name], settings=settings, steps=steps, seed=seed,
-                          tokens_per_pass=at_once)
+    return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
+                          judge=judge(verify), models=models, method=METHODS[name], settings=settings,
+                          steps=steps, seed=seed, tokens_per_pass=at_once)
 
 
 def scripted(replies):
-    """Every question gets these replies; the score is the reply read as a number, and "fault" is a verifier that failed."""
+    """Every question gets these replies; the score is the reply read as a number,
+    and "fault" is a verifier that failed."""
     def verify(prompt, text):
         return Verdict(score=0.0, error="infrastructure") if text == "fault" else Verdict(score=float(text))
-    return dict(sample=ScriptedSampler(CHAT, {p.question: replies for p in PROMPTS}), verify=verify, group_size=len(replies))
+    return dict(sample=ScriptedSampler(CHAT, {p.question: replies for p in PROMPTS}), verify=verify,
+                group_size=len(replies))
 
 
 def by_id(batch, column):
@@ -40,9 +43,11 @@ def by_id(batch, column):
 
 def contents(batch):
     """All that a batch says, but for the clock and the gold answer, which a checkpoint leaves out."""
-    tensors = {f.name: getattr(batch, f.name) for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
+    tensors = {f.name: getattr(batch, f.name) for f in fields(batch)
+               if isinstance(getattr(batch, f.name), Tensor)}
     known = [f.name for f in fields(Rollout) if f.name != "prompt"]
-    rows = [(s.rollout.prompt.id, s.rollout.prompt.messages, s.verdict, *(getattr(s.rollout, name) for name in known))
-            for s in batch.scored]
+    rows = [(s.rollout.prompt.id, s.rollout.prompt.messages, s.verdict,
+             *(getattr(s.rollout, name) for name in known)) for s in batch.scored]
     facts = {k: v for k, v in batch.facts.items() if not k.startswith("time/")}
-    return {k: (v.dtype, tuple(v.shape), v.numpy().tobytes()) for k, v in tensors.items()}, batch.ids, rows, facts
+    return ({k: (v.dtype, tuple(v.shape), v.numpy().tobytes()) for k, v in tensors.items()}, batch.ids, rows,
+            facts)

@@ -19,19 +19,21 @@ def new_run(folder, name="run", steps=10):
 
 
 def conversations(steps=6, rows=4):
-    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0, max_tokens=100)
+    return ConversationBatches(TALKS, CHAT, METHODS["sft"], per_step=rows, steps=steps, seed=0,
+                               max_tokens=100)
 
 
 def rollouts(method, models, steps, **settings):
     settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
     sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
     return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
-                          judge=judge(by_text), models=models, method=method, settings=settings, steps=steps, seed=0,
-                          tokens_per_pass=512)
+                          judge=judge(by_text), models=models, method=method, settings=settings, steps=steps,
+                          seed=0, tokens_per_pass=512)
 
 
 def weights(models):
-    return {f"{role}.{k}": v.clone() for role, m in models.trained().items() for k, v in m.state_dict().items()}
+    return {f"{role}.{k}": v.clone() for role, m in models.trained().items()
+            for k, v in m.state_dict().items()}
 
 
 def identical(a, b):

@@ -1,4 +1,5 @@
-"""The loop's state, its step and its signals: a restored state has one future, a step follows its settings."""
+"""The loop's state, its step and its signals: a restored state has one future,
+a step follows its settings."""
 
 import itertools
 import math
@@ -61,7 +62,9 @@ def test_the_optimizer_takes_its_moments_back_bit_for_bit(tmp_path):
 # the step
 
 def test_the_learning_rate_follows_its_schedule(tmp_path):
-    models, run, after = Models(policy=small_model()), new_run(tmp_path), [weights(Models(policy=small_model()))]
+    models = Models(policy=small_model())
+    run = new_run(tmp_path)
+    after = [weights(Models(policy=small_model()))]
     optim = Optim(models, OptimSettings(lr=1e-3, schedule="linear", warmup=2, max_grad_norm=1e9), 6)
     train(models, conversations(6), SFT, optim, run, [lambda now: after.append(weights(models))])
     wanted = [5e-4, 1e-3, 1e-3, 7.5e-4, 5e-4, 2.5e-4]
@@ -80,7 +83,8 @@ def test_the_gradient_is_clipped_and_its_norm_is_logged(tmp_path):
         optim.adam = torch.optim.SGD(optim.params, lr=1.0)
         run = new_run(tmp_path, f"run{clip}")
         train(models, [batch], SFT, optim, run)
-        step = sum((weights(models)[k] - before[k]).double().square().sum().item() for k in before) ** 0.5 / 1e-3
+        step = sum((weights(models)[k] - before[k]).double().square().sum().item()
+                   for k in before) ** 0.5 / 1e-3
         norms[clip] = run.rows("metrics")[0][0]["grad_norm"], step
     assert norms[0.01][0] == pytest.approx(norms[1e9][0]) == pytest.approx(norms[1e9][1], rel=1e-3)
     assert norms[1e9][0] > 0.1 and norms[0.01][1] == pytest.approx(0.01, rel=1e-2)
@@ -91,18 +95,21 @@ def test_what_is_frozen_is_not_touched(tmp_path):
     models.policy.model.embed_tokens.weight.requires_grad_(False)
     before, reference = weights(models), {k: v.clone() for k, v in models.reference.state_dict().items()}
     batches = rollouts(METHODS["ppo"], models, 2)
-    train(models, batches, objectives.build(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2), 2), new_run(tmp_path))
+    train(models, batches, objectives.build(METHODS["ppo"]), Optim(models, OptimSettings(lr=1e-2), 2),
+          new_run(tmp_path))
     after = weights(models)
     frozen = {k for k in before if torch.equal(before[k], after[k])}
-    assert frozen == {"policy.model.embed_tokens.weight"} and {k.split(".")[0] for k in after} == {"policy", "critic"}
+    assert (frozen == {"policy.model.embed_tokens.weight"}
+            and {k.split(".")[0] for k in after} == {"policy", "critic"})
     assert identical(reference, models.reference.state_dict())
 
 
 @pytest.mark.parametrize(("settings", "words"), [
-    (dict(lr=0.0), "optim.lr is 0.0"), (dict(lr=-1e-3), "optim.lr is -0.001"), (dict(lr=math.nan), "optim.lr is nan"),
-    (dict(lr=math.inf), "optim.lr is inf"),
+    (dict(lr=0.0), "optim.lr is 0.0"), (dict(lr=-1e-3), "optim.lr is -0.001"),
+    (dict(lr=math.nan), "optim.lr is nan"), (dict(lr=math.inf), "optim.lr is inf"),
     (dict(lr=1e-3, schedule="cosin"), "optim.schedule is 'cosin': expected one of constant"),
-    (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass 0"), (dict(lr=1e-3, max_grad_norm=0.0), "max_grad_norm 0.0"),
+    (dict(lr=1e-3, tokens_per_pass=0), "optim.tokens_per_pass 0"),
+    (dict(lr=1e-3, max_grad_norm=0.0), "max_grad_norm 0.0"),
 ])
 def test_settings_out_of_range(settings, words):
     with pytest.raises(ValueError, match=words):
@@ -112,7 +119,8 @@ def test_settings_out_of_range(settings, words):
 # signals
 
 def test_the_first_signal_is_noted_and_the_second_ends():
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us in the background, deaf to it
+    # a shell may have started us in the background, deaf to it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with stop_on_signal() as stop:
         assert stop() is None

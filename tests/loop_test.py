@@ -1,4 +1,5 @@
-"""The loop: it trains, a step that is not finite changes nothing, any split is one update, a restored state one future."""
+"""The loop: it trains, a step that is not finite changes nothing, any split is one update,
+a restored state one future."""
 
 import copy
 import itertools
@@ -19,13 +20,17 @@ from postgrad.models import Models, ScalarModel, load_model
 def test_one_loop_trains(tmp_path):
     models, run, seen = Models(policy=small_model()), new_run(tmp_path), []
     optim = Optim(models, OptimSettings(lr=1e-2, tokens_per_pass=40), steps=30)
-    train(models, conversations(30), SFT, optim, run, [lambda now: seen.append(now), lambda now: seen.append(now.step)])
+    train(models, conversations(30), SFT, optim, run,
+          [lambda now: seen.append(now), lambda now: seen.append(now.step)])
     rows, _ = run.rows("metrics")
     assert [r["step"] for r in rows] == list(range(1, 31))
-    assert rows[-1]["loss"] < 0.5 * rows[0]["loss"] and all(r["skipped"] == 0 and r["grad_norm"] > 0 for r in rows)
-    assert {"loss", "entropy", "grad_norm", "lr", "skipped", "tokens", "time/step", "time/train"} <= rows[0].keys()
+    assert (rows[-1]["loss"] < 0.5 * rows[0]["loss"]
+            and all(r["skipped"] == 0 and r["grad_norm"] > 0 for r in rows))
+    assert ({"loss", "entropy", "grad_norm", "lr", "skipped", "tokens", "time/step", "time/train"}
+            <= rows[0].keys())
     assert seen[1::2] == list(range(1, 31)) and [now.step for now in seen[::2]] == seen[1::2]
-    assert seen[0].models is models and seen[0].row["loss"] == rows[0]["loss"] and len(seen[0].stats.columns["logp"]) == 4
+    assert (seen[0].models is models and seen[0].row["loss"] == rows[0]["loss"]
+            and len(seen[0].stats.columns["logp"]) == 4)
 
 
 def test_the_logged_loss_is_the_mean_over_trained_tokens(tmp_path):
@@ -37,14 +42,16 @@ def test_the_logged_loss_is_the_mean_over_trained_tokens(tmp_path):
 
 
 def test_weights_in_bfloat16_have_masters_that_are_trained(tmp_path):
-    """Updates too small for bfloat16 add up in the masters; the weights are their image; a restored state, the same future."""
+    """Updates too small for bfloat16 add up in the masters; the weights are their image;
+    a restored state, the same future."""
 
     def begun():
         models = Models(policy=small_model().to(torch.bfloat16))
         return models, Optim(models, OptimSettings(lr=2e-4, tokens_per_pass=40), steps=40)
 
     models, optim = begun()
-    start, first = [m.clone() for m in optim.masters], [p.detach().clone() for p in models.policy.parameters()]
+    start = [m.clone() for m in optim.masters]
+    first = [p.detach().clone() for p in models.policy.parameters()]
     train(models, conversations(1), SFT, optim, new_run(tmp_path, "one", 1))
     columns = zip(models.policy.parameters(), first, optim.masters, start, strict=True)
     assert any((p.eq(q) & m.ne(n)).any() for p, q, m, n in columns)  # a master moved, and its weight not yet
@@ -98,7 +105,9 @@ def poisoned(kind, steps, models):
 @pytest.mark.parametrize("at_once", [30, 10**6])
 @pytest.mark.parametrize("kind", ["nan loss", "inf loss", "nan gradient", "inf gradient"])
 def test_a_step_that_is_not_finite_changes_nothing(kind, at_once, tmp_path):
-    models, run, after = Models(policy=small_model()), new_run(tmp_path), [weights(Models(policy=small_model()))]
+    models = Models(policy=small_model())
+    run = new_run(tmp_path)
+    after = [weights(Models(policy=small_model()))]
     batches, objective = poisoned(kind, {2, 3}, models)
     optim = Optim(models, OptimSettings(lr=1e-2, tokens_per_pass=at_once, weight_decay=0.1), 5)
     moments = []
@@ -108,7 +117,8 @@ def test_a_step_that_is_not_finite_changes_nothing(kind, at_once, tmp_path):
         moments.append({k: v.clone() for k, v in optim.state()["adam"]["0"].items()})
 
     train(models, batches[:5], objective, optim, run, [note])
-    assert identical(after[1], after[2]) and identical(after[2], after[3]) and identical(moments[0], moments[2])
+    assert (identical(after[1], after[2]) and identical(after[2], after[3])
+            and identical(moments[0], moments[2]))
     assert [identical(a, b) for a, b in itertools.pairwise(after)] == [False, True, True, False, False]
     assert all(v.isfinite().all() for v in after[5].values())
     rows, _ = run.rows("metrics")
@@ -118,7 +128,8 @@ def test_a_step_that_is_not_finite_changes_nothing(kind, at_once, tmp_path):
     assert [e["step"] for e in events] == [2, 3] and "the weights were left as they were" in events[0]["text"]
     assert events[1]["data"]["ids"] == list(batches[2].ids)
     clean = Models(policy=small_model())  # as if the two steps had not been there
-    train(clean, [batches[i] for i in (0, 3, 4)], SFT, Optim(clean, optim.settings, 5), new_run(tmp_path, "clean"))
+    train(clean, [batches[i] for i in (0, 3, 4)], SFT, Optim(clean, optim.settings, 5),
+          new_run(tmp_path, "clean"))
     assert identical(weights(clean), after[5])
 
 
@@ -127,7 +138,8 @@ def test_five_in_a_row_stop_the_run(tmp_path):
     batches, objective = poisoned("nan loss", {2, 3, 4, 5, 7, 8, 9, 10, 11}, models)
     optim = Optim(models, OptimSettings(lr=1e-3), 12)
     kept = {}
-    words = r"5 steps in a row gave no finite loss and gradient, or no row with a verdict \(last: step 11, rows bad11/c"
+    words = (r"5 steps in a row gave no finite loss and gradient, or no row with a verdict \(last: step "
+             r"11, rows bad11/c")
     with pytest.raises(ValueError, match=words) as error:
         train(models, batches, objective, optim, run, [lambda now: kept.update({now.step: weights(models)})])
     assert "lower optim.lr or look at these rows" in str(error.value) and SKIPS_IN_A_ROW == 5
@@ -139,9 +151,11 @@ def test_a_step_in_which_no_row_is_trained_changes_nothing(tmp_path):
     """Momentum alone must not move the weights."""
     models, run = Models(policy=small_model()), new_run(tmp_path)
     batches = list(conversations(steps=3))
-    batches[1] = replace(batches[1], mask=torch.zeros_like(batches[1].mask), weight=torch.zeros_like(batches[1].weight))
+    batches[1] = replace(batches[1], mask=torch.zeros_like(batches[1].mask),
+                         weight=torch.zeros_like(batches[1].weight))
     after = []
-    train(models, batches, SFT, Optim(models, OptimSettings(lr=1e-3), 3), run, [lambda now: after.append(weights(models))])
+    train(models, batches, SFT, Optim(models, OptimSettings(lr=1e-3), 3), run,
+          [lambda now: after.append(weights(models))])
     assert identical(after[0], after[1]) and not identical(after[1], after[2])
     assert [r["skipped"] for r in run.rows("metrics")[0]] == [0, 1, 0]
 
@@ -159,7 +173,8 @@ def test_the_count_of_skips_survives_a_restart(tmp_path):
 # accumulation
 
 def tiny_models(method):
-    """The embedded model as policy, itself less a little as the reference, and a critic where the row has one."""
+    """The embedded model as policy, itself less a little as the reference,
+    and a critic where the row has one."""
     reference = load_model("tiny").requires_grad_(False) if getattr(method, "reference", False) else None
     if reference is not None:
         reference.model.norm.weight.data *= 0.9
@@ -172,14 +187,16 @@ def tiny_models(method):
 
 @pytest.mark.parametrize("name", ["sft", *POLICY])
 def test_any_split_is_the_same_update(name, tmp_path):
-    """Two steps by plain gradient descent, so that a small gradient counts for as little as it is; the second is off policy."""
+    """Two steps by plain gradient descent, so that a small gradient counts for as little as it is;
+    the second is off policy."""
     method = METHODS[name]
     models = tiny_models(method)
     batches = list(conversations(2, rows=7) if name == "sft" else rollouts(method, models, 2, epochs=2))
     objective, start, results, passes = objectives.build(method), weights(models), {}, {}
     for at_once in (10**9, 60, 1):
         for role, model in models.trained().items():
-            model.load_state_dict({k.removeprefix(role + "."): v for k, v in start.items() if k.startswith(role + ".")})
+            model.load_state_dict({k.removeprefix(role + "."): v for k, v in start.items()
+                                   if k.startswith(role + ".")})
         optim = Optim(models, OptimSettings(lr=0.1, tokens_per_pass=at_once), 2)
         optim.adam = torch.optim.SGD(optim.params, lr=1.0)
         counted = []
@@ -189,6 +206,7 @@ def test_any_split_is_the_same_update(name, tmp_path):
         assert all(r["skipped"] == 0 for r in run.rows("metrics")[0])
     assert passes[10**9] == 2 < passes[60] < passes[1] == 2 * len(batches[0])
     for role in models.trained():
-        assert max((results[10**9][k] - start[k]).abs().max().item() for k in start if k.startswith(role)) > 1e-3
+        assert max((results[10**9][k] - start[k]).abs().max().item() for k in start
+                   if k.startswith(role)) > 1e-3
     for at_once in (60, 1):
         assert max((results[10**9][k] - results[at_once][k]).abs().max().item() for k in start) < 1e-6

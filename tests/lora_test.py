@@ -4,7 +4,16 @@ import pytest
 import torch
 from small import CHAT, small_model
 
-from postgrad.models import Adapted, Adapter, Adapters, Decoder, ScalarModel, load_model, load_scalar, save_model
+from postgrad.models import (
+    Adapted,
+    Adapter,
+    Adapters,
+    Decoder,
+    ScalarModel,
+    load_model,
+    load_scalar,
+    save_model,
+)
 from postgrad.records import Prompt
 from postgrad.sampler import LocalSampler, Sampling
 
@@ -64,7 +73,8 @@ def test_one_layer_by_hand():
     body = torch.nn.ModuleDict({"q_proj": torch.nn.Linear(3, 2, bias=False)})
     body["q_proj"].weight.data = torch.tensor([[1.0, 2.0, 3.0], [0.0, -1.0, 1.0]])
     adapter = Adapter(body, rank=1, alpha=3.0, generator=torch.Generator().manual_seed(0))
-    adapter.A["q_proj"].data, adapter.B["q_proj"].data = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([[2.0], [1.0]])
+    adapter.A["q_proj"].data, adapter.B["q_proj"].data = (torch.tensor([[1.0, 0.0, -1.0]]),
+                                                          torch.tensor([[2.0], [1.0]]))
     x, model = torch.tensor([[1.0, 1.0, 2.0]]), Adapted(body, adapter)
     with model.active():
         assert body["q_proj"](x).tolist() == [[9.0 + 3.0 * 2.0 * -1.0, 1.0 + 3.0 * 1.0 * -1.0]]
@@ -112,10 +122,13 @@ def test_faults_are_sentences(base):
     draw = torch.Generator()
     with pytest.raises(ValueError, match="LoRA rank is 0: it must be at least 1"):
         Adapter(base, rank=0, generator=draw)
-    with pytest.raises(ValueError, match="no linear layer is named query: the model has q_proj, k_proj, v_proj, o_proj, gate_"):
+    with pytest.raises(ValueError, match="no linear layer is named query: the model has q_proj, k_proj, "
+                                         "v_proj, o_proj, gate_"):
         Adapter(base, rank=2, generator=draw, targets=("query", "q_proj"))
     for wrong, said in (({"lora": -1}, "lora is -1"), ({"lora": 2, "alpha": 0.0}, "alpha is 0.0"),
-                        ({"bits": 4}, "but lora is 0"), ({"lora": 2, "bits": 8}, "bits is 8: a frozen model is held in 4"),
-                        ({"targets": "q_proj"}, "but lora is 0"), ({"lora": 1, "targets": ","}, "names no layer")):
+                        ({"bits": 4}, "but lora is 0"),
+                        ({"lora": 2, "bits": 8}, "bits is 8: a frozen model is held in 4"),
+                        ({"targets": "q_proj"}, "but lora is 0"),
+                        ({"lora": 1, "targets": ","}, "names no layer")):
         with pytest.raises(ValueError, match=said):
             Adapters(**wrong)

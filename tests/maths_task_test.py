@@ -36,17 +36,20 @@ def test_one_file_is_split_and_pays_its_solutions(tmp_path):
 
 def test_a_folder_keeps_its_split_and_the_answer_of_a_row_comes_first(tmp_path):
     write(tmp_path / "train.jsonl", map(row, range(40)))
-    write(tmp_path / "test.jsonl", [{"problem": "What is x?", "answer": "x^2"}, row(3), row(99, answer="49.5")])
+    write(tmp_path / "test.jsonl",
+          [{"problem": "What is x?", "answer": "x^2"}, row(3), row(99, answer="49.5")])
     task = load_task(f"math:{tmp_path}")
     assert task.meta["sizes"]["test"] == 3 and task.meta["repeats"] == 1
     golds = {p.answer: task.gold(p) for p in task.prompts("test", 9, 0)}
-    assert golds == {"x^2": r"\boxed{x^2}", "49.5": r"\boxed{49.5}", r"\frac{3}{2}": r"It is \boxed{\frac{3}{2}}."}
+    assert golds == {"x^2": r"\boxed{x^2}", "49.5": r"\boxed{49.5}",
+                     r"\frac{3}{2}": r"It is \boxed{\frac{3}{2}}."}
 
 
 @pytest.mark.parametrize(("bad", "said"), [
     ({"question": "a", "answer": "1"}, "line 2: expected .*found answer, question"),
     ({"problem": "a"}, "line 2: the problem has no answer"),
-    ({"problem": "a", "solution": "5"}, r"line 2: the problem has no answer: neither"), ({"problem": 3}, "line 2: expected")])
+    ({"problem": "a", "solution": "5"}, r"line 2: the problem has no answer: neither"),
+    ({"problem": 3}, "line 2: expected")])
 def test_files_of_another_shape_are_refused(tmp_path, bad, said):
     with pytest.raises(ValueError, match=said):
         load_task(f"math:{write(tmp_path / 'm.jsonl', [row(1), bad])}")

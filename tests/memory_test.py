@@ -1,4 +1,5 @@
-"""The memory estimate: known numbers by hand, the decoder's own weights and saved tensors, the optimizer's own arrays."""
+"""The memory estimate: known numbers by hand, the decoder's own weights and saved tensors,
+the optimizer's own arrays."""
 
 import json
 from dataclasses import replace
@@ -10,15 +11,27 @@ from postgrad import methods
 from postgrad.cli import main
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.logprob import chosen_logp
-from postgrad.memory import GB, SIZES, Memory, Setup, activations, adapter, cache, estimate, held, layers, parameters
+from postgrad.memory import (
+    GB,
+    SIZES,
+    Memory,
+    Setup,
+    activations,
+    adapter,
+    cache,
+    estimate,
+    held,
+    layers,
+    parameters,
+)
 from postgrad.models import Adapted, Adapter, Config, Decoder, Models
 from postgrad.models.families import Parts
 from postgrad.models.kernels import cpu
 
-SMALL = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_layers=3, num_attention_heads=4,
-               num_key_value_heads=2, head_dim=16)
-BIASED = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4,
-                num_key_value_heads=2, head_dim=24, tie_word_embeddings=True,
+SMALL = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+               num_attention_heads=4, num_key_value_heads=2, head_dim=16)
+BIASED = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
+                num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=True,
                 parts=Parts(model_type="qwen3", qkv_bias=True, o_bias=True))
 OLMO = replace(SMALL, parts=Parts(model_type="olmo2"))
 
@@ -27,8 +40,8 @@ def of(size, method, **setup):
     return estimate(SIZES[size], methods.get(method), Setup(**setup))
 
 
-@pytest.mark.parametrize(("size", "count"), [("1B", 1_235_814_400), ("7B", 6_738_415_616), ("13B", 13_015_864_320),
-                                             ("70B", 68_976_648_192)])
+@pytest.mark.parametrize(("size", "count"), [("1B", 1_235_814_400), ("7B", 6_738_415_616),
+                                             ("13B", 13_015_864_320), ("70B", 68_976_648_192)])
 def test_the_sizes_are_those_of_the_published_models(size, count):
     assert parameters(SIZES[size]) == count
 
@@ -48,7 +61,8 @@ def test_a_trained_weight_is_20_bytes_in_bfloat16_and_16_in_float32():
 
 
 def test_these_are_the_arrays_that_the_optimizer_holds():
-    """Optim over weights in bfloat16, after a pass and a step: masters, sums, moments, the gradients of a pass."""
+    """Optim over weights in bfloat16, after a pass and a step:
+    masters, sums, moments, the gradients of a pass."""
     model = Decoder(SMALL).start(torch.Generator().manual_seed(0)).to(torch.bfloat16)
     optim = Optim(Models(model), OptimSettings(lr=1e-3, precision="fp32"), steps=2)
     model.logits(torch.ones(1, 4, dtype=torch.int64)).sum().backward()
@@ -62,17 +76,22 @@ def test_these_are_the_arrays_that_the_optimizer_holds():
 
 
 def test_qlora_of_65b_as_its_paper_says():
-    """Dettmers et al. 2023: fine-tuning 65B takes more than 780 GB in 16 bits, and less than 48 GB with 4-bit weights."""
+    """Dettmers et al. 2023: fine-tuning 65B takes more than 780 GB in 16 bits,
+    and less than 48 GB with 4-bit weights."""
     assert of("70B", "sft").updating > 780 * GB
     assert of("70B", "sft", lora=16, bits=4, recompute=True, tokens=512).updating < 48 * GB
-    both = of("7B", "grpo", lora=16, bits=4), of("7B", "grpo", lora=16)  # of a body in 4 bits, what is made whole for a product
-    assert both[0].activations - both[1].activations == 2 * 4096 * 11008 and both[0].cache - both[1].cache == 16 * 4096 * 11008
-    assert of("7B", "sft", lora=16, bits=4).weights == pytest.approx(4.02 * GB, rel=0.01)  # 6.48 x 0.516 + 0.26 x 2 + adapter
+    # of a body in 4 bits, what is made whole for a product
+    both = of("7B", "grpo", lora=16, bits=4), of("7B", "grpo", lora=16)
+    assert (both[0].activations - both[1].activations == 2 * 4096 * 11008
+            and both[0].cache - both[1].cache == 16 * 4096 * 11008)
+    # 6.48 x 0.516 + 0.26 x 2 + adapter
+    assert of("7B", "sft", lora=16, bits=4).weights == pytest.approx(4.02 * GB, rel=0.01)
 
 
 @pytest.mark.parametrize(("method", "judged", "wanted"), [
-    ("ppo", True, "policy reference reward critic"), ("grpo", False, "policy reference"), ("dapo", False, "policy"),
-    ("dpo", True, "policy reference"), ("simpo", False, "policy"), ("orpo", False, "policy"), ("sft", True, "policy"),
+    ("ppo", True, "policy reference reward critic"), ("grpo", False, "policy reference"),
+    ("dapo", False, "policy"), ("dpo", True, "policy reference"), ("simpo", False, "policy"),
+    ("orpo", False, "policy"), ("sft", True, "policy"),
 ])
 def test_models_in_memory(method, judged, wanted):
     assert held(methods.get(method), judged) == tuple(wanted.split())
@@ -81,17 +100,20 @@ def test_models_in_memory(method, judged, wanted):
 def test_ppo_trains_two_and_holds_four():
     made, n = of("7B", "ppo", reward_model=True), 6_738_415_616
     assert made.weights == 8 * n + 4 * 2 * 4096  # the heads of reward model and critic, in float32
-    assert made.gradients == 6 * (2 * n + 4096) and list(made.models) == ["policy", "reference", "reward", "critic"]
+    assert (made.gradients == 6 * (2 * n + 4096)
+            and list(made.models) == ["policy", "reference", "reward", "critic"])
 
 
 def test_an_adapters_reference_is_its_body():
     with_reference, without = of("7B", "grpo", lora=16), of("7B", "dapo", lora=16)
     assert with_reference.weights == without.weights and with_reference.models["reference"] == 0
-    assert with_reference.weights == 2 * 6_738_415_616 + 4 * 39_976_960  # 16 x (7 x 4096 + 4 x 4096 + 3 x 11008) x 32 layers
+    # 16 x (7 x 4096 + 4 x 4096 + 3 x 11008) x 32 layers
+    assert with_reference.weights == 2 * 6_738_415_616 + 4 * 39_976_960
 
 
 def test_the_cache_by_hand():
-    """Llama 2 7B: 2 x 32 layers x 4096 x 2 bytes = 512 KiB a token; the 70B with 8 key-value heads: 320 KiB."""
+    """Llama 2 7B: 2 x 32 layers x 4096 x 2 bytes = 512 KiB a token;
+    the 70B with 8 key-value heads: 320 KiB."""
     assert cache(SIZES["7B"], Setup(tokens=1, samples=1)) == 512 * 1024
     assert cache(SIZES["70B"], Setup(tokens=1, samples=1)) == 320 * 1024
     assert of("7B", "dpo").cache == 0 and of("7B", "grpo").cache == 16 * 1024 * 512 * 1024
@@ -107,21 +129,25 @@ def test_what_saves_memory_saves_it():
     full = of("13B", "grpo", tokens=2048)
     assert of("13B", "grpo", tokens=2048, recompute=True).activations < 0.35 * full.activations
     assert of("13B", "grpo", tokens=2048, lora=16).optimizer < 0.01 * full.optimizer
-    assert of("13B", "dpo", lora=16).activations > 1.9 * of("13B", "grpo", lora=16).activations  # a pair is two rows
+    # a pair is two rows
+    assert of("13B", "dpo", lora=16).activations > 1.9 * of("13B", "grpo", lora=16).activations
 
 
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4, "intermediate_size": 512},
                                      {"hidden_size": 256}, {"parts": BIASED.parts}, {"parts": OLMO.parts}])
 def test_layers_keep_what_autograd_saves(changes, lora):
-    """The bytes that autograd saves of a pass up to the log-probs, counted on a CPU: the C kernels keep no attention matrix."""
+    """The bytes that autograd saves of a pass up to the log-probs, counted on a CPU: the C kernels keep no
+    attention matrix."""
     if cpu.library() is None:
         pytest.skip("the C kernels could not be built here; plain torch keeps more")
     config = Config(**{**vars(SMALL), **changes})
     body, saved = Decoder(config).start(torch.Generator().manual_seed(0)), {}
-    model = Adapted(body, Adapter(body, rank=lora, generator=torch.Generator().manual_seed(0))) if lora else body
+    model = (Adapted(body, Adapter(body, rank=lora, generator=torch.Generator().manual_seed(0))) if lora
+             else body)
     mine = {p.untyped_storage().data_ptr() for p in (*body.parameters(), *model.parameters())}
-    tokens, mask = torch.randint(0, 64, (4, 96), generator=torch.Generator().manual_seed(1)), torch.ones(4, 96) > 0
+    tokens = torch.randint(0, 64, (4, 96), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones(4, 96) > 0
     mask[:, 0] = False
 
     def keep(x):
@@ -143,10 +169,12 @@ def test_layers_keep_what_autograd_saves(changes, lora):
 def test_the_heads_backward_pass_holds_seven_copies_of_the_logits():
     """The peak of what is allocated while log-probs are differentiated, by torch's own profiler."""
     V, N, D = 4000, 256, 16
-    states, head = (torch.randn(n, D, generator=torch.Generator().manual_seed(n), requires_grad=True) for n in (N, V))
+    states, head = (torch.randn(n, D, generator=torch.Generator().manual_seed(n), requires_grad=True)
+                    for n in (N, V))
     for leaf in (states, head):
         leaf.grad = torch.zeros_like(leaf)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as seen:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU],
+                                profile_memory=True) as seen:
         logp, entropy = chosen_logp(states, head, torch.arange(N))
         (logp.sum() + entropy.sum()).backward()
     now = peak = 0

@@ -18,7 +18,8 @@ D = torch.float64
 
 
 class Tables:
-    """A policy, critic and scalar head in which every row has entries of its own; column 0 holds the row's number."""
+    """A policy, critic and scalar head in which every row has entries of its own;
+    column 0 holds the row's number."""
 
     def __init__(self, rows, draw):
         self.words = torch.randn(rows, LONG, WORDS, generator=draw, dtype=D).requires_grad_()
@@ -39,7 +40,8 @@ class Tables:
 
 
 def step_of(method):
-    """Models and a batch with rows of very different lengths, off policy, with every column that a row may ask for."""
+    """Models and a batch with rows of very different lengths, off policy,
+    with every column that a row may ask for."""
     draw = torch.Generator().manual_seed(3)
     by_mark = method.source in ("steps", "outcomes")
     per_unit = 2 if method.kind == "preference" and method.source != "singles" and not by_mark else 1
@@ -52,7 +54,8 @@ def step_of(method):
     models = SimpleNamespace(policy=Tables(rows, draw), critic=None)
     models.critic = models.policy
     logp = models.policy.logp(tokens, mask)[0].detach()
-    shifted = {name: logp + 0.3 * torch.randn(rows, LONG, generator=draw, dtype=D) for name in ("old_logp", "ref_logp")}
+    shifted = {name: logp + 0.3 * torch.randn(rows, LONG, generator=draw, dtype=D)
+               for name in ("old_logp", "ref_logp")}
     random = {name: torch.randn(rows, LONG, generator=draw, dtype=D) for name in ("adv", "value", "returns")}
     by_token = {name: torch.where(mask, x, 0.0) for name, x in (shifted | random).items()}
     by_unit = {name: torch.randn(UNITS, generator=draw, dtype=D) for name in ("margin", "baseline")}
@@ -61,8 +64,9 @@ def step_of(method):
     weight = torch.rand(UNITS, generator=draw, dtype=D) if by_pair else weigh(mask, LONG).to(D)
     label = torch.tensor([1.0, -1.0] * (UNITS // 2), dtype=D)
     batch = Batch(
-        ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask, lengths=lengths, weight=weight, rows_per_unit=per_unit,
-        label=label[:, None].expand(rows, LONG) * mask if by_mark else label, sampler_logp=logp, **by_token, **by_unit,
+        ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask, lengths=lengths, weight=weight,
+        rows_per_unit=per_unit, label=label[:, None].expand(rows, LONG) * mask if by_mark else label,
+        sampler_logp=logp, **by_token, **by_unit,
     )
     return models, batch
 
@@ -74,11 +78,13 @@ def passes(method, models, batch, tokens_per_pass):
     for micro in parts:
         loss, seen = objective(models, micro)
         term = loss * micro.weight
-        terms |= {(at + i, t): x for i, row in enumerate(term.view(len(term), -1).tolist()) for t, x in enumerate(row) if x}
+        terms |= {(at + i, t): x for i, row in enumerate(term.view(len(term), -1).tolist())
+                  for t, x in enumerate(row) if x}
         at += len(term)
         term.sum().backward()
         stats.add(seen)
-    grads = [x.grad.clone() if x.grad is not None else torch.zeros_like(x) for x in (models.policy.words, models.policy.values)]
+    grads = [x.grad.clone() if x.grad is not None else torch.zeros_like(x)
+             for x in (models.policy.words, models.policy.values)]
     models.policy.words.grad = models.policy.values.grad = None
     return len(parts), terms, grads, stats
 
@@ -110,7 +116,8 @@ def test_a_mean_of_means_is_not_the_token_mean():
     whole = (objective(models, batch)[0] * batch.weight).sum().item()
     parts = list(batch.split(50))
     exact = sum((objective(models, part)[0] * part.weight).sum().item() for part in parts)
-    own = [replace(part, weight=token_mean(part.mask, LONG)) for part in parts]  # weights taken again for each micro-batch
+    # weights taken again for each micro-batch
+    own = [replace(part, weight=token_mean(part.mask, LONG)) for part in parts]
     of_means = sum((objective(models, part)[0] * part.weight).sum().item() for part in own) / len(own)
     assert exact == pytest.approx(whole, rel=1e-12)
     assert abs(of_means - whole) > 0.002

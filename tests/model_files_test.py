@@ -20,17 +20,22 @@ def written(tmp_path, **changes):
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    (dict(model_type="gemma3"), "config.json: model_type is 'gemma3'; the decoder reads llama, mistral, qwen2, qwen3"),
+    (dict(model_type="gemma3"),
+     "config.json: model_type is 'gemma3'; the decoder reads llama, mistral, qwen2, qwen3"),
     (dict(model_type=None), "model_type is None"),
-    (dict(rope_scaling={"rope_type": "llama3", "factor": 8.0}), "rotary scaling 'llama3' needs low_freq_factor"),
+    (dict(rope_scaling={"rope_type": "llama3", "factor": 8.0}),
+     "rotary scaling 'llama3' needs low_freq_factor"),
     (dict(rope_scaling={"type": "linear", "factor": 0}), "'linear' needs factor as a number above 0, not 0"),
-    (dict(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}), "rotary scaling 'yarn' is not supported; default, linear"),
+    (dict(rope_parameters={"rope_type": "yarn", "rope_theta": 1e4}),
+     "rotary scaling 'yarn' is not supported; default, linear"),
     (dict(rope_parameters={"full_attention": {"rope_theta": 1e4}}), "rope_parameters differ by layer type"),
     (dict(partial_rotary_factor=0.5), "partial_rotary_factor is 0.5"),
     (dict(quantization_config={"bits": 4}), r"quantization_config is {'bits': 4}"),
     (dict(layer_types=["sliding_attention"] * 2), "layer_types is .* does not go with 2 layers of 'llama'"),
-    (dict(model_type="mistral", sliding_window=0), "sliding_window is 0; it must be a whole number above 0, or null"),
-    (dict(model_type="qwen2", layer_types=["full_attention", "sliding_attention"]), "and a sliding window of None"),
+    (dict(model_type="mistral", sliding_window=0),
+     "sliding_window is 0; it must be a whole number above 0, or null"),
+    (dict(model_type="qwen2", layer_types=["full_attention", "sliding_attention"]),
+     "and a sliding window of None"),
     (dict(model_type="qwen3", max_window_layers="2"), "max_window_layers is '2'"),
     (dict(mlp_bias=True), "mlp_bias is True"),
     (dict(hidden_act="gelu"), "hidden_act is 'gelu'"),
@@ -47,7 +52,8 @@ def test_what_a_config_may_leave_out(tmp_path):
     left_out = written(tmp_path, rms_norm_eps=None, head_dim=None, num_key_value_heads=None, rope_theta=None,
                        max_position_embeddings=None, tie_word_embeddings=None, num_attention_heads=4)
     theirs, ours = LlamaConfig.from_pretrained(tmp_path), Config.read(left_out)
-    assert (ours.rms_norm_eps, ours.head_dim, ours.num_key_value_heads) == (theirs.rms_norm_eps, theirs.head_dim, 4)
+    assert ((ours.rms_norm_eps, ours.head_dim, ours.num_key_value_heads)
+            == (theirs.rms_norm_eps, theirs.head_dim, 4))
     assert ours.rope_theta == theirs.rope_parameters["rope_theta"]
     assert ours.max_position_embeddings == theirs.max_position_embeddings
     assert ours.tie_word_embeddings == theirs.tie_word_embeddings
@@ -96,7 +102,8 @@ def test_weights_that_do_not_fit_the_config(folder):
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(ValueError, match=r"missing \['model.norm.weight'\], unknown \[\]"):
         load_model(folder)
-    save_file(tensors | {"model.norm.weight": norm, "lm_head.bias": norm.clone()}, folder / "model.safetensors")
+    save_file(tensors | {"model.norm.weight": norm, "lm_head.bias": norm.clone()},
+              folder / "model.safetensors")
     with pytest.raises(ValueError, match=r"missing \[\], unknown \['lm_head.bias'\]"):
         load_model(folder)
     save_file(tensors | {"model.norm.weight": norm[:-1].clone()}, folder / "model.safetensors")

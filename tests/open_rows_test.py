@@ -1,4 +1,5 @@
-"""Rows are open: constants can be set, a user's row is a row, columns come by keyword, a run keeps the row it was made with."""
+"""Rows are open: constants can be set, a user's row is a row, columns come by keyword,
+a run keeps the row it was made with."""
 
 import json
 from dataclasses import replace
@@ -49,8 +50,8 @@ def file(tmp_path, monkeypatch):
 
 def test_constants_are_what_can_be_set():
     assert constants(METHODS["dapo"]) == {
-        "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0, "entropy": 0.0,
-        "whiten": False, "resample_flat": True, "overlong": True, "low": 0.2, "high": 0.28}
+        "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0,
+        "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "low": 0.2, "high": 0.28}
     assert {k: constants(METHODS["ppo"])[k] for k in ("gamma", "lam")} == {"gamma": 1.0, "lam": 0.95}
     wide = change(METHODS["dapo"], high=0.3)
     assert wide.surrogate.keywords == {"low": 0.2, "high": 0.3} and wide != METHODS["dapo"]
@@ -72,8 +73,10 @@ def test_a_constant_that_is_none_is_a_sentence(change_, words):
 
 def test_the_short_form_is_taken_where_it_is_unique():
     _, config = recipes.resolve("dapo:words", ["high=0.3", "method.low=0.1", "lr=1e-4"])
-    assert (constants(config.method)["high"], constants(config.method)["low"], config.optim.lr) == (0.3, 0.1, 1e-4)
-    _, config = recipes.resolve("grpo:words", ["method=ppo", "lam=0.9"])  # the constants are those of the row that is named
+    assert ((constants(config.method)["high"], constants(config.method)["low"], config.optim.lr)
+            == (0.3, 0.1, 1e-4))
+    # the constants are those of the row that is named
+    _, config = recipes.resolve("grpo:words", ["method=ppo", "lam=0.9"])
     assert config.method.name == "ppo" and config.method.credit.keywords["lam"] == 0.9
     with pytest.raises(ValueError, match="'alpha' may be method.alpha or optim.adapter.alpha"):
         recipes.resolve("cpo:questions", ["alpha=2"])
@@ -112,7 +115,8 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
     assert {f"method.{key}" for key in constants(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
     run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
-    assert run.info["row"] == described(config.row) and run.info["row"]["name"] == name and run.state()["state"] == "done"
+    assert (run.info["row"] == described(config.row) and run.info["row"]["name"] == name
+            and run.state()["state"] == "done")
 
 
 # a user's row
@@ -125,9 +129,11 @@ def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
     assert run.config["method"] == {"name": "soft.py:soft", "tau": 0.7}
     assert run.info["row"]["functions"]["surrogate"].endswith(".soft") and run.info["row"]["texts"]
     file.write_text(FILE.replace("torch.tanh", "torch.sin"))
-    with pytest.raises(ValueError, match=r"the row soft has changed since this run began \(the text of surrogate\)"):
+    with pytest.raises(ValueError,
+                       match=r"the row soft has changed since this run began \(the text of surrogate\)"):
         recipes.resume(tmp_path / "run")
-    file.write_text(FILE.replace("kl_in_loss", "kl_in_loss").replace('name="soft",', 'name="soft", kl_in_loss=0.5,'))
+    file.write_text(FILE.replace("kl_in_loss", "kl_in_loss").replace('name="soft",',
+                                                                     'name="soft", kl_in_loss=0.5,'))
     with pytest.raises(ValueError, match="kl_in_loss was 0.04 and is 0.5"):
         recipes.resume(tmp_path / "run")
 
@@ -164,7 +170,8 @@ def test_what_differs_is_said_in_words():
 
 def by_entropy(logp, old_logp, adv, mask, *, entropy, lengths, sampler_logp, scale):
     assert entropy.shape == mask.shape == sampler_logp.shape and lengths.shape == mask.shape[:1]
-    return torch.where(mask, -scale * adv * logp * entropy.detach() / lengths[:, None], 0.0), torch.zeros_like(mask)
+    return (torch.where(mask, -scale * adv * logp * entropy.detach() / lengths[:, None], 0.0),
+            torch.zeros_like(mask))
 
 
 def surest(mask, adv, *, entropy, share):
@@ -174,8 +181,9 @@ def surest(mask, adv, *, entropy, share):
 
 
 WANTING = Policy(
-    name="wanting", credit=METHODS["grpo"].credit, surrogate=partial(by_entropy, scale=2.0), weigh=METHODS["dapo"].weigh,
-    surrogate_wants=("entropy", "lengths", "sampler_logp"), choose=partial(surest, share=0.4), choose_wants=("entropy",))
+    name="wanting", credit=METHODS["grpo"].credit, surrogate=partial(by_entropy, scale=2.0),
+    weigh=METHODS["dapo"].weigh, surrogate_wants=("entropy", "lengths", "sampler_logp"),
+    choose=partial(surest, share=0.4), choose_wants=("entropy",))
 
 
 def test_a_row_is_handed_the_columns_it_names():
@@ -190,7 +198,8 @@ def test_a_row_is_handed_the_columns_it_names():
 
 
 @pytest.mark.parametrize(("wants", "words"), [
-    (("entropie",), "wants a column 'entropie'. Did you mean 'entropy'"), (("value",), "has no critic: set critic=True")])
+    (("entropie",), "wants a column 'entropie'. Did you mean 'entropy'"),
+    (("value",), "has no critic: set critic=True")])
 def test_a_row_cannot_want_what_is_not_there(wants, words):
     with pytest.raises(ValueError, match=words):
         replace(WANTING, surrogate_wants=wants)
@@ -202,11 +211,13 @@ def test_a_choice_over_the_step_is_made_once_so_any_split_is_exact():
     batch = replace(batch, entropy=models.policy.logp(batch.tokens, batch.mask)[1].detach())
     step = weighed(batch, WANTING, micro.LONG)
     counted = step.weight > 0
-    assert 0 < counted.sum() < batch.mask.sum() and counted.sum() == pytest.approx(0.4 * batch.mask.sum().item(), abs=2)
+    assert (0 < counted.sum() < batch.mask.sum()
+            and counted.sum() == pytest.approx(0.4 * batch.mask.sum().item(), abs=2))
     _, terms, grads, _ = micro.passes(WANTING, models, step, 10**9)
     for tokens in (1, 20, 90):
         _, split_terms, split_grads, _ = micro.passes(WANTING, models, step, tokens)
-        assert split_terms == terms and all(torch.equal(a, b) for a, b in zip(split_grads, grads, strict=True))
+        assert split_terms == terms and all(torch.equal(a, b)
+                                            for a, b in zip(split_grads, grads, strict=True))
     anew = [weighed(part, WANTING, micro.LONG) for part in step.split(20)]
     assert sum(int((part.weight > 0).sum()) for part in anew) != int(counted.sum())
 
@@ -218,7 +229,8 @@ def test_the_assembly_line_fills_what_is_wanted_early():
     assert batch.entropy is None
     models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
     reward = torch.zeros(batch.mask.shape, dtype=torch.float64)
-    filled = columns(batch, reward, WANTING, models, group_size=4, kl=0.0, tokens_per_pass=10**9, several=False)
+    filled = columns(batch, reward, WANTING, models, group_size=4, kl=0.0, tokens_per_pass=10**9,
+                     several=False)
     torch.testing.assert_close(filled.entropy, policy.logp(batch.tokens, batch.mask)[1])
     assert filled.old_logp is None
     parts = minibatches(filled, WANTING, group_size=4, epochs=2, count=3, budget=3, seed=0, step=1)
@@ -230,7 +242,8 @@ def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatc
     running.start("rollouts", config, recipes.module("rollouts").build, tmp_path / "run")
     kept = Run.open(tmp_path / "run").rows("metrics")
     monkeypatch.setitem(METHODS, "dapo", change(METHODS["dapo"], high=0.4))
-    with pytest.raises(ValueError, match=r"the row dapo has changed since this run began \(high was 0.28 and is 0.4\)"):
+    with pytest.raises(ValueError,
+                       match=r"the row dapo has changed since this run began \(high was 0.28 and is 0.4\)"):
         recipes.resume(tmp_path / "run")
     assert Run.open(tmp_path / "run").rows("metrics") == kept
     assert override(config, ["method.high=0.28"]).method.name == "dapo"

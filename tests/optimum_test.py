@@ -1,4 +1,5 @@
-"""Rows of the table, trained from samples, end at the closed-form optimum ref exp(r/beta)/Z; see tilted.py for why they do."""
+"""Rows of the table, trained from samples, end at the closed-form optimum ref exp(r/beta)/Z;
+see tilted.py for why they do."""
 
 import math
 from dataclasses import replace
@@ -41,7 +42,8 @@ def test_there_is_a_way_to_go(beta):
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize("name", ["rloo", "grpo, KL in the reward", "ppo"])
 def test_at_the_optimum_nothing_is_praised_or_blamed(name, beta):
-    """R(y) = r - beta log(pi*/ref) is beta log Z for every y: all advantages are 0, those of PPO by the critic that knows.
+    """R(y) = r - beta log(pi*/ref) is beta log Z for every y:
+    all advantages are 0, those of PPO by the critic that knows.
 
     That critic is V(s) = beta log Z(s): the log-mean-exp of r / beta over what the reference says after s.
     """
@@ -87,7 +89,8 @@ def test_without_its_other_biases_kl_in_the_loss_is_shortsighted():
 
 
 def test_the_shortsighted_policy_sees_the_last_token_as_pi_star_does():
-    """At the last token no KL is to come, so the two choose it alike; at the first, with a small beta, they do not."""
+    """At the last token no KL is to come, so the two choose it alike;
+    at the first, with a small beta, they do not."""
     beta = 0.3
     table = tilted.table_of(optimum(beta)), tilted.table_of(tilted.shortsighted(beta))
     best, near = (torch.softmax(x[0], -1) for x in table)

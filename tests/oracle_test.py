@@ -15,7 +15,8 @@ from postgrad.methods import METHODS, Policy
 from postgrad.records import Batch
 
 ROWS = [row for row in METHODS.values() if isinstance(row, Policy)]
-# The multiple of the exact gradient that a row has as its mean, with 3 samples a prompt and a budget of 3 tokens.
+# The multiple of the exact gradient that a row has as its mean, with 3 samples a prompt and
+# a budget of 3 tokens.
 SCALE = {"reinforce": 1.0, "rloo": 1.0, "dr_grpo": (2 / 3) / 3}
 
 
@@ -43,7 +44,8 @@ def test_the_exact_gradient_is_a_finite_difference():
             table[0, state, word] += sign * step
             logp = toy.Talker(table).row_logp()
             value.append((logp.exp() * (toy.REWARD - 0.3 * (logp - ref))).sum())
-        assert grad[state, word].item() == pytest.approx(((value[0] - value[1]) / (2 * step)).item(), abs=1e-8)
+        assert grad[state, word].item() == pytest.approx(((value[0] - value[1]) / (2 * step)).item(),
+                                                         abs=1e-8)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -51,7 +53,8 @@ def test_a_row_is_as_biased_as_it_says(row):
     found = toy.compare(row)
     if row.unbiased:
         assert found["relative_bias"] < 1e-12
-        assert found["scale"] == pytest.approx(SCALE.get(row.name, found["scale"]), abs=1e-12) and found["scale"] > 0
+        assert (found["scale"] == pytest.approx(SCALE.get(row.name, found["scale"]), abs=1e-12)
+                and found["scale"] > 0)
     else:  # it does not claim what it could: the bias is there, and the direction is still uphill
         assert 1e-3 < found["relative_bias"] < 0.5
         assert found["cosine"] > 0.9
@@ -84,7 +87,8 @@ def test_ppo_with_the_exact_critic_is_unbiased_for_any_lambda(lam):
 def test_with_lambda_1_any_critic_is_a_baseline_and_with_less_it_is_a_bias():
     ppo, absurd = toy.variants()[0], toy.random_table(5, 3.0)[0, :, 1]
     assert toy.compare(ppo, critic=absurd)["relative_bias"] < 1e-11
-    assert toy.compare(replace(ppo, credit=partial(credit.gae, lam=0.5)), critic=absurd)["relative_bias"] > 0.1
+    assert (
+        toy.compare(replace(ppo, credit=partial(credit.gae, lam=0.5)), critic=absurd)["relative_bias"] > 0.1)
 
 
 def test_ppo_with_a_zero_critic_and_no_kl_is_reinforce():
@@ -97,7 +101,8 @@ def test_ppo_with_a_zero_critic_and_no_kl_is_reinforce():
 
 def test_grpo_without_clip_and_kl_is_reinforce_with_a_group_baseline():
     grpo = replace(METHODS["grpo"], kl_in_loss=0.0, credit=credit.leave_one_out)
-    grpo = replace(grpo, surrogate=partial(surrogate.clipped_ratio, low=9.0, high=9.0), weigh=weights.sequence_sum)
+    grpo = replace(grpo, surrogate=partial(surrogate.clipped_ratio, low=9.0, high=9.0),
+                   weigh=weights.sequence_sum)
     a, b = toy.measure(grpo), toy.measure(replace(METHODS["rloo"], kl_in_reward=0.0))
     torch.testing.assert_close(a.mean, b.mean)
     assert a.noise == pytest.approx(b.noise)
@@ -113,7 +118,8 @@ def no_credit(reward, mask, group_size, value=None):
 
 
 def gradient_over_visited_states(function):
-    """The gradient of a sum over states of function(table) [STATES], each state weighed by how often the policy is in it."""
+    """The gradient of a sum over states of function(table) [STATES],
+    each state weighed by how often the policy is in it."""
     visits, chance = torch.zeros(toy.STATES), toy.Talker(toy.POLICY).row_logp().exp()
     for t in (1, 2, 3):
         visits.index_add_(0, toy.state_of(toy.TOKENS)[:, t], chance * toy.MASK[:, t])
@@ -123,7 +129,8 @@ def gradient_over_visited_states(function):
 
 
 def test_kl_in_the_loss_pulls_where_its_estimator_says():
-    """With no reward, GRPO's k3 term is the gradient of KL(ref || pi) at every state visited, not of KL(pi || ref)."""
+    """With no reward, GRPO's k3 term is the gradient of KL(ref || pi) at every state visited,
+    not of KL(pi || ref)."""
     row = replace(METHODS["grpo"], credit=no_credit, weigh=weights.sequence_sum)
     expected = gradient_over_visited_states(lambda table: exact_kl(toy.REFERENCE[0], table))
     torch.testing.assert_close(toy.measure(row, group_size=2).mean, -row.kl_in_loss * expected)
@@ -131,17 +138,19 @@ def test_kl_in_the_loss_pulls_where_its_estimator_says():
 
 def test_the_entropy_bonus_climbs_the_entropy():
     row = replace(METHODS["nano"], credit=no_credit, weigh=weights.sequence_sum, entropy=0.1)
-    expected = gradient_over_visited_states(lambda table: -(torch.softmax(table, -1) * torch.log_softmax(table, -1)).sum(-1))
+    expected = gradient_over_visited_states(
+        lambda table: -(torch.softmax(table, -1) * torch.log_softmax(table, -1)).sum(-1))
     torch.testing.assert_close(toy.measure(row, group_size=2).mean, 0.1 * expected)
 
 
 def one_token(row, temperature=1.0, **columns):
-    """The objective on one token that the policy gives 1/2 and the others 1/4 each; columns are its probabilities elsewhere."""
+    """The objective on one token that the policy gives 1/2 and the others 1/4 each; columns are its
+    probabilities elsewhere."""
     policy = toy.Talker(torch.tensor([0.5, 0.25, 0.25]).log().expand(1, toy.STATES, toy.V))
     logps = {name: torch.tensor([[1.0, p, 1.0, 1.0]]).log() for name, p in columns.items()}
     batch = Batch(
-        ids=("a",), tokens=toy.TOKENS[:1], mask=toy.MASK[:1], lengths=torch.tensor([2]), weight=torch.ones(1, 4),
-        adv=torch.tensor([[0.0, 1.0, 0.0, 0.0]]), **logps,
+        ids=("a",), tokens=toy.TOKENS[:1], mask=toy.MASK[:1], lengths=torch.tensor([2]),
+        weight=torch.ones(1, 4), adv=torch.tensor([[0.0, 1.0, 0.0, 0.0]]), **logps,
     )
     loss, stats = objectives.build(row, temperature)(SimpleNamespace(policy=policy), batch)
     return loss[0, 1].item(), stats.results()
@@ -152,14 +161,16 @@ def test_one_token_by_hand():
     # the ratio is 2 and counts as 1.2; k3 of d = log 2 is 1/2 - 1 + log 2 = 0.193147
     assert loss == pytest.approx(-1.2 + 0.04 * 0.193147, abs=1e-6)
     assert seen == pytest.approx({
-        "loss": loss, "clip_fraction": 1.0, "ratio_max": 2.0, "entropy": 1.039721, "kl": 0.193147, "kl_k1": 0.693147,
-        "approx_kl": 0.306853, "mismatch": 0.693147,  # KL(old || new) by k3 is 2 - 1 - log 2, never negative
+        "loss": loss, "clip_fraction": 1.0, "ratio_max": 2.0, "entropy": 1.039721, "kl": 0.193147,
+        "kl_k1": 0.693147, "approx_kl": 0.306853,
+        "mismatch": 0.693147,  # KL(old || new) by k3 is 2 - 1 - log 2, never negative
     }, abs=1e-6)
 
 
 def test_the_objective_looks_at_the_distribution_that_was_sampled():
     assert one_token(METHODS["nano"])[0] == pytest.approx(0.693147, abs=1e-6)  # -log 1/2
-    assert one_token(METHODS["nano"], temperature=0.5)[0] == pytest.approx(0.405465, abs=1e-6)  # 1/4 : 1/16 : 1/16, -log 2/3
+    # 1/4 : 1/16 : 1/16, -log 2/3
+    assert one_token(METHODS["nano"], temperature=0.5)[0] == pytest.approx(0.405465, abs=1e-6)
 
 
 def clipped_at(name, old):
@@ -167,24 +178,28 @@ def clipped_at(name, old):
 
 
 def test_the_clip_ranges_of_the_rows():
-    assert not clipped_at("dapo", 0.5 / 1.25) and clipped_at("grpo", 0.5 / 1.25) and clipped_at("dapo", 0.5 / 1.3)
+    assert (not clipped_at("dapo", 0.5 / 1.25) and clipped_at("grpo", 0.5 / 1.25)
+            and clipped_at("dapo", 0.5 / 1.3))
     assert clipped_at("gspo", 0.5 / 1.0005) and not clipped_at("gspo", 0.5 / 1.0003)
-    assert clipped_at("cispo", 0.5 / 5.1) and not clipped_at("cispo", 0.5 / 4.9) and not clipped_at("cispo", 1.0)
+    assert (clipped_at("cispo", 0.5 / 5.1) and not clipped_at("cispo", 0.5 / 4.9)
+            and not clipped_at("cispo", 1.0))
 
 
-@pytest.mark.parametrize(("name", "loss"), [("dpo", 0.693147), ("cdpo", 0.693147), ("online_dpo", 0.693147), ("ipo", 25.0)])
+@pytest.mark.parametrize(("name", "loss"),
+                         [("dpo", 0.693147), ("cdpo", 0.693147), ("online_dpo", 0.693147), ("ipo", 25.0)])
 def test_at_the_reference_a_pair_says_nothing_yet(name, loss):
     policy = toy.Talker(toy.POLICY)
     batch = Batch(
-        ids=tuple("abcd"), tokens=toy.TOKENS[:4], mask=toy.MASK[:4], lengths=torch.full((4,), 4), weight=torch.full((2,), 0.5),
-        rows_per_unit=2, ref_logp=policy.logp(toy.TOKENS[:4], toy.MASK[:4])[0],
+        ids=tuple("abcd"), tokens=toy.TOKENS[:4], mask=toy.MASK[:4], lengths=torch.full((4,), 4),
+        weight=torch.full((2,), 0.5), rows_per_unit=2, ref_logp=policy.logp(toy.TOKENS[:4], toy.MASK[:4])[0],
     )
     found, seen = objectives.build(METHODS[name])(SimpleNamespace(policy=policy), batch)
     assert found.tolist() == pytest.approx([loss, loss], abs=1e-6) and seen.results()["accuracy"] == 0.5
 
 
 def test_the_trained_policy_is_the_reference_tilted_by_the_reward():
-    """pi*(y) = ref(y) exp(r(y) / beta) / Z: the optimum of E[r] - beta KL, reached through the reinforce row's objective."""
+    """pi*(y) = ref(y) exp(r(y) / beta) / Z: the optimum of E[r] - beta KL,
+    reached through the reinforce row's objective."""
     beta, ref = 0.5, toy.Talker(toy.REFERENCE)
     row = replace(METHODS["reinforce"], kl_in_reward=beta)
     table = toy.REFERENCE.clone().requires_grad_()

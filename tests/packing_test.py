@@ -21,8 +21,9 @@ def test_two_rows_share_a_prompt_by_hand():
     assert TOKENS.flatten()[packed.cells].tolist() == [1, 2, 3, 7, 8, 9, 4, 2, 3, 5]
     assert packed.positions.tolist() == [0, 1, 2, 3, 4, 3, 0, 1, 2, 3]
     spans = packed.spans
-    assert list(zip(*(x.tolist() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop)), strict=True)) == [
-        (0, 3, 0, 0), (3, 5, 0, 3), (5, 6, 0, 3), (6, 10, 6, 6)]
+    assert list(zip(*(x.tolist() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop)),
+                    strict=True)) == [
+                        (0, 3, 0, 0), (3, 5, 0, 3), (5, 6, 0, 3), (6, 10, 6, 6)]
     assert packed.home.tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 5, 0], [6, 7, 8, 9, 0]]
     assert packed.chosen.tolist() == [3, 4, 8, 13]  # 7, 8, 9 and the last 5, in the rows laid flat
     assert packed.before.tolist() == [2, 3, 2, 8]  # each is predicted by the token before it in its row
@@ -35,13 +36,15 @@ def test_two_rows_share_a_prompt_by_hand():
 def test_what_is_shared_and_what_is_not():
     shared = common_prompts(TOKENS.numpy(), MASK.numpy())
     assert shared == [(3, False), (3, True), (0, False)]
-    none = common_prompts(TOKENS.numpy(), np.zeros_like(MASK.numpy()))  # rows without a mask: a verdict failed
+    # rows without a mask: a verdict failed
+    none = common_prompts(TOKENS.numpy(), np.zeros_like(MASK.numpy()))
     assert none == [(0, False)] * 3
     uneven = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]], bool)  # prompts of another length
     assert common_prompts(TOKENS.numpy(), uneven) == [(0, False)] * 3
     alone = pack(LENGTHS)
     assert alone.cells.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13] and alone.spans.keys is None
-    assert pack(torch.tensor([2, 1]), torch.zeros(2, 9, dtype=torch.long)).cells.tolist() == [0, 1, 9]  # rows wider than long
+    # rows wider than long
+    assert pack(torch.tensor([2, 1]), torch.zeros(2, 9, dtype=torch.long)).cells.tolist() == [0, 1, 9]
     assert last_of(MASK).tolist() == [4, 3, 3] and last_of(torch.zeros(1, 3).bool()).tolist() == [0]
     with pytest.raises(AssertionError, match="column 0"):
         pack(LENGTHS, TOKENS, torch.ones_like(MASK))
@@ -50,7 +53,8 @@ def test_what_is_shared_and_what_is_not():
 def test_padding_stands_in_sequences_of_its_own():
     packed = pack(LENGTHS, TOKENS, MASK)
     wide = padded(packed, 15, piece=2)
-    assert len(wide.cells) == 15 and wide.cells[:10].equal(packed.cells) and wide.positions[10:].tolist() == [0, 1, 0, 1, 0]
+    assert (len(wide.cells) == 15 and wide.cells[:10].equal(packed.cells)
+            and wide.positions[10:].tolist() == [0, 1, 0, 1, 0])
     assert wide.spans.start[4:].tolist() == [10, 12, 14] and wide.spans.stop[4:].tolist() == [12, 14, 15]
     assert not wide.spans.prefix[4:].any() and padded(packed, 10) is packed
     assert Spans.of([3, 2]).start.tolist() == [0, 3] and Spans.of([3, 2]).stop.tolist() == [3, 5]
@@ -61,7 +65,8 @@ def test_a_split_counts_what_is_computed():
     prompts = torch.arange(9).view(3, 3).repeat_interleave(4, 0)
     tokens = torch.cat([prompts, torch.arange(24).view(12, 2)], 1)
     mask = (torch.arange(5) >= 3).expand(12, 5)
-    batch = Batch(ids=tuple(map(str, range(12))), tokens=tokens, mask=mask, lengths=torch.full((12,), 5), weight=mask.float())
+    batch = Batch(ids=tuple(map(str, range(12))), tokens=tokens, mask=mask, lengths=torch.full((12,), 5),
+                  weight=mask.float())
     assert [(len(m), len(m.packed.cells)) for m in batch.split(11)] == [(4, 11)] * 3
     assert [len(m.packed.cells) for m in batch.split(33)] == [33]
     assert [len(m) for m in batch.split(1)] == [1] * 12

@@ -9,7 +9,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from postgrad.cli import main
-from postgrad.models import ScalarModel, deciding_files, find_model, home_of, load_model, load_scalar, save_model
+from postgrad.models import (
+    ScalarModel,
+    deciding_files,
+    find_model,
+    home_of,
+    load_model,
+    load_scalar,
+    save_model,
+)
 from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
 from postgrad.opening import models as opening
 from postgrad.recipes import running, sft
@@ -38,8 +46,8 @@ def test_peft_opens_our_adapter(tmp_path):
 
 
 @pytest.mark.parametrize("options", [
-    {}, {"target_modules": ["q_proj", "down_proj"], "lora_alpha": 16}, {"use_rslora": True}, {"layers_to_transform": [1, 3]},
-    {"rank_pattern": {"v_proj": 2}}])
+    {}, {"target_modules": ["q_proj", "down_proj"], "lora_alpha": 16}, {"use_rslora": True},
+    {"layers_to_transform": [1, 3]}, {"rank_pattern": {"v_proj": 2}}])
 def test_we_open_what_peft_has_made(options, tmp_path):
     config = LoraConfig(**{"r": 5, "lora_alpha": 7, "task_type": "CAUSAL_LM", "init_lora_weights": False,
                            "target_modules": ["q_proj", "v_proj"], **options})
@@ -69,11 +77,13 @@ def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    ({"use_dora": True}, "asks for DoRA; read are plain LoRA adapters"), ({"bias": "all"}, r"trained biases \(all\)"),
+    ({"use_dora": True}, "asks for DoRA; read are plain LoRA adapters"),
+    ({"bias": "all"}, r"trained biases \(all\)"),
     ({"alpha_pattern": {"q_proj": 3}}, "an alpha for each layer"), ({"peft_type": "IA3"}, "a IA3 adapter"),
     ({"modules_to_save": ["lm_head"]}, r"whole layers beside the adapter \(lm_head\)"),
     ({"init_lora_weights": "pissa"}, "a start by pissa"),
-    ({"base_model_name_or_path": None}, "base_model_name_or_path is None"), ({"lora_alpha": None}, "cannot be read as peft's"),
+    ({"base_model_name_or_path": None}, "base_model_name_or_path is None"),
+    ({"lora_alpha": None}, "cannot be read as peft's"),
     ({"base_model_name_or_path": "nowhere"}, "no model at nowhere")])
 def test_what_is_not_read_is_said(changes, words, tmp_path):
     write_adapter(adapted(steps=0), tmp_path, "tiny")
@@ -84,9 +94,12 @@ def test_what_is_not_read_is_said(changes, words, tmp_path):
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (lambda t: t | {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(1)}, "embedding_A is no LoRA matrix"),
-    (lambda t: {k.replace("layers.0", "layers.9"): v for k, v in t.items()}, "layers.9.mlp.down_proj.lora_A.weight is no LoRA"),
-    (lambda t: {k: v[:, :-1].contiguous() if "k_proj.lora_A" in k else v for k, v in t.items()}, "do not fit its weight"),
+    (lambda t: t | {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(1)},
+     "embedding_A is no LoRA matrix"),
+    (lambda t: {k.replace("layers.0", "layers.9"): v for k, v in t.items()},
+     "layers.9.mlp.down_proj.lora_A.weight is no LoRA"),
+    (lambda t: {k: v[:, :-1].contiguous() if "k_proj.lora_A" in k else v for k, v in t.items()},
+     "do not fit its weight"),
     (lambda t: {k: v for k, v in t.items() if "k_proj.lora_B" not in k}, r"k_proj are \[4, 192\] and None")])
 def test_a_file_that_does_not_fit_is_said(change, words, tmp_path):
     write_adapter(adapted(steps=0), tmp_path, "tiny")
@@ -107,7 +120,8 @@ def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_p
     merge_adapter(body, high)
     torch.testing.assert_close(load_model(high).logits(TOKENS), body.logits(TOKENS), **CLOSE)
     assert home_of(high, "tokenizer.json") == TINY
-    assert deciding_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG, TINY / "model.safetensors"]
+    assert deciding_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG,
+                                    TINY / "model.safetensors"]
     said = json.loads((low / CONFIG).read_text())
     for name in (low, high):
         (low / CONFIG).write_text(json.dumps(said | {"base_model_name_or_path": str(name)}))
@@ -151,12 +165,15 @@ def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
         [{"role": "user", "content": "Hi"}])
     said = json.loads((tmp_path / "thin" / CONFIG).read_text())
     assert (said["r"], said["lora_alpha"], said["target_modules"]) == (2, 8, ["o_proj", "q_proj"])
-    assert len({opening.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())}) == 3
+    assert (len({opening.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())})
+            == 3)
     assert main(["export", "tiny", "--out", str(tmp_path / "none"), "--adapter"]) == 2
-    assert "tiny has no adapter: it was trained whole" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    assert ("tiny has no adapter: it was trained whole" in capsys.readouterr().err
+            and not (tmp_path / "none").exists())
     again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),
                      ["lora=2", "steps=1", "rows_per_step=4"])
-    on_top = running.start("sft", again, sft.build, tmp_path / "again")  # an adapter is a model to train on like any other
+    # an adapter is a model to train on like any other
+    on_top = running.start("sft", again, sft.build, tmp_path / "again")
     assert opening.shape_of(on_top.latest() / "adapter") == merged.config
     apart, whole = (load_model(x).logits(TOKENS) for x in (on_top.latest() / "adapter", on_top.latest()))
     torch.testing.assert_close(apart, whole, **CLOSE)

@@ -18,7 +18,8 @@ from postgrad.tasks import load_task
 from postgrad.tasks.questions import quality
 
 ASK = ({"role": "user", "content": "Hi"},)
-PAIRS = [Pair(id=str(i), messages=ASK, chosen="Hello" + "!" * i, rejected="What" + "?" * (i % 3)) for i in range(7)]
+PAIRS = [Pair(id=str(i), messages=ASK, chosen="Hello" + "!" * i, rejected="What" + "?" * (i % 3))
+         for i in range(7)]
 
 
 def write(path, *rows):
@@ -27,18 +28,22 @@ def write(path, *rows):
 
 
 def test_the_common_shapes_read_alike(tmp_path):
-    user, good, bad = ({"role": r, "content": c} for r, c in (("user", "Hi"), ("assistant", "Hello"), ("assistant", "What?")))
-    path = write(tmp_path / "p.jsonl", {"prompt": "Hi", "chosen": "Hello", "rejected": "What?", "margin": 2, "id": "one"},
+    user, good, bad = ({"role": r, "content": c}
+                       for r, c in (("user", "Hi"), ("assistant", "Hello"), ("assistant", "What?")))
+    path = write(tmp_path / "p.jsonl",
+                 {"prompt": "Hi", "chosen": "Hello", "rejected": "What?", "margin": 2, "id": "one"},
                  {"prompt": [user], "chosen": [good], "rejected": [bad]},
                  {"chosen": [user, good], "rejected": [user, bad]})
     pairs = read_pairs(path)
-    assert {(p.messages, p.chosen, p.rejected) == (pairs[0].messages, "Hello", "What?") for p in pairs} == {True}
+    assert {(p.messages, p.chosen, p.rejected) == (pairs[0].messages, "Hello", "What?")
+            for p in pairs} == {True}
     assert [p.id for p in pairs] == ["one", "2", "3"] and [p.margin for p in pairs] == [2.0, 0.0, 0.0]
     assert pairs[0].messages == (user,)
 
 
 def test_a_tie_is_half_a_win_each_way(tmp_path):
-    first, second = read_pairs(write(tmp_path / "p.jsonl", {"prompt": "Hi", "chosen": "a", "rejected": "b", "tie": True}))
+    first, second = read_pairs(write(tmp_path / "p.jsonl",
+                                     {"prompt": "Hi", "chosen": "a", "rejected": "b", "tie": True}))
     assert (first.chosen, first.rejected, first.weight) == ("a", "b", 0.5)
     assert (second.chosen, second.rejected, second.weight) == ("b", "a", 0.5)
 
@@ -54,7 +59,8 @@ def three(**more):
 @pytest.mark.parametrize("row", [three(ranking=[2, 0, 1]), three(ranks=[2, 3, 1]), three(ranks=[0.5, 9, -1])])
 def test_a_ranking_of_three_is_three_pairs(tmp_path, row):
     pairs = read_pairs(write(tmp_path / "p.jsonl", row))
-    assert [(p.chosen, p.rejected, p.weight) for p in pairs] == [("z", "x", 0.5), ("z", "y", 0.5), ("x", "y", 0.5)]
+    assert [(p.chosen, p.rejected, p.weight) for p in pairs] == [("z", "x", 0.5), ("z", "y", 0.5),
+                                                                 ("x", "y", 0.5)]
     assert all(p.messages == ASK for p in pairs)
     assert len({p.id for p in pairs}) == 3 and not any(p.tie for p in pairs)
 
@@ -130,7 +136,8 @@ def test_singles_in_their_shapes(tmp_path):
     ({"prompt": "Hi", "completion": "a", "label": "good"}, 'label is "good"'),
     ({"prompt": "Hi", "completion": "a", "label": 2}, "label is 2"),
     ({"prompt": "Hi", "completion": "", "label": True}, "completion is empty"),
-    ({"prompt": "Hi", "chosen": "a", "rejected": "b", "label": True}, "found chosen, label, prompt, rejected"),
+    ({"prompt": "Hi", "chosen": "a", "rejected": "b", "label": True},
+     "found chosen, label, prompt, rejected"),
     ({"completion": "a", "label": True}, "there is no prompt"),
     ({"messages": [{"role": "assistant", "content": "a"}], "label": True}, "there is no prompt"),
     ({"messages": ASK, "label": True}, "end with an assistant's"),
@@ -155,14 +162,17 @@ def test_repeats_and_contradictions_are_counted():
     found = report([pair(*p) for p in ("1xy", "2yx", "3xy", "4xz")])
     assert found == {"judgements": 4, "ties": 0, "prompts": 1, "repeated": 1, "repeats": [["1", "3"]],
                      "contradicted": 1, "contradictions": [["1", "2"]]}
-    assert sentence(found) == "4 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both ways (1 and 2)"
+    assert (sentence(found) == "4 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both "
+            "ways (1 and 2)")
     many = report([pair(str(i), *("xy" if i % 2 else "yx")) for i in range(20)])
-    assert (many["repeated"], many["contradicted"]) == (18, 10) and len(many["repeats"]) == len(many["contradictions"]) == 5
+    assert ((many["repeated"], many["contradicted"]) == (18, 10)
+            and len(many["repeats"]) == len(many["contradictions"]) == 5)
     assert "10 labelled both ways (0 and 1, " in sentence(many) and "...)" in sentence(many)
 
 
 def test_a_tie_is_one_judgement_and_contradicts_nothing(tmp_path):
-    found = report([*tie(pair("1", "x", "y")), pair("2", "x", "y"), *tie(pair("3", "y", "x")), pair("4", "x", "y", ask="Ho")])
+    found = report([*tie(pair("1", "x", "y")), pair("2", "x", "y"), *tie(pair("3", "y", "x")),
+                    pair("4", "x", "y", ask="Ho")])
     assert (found["judgements"], found["ties"], found["prompts"], found["contradicted"]) == (4, 2, 2, 0)
     assert found["repeated"] == 1
     ranking = read_pairs(write(tmp_path / "p.jsonl", three(ranks=[1, 2, 3]), three(ranks=[2, 1, 2])))
@@ -248,17 +258,20 @@ def test_a_reward_model_opens_in_transformers_and_comes_back(tmp_path):
     with torch.no_grad():
         ours = model.score(tokens, torch.tensor([9, 9]))
         assert torch.equal(load_scalar(tmp_path).score(tokens, torch.tensor([9, 9])), ours)
-        theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path, pad_token_id=0)(tokens).logits.squeeze(-1)
+        theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path,
+                                                                    pad_token_id=0)(tokens).logits.squeeze(-1)
     assert torch.allclose(ours, theirs, atol=1e-5) and ours.abs().min() > 1e-3
     with pytest.raises(ValueError, match="is a reward model"):
         load_model(tmp_path)
 
 
-@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if recipe_for(row) in ("preference", "reward")])
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items()
+                                    if recipe_for(row) in ("preference", "reward")])
 def test_every_method_learns_the_preferences(method, tmp_path):
-    change = ("steps=12 pairs.drawn=200 pairs.held_out=120 pairs.per_step=16 optim.lr=3e-4 evaluation.every=12 "
-              "evaluation.problems=2 evaluation.samples=1")
-    assert main(["train", f"{method}:questions", *change.split(), "--run", str(tmp_path / "run"), "--json"]) == 0
+    change = ("steps=12 pairs.drawn=200 pairs.held_out=120 pairs.per_step=16 optim.lr=3e-4 "
+              "evaluation.every=12 evaluation.problems=2 evaluation.samples=1")
+    assert main(["train", f"{method}:questions", *change.split(), "--run", str(tmp_path / "run"),
+                 "--json"]) == 0
     rows = [json.loads(x) for x in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
     before, after = (json.loads(x) for x in (tmp_path / "run/evals.jsonl").read_text().splitlines())
     assert after["accuracy"] > before["accuracy"] + 0.05 and after["margin"] > before["margin"]

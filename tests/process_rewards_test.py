@@ -27,7 +27,8 @@ class Says:
         self.chance = chance
 
     def token_scores(self, tokens, packed=None):
-        return torch.logit(torch.tensor([[self.chance(row[: t + 1]) for t in range(len(row))] for row in tokens.tolist()]))
+        return torch.logit(torch.tensor([[self.chance(row[: t + 1]) for t in range(len(row))]
+                                         for row in tokens.tolist()]))
 
 
 def steps_of(rollout):
@@ -53,7 +54,8 @@ def test_the_score_is_paid_as_it_falls(how, score, paid):
     wanted[0] = 1.0
     for place, x in zip(places, paid, strict=True):
         wanted[place] += x
-    assert said.per_token == pytest.approx(wanted, abs=1e-6) and sum(said.per_token) == pytest.approx(said.score)
+    assert (said.per_token == pytest.approx(wanted, abs=1e-6)
+            and sum(said.per_token) == pytest.approx(said.score))
     assert said.parts == {"steps": 4.0, "last": pytest.approx(0.5)}
 
 
@@ -82,12 +84,12 @@ def test_a_judge_does_not_see_labels_and_names_its_ways():
 def line(method, verdicts, **changes):
     """A line over replies of three tokens, judged in turn by the verdicts."""
     def sample(prompts, group_size, seed, step):
-        return [[Rollout(prompt=p, prompt_tokens=(1, 5), tokens=(7, 8, 2), logp=(-0.5,) * 3, text="78", finished=True, seed=i)
-                 for i in range(group_size)] for p in prompts]
+        return [[Rollout(prompt=p, prompt_tokens=(1, 5), tokens=(7, 8, 2), logp=(-0.5,) * 3, text="78",
+                         finished=True, seed=i) for i in range(group_size)] for p in prompts]
 
     settings = Rollouts(prompts_per_step=1, group_size=len(verdicts), max_new_tokens=4, **changes)
-    return RolloutBatches(PROMPTS, sample=sample, judge=lambda rows: verdicts, models=small_models(), method=method,
-                          settings=settings, steps=4, seed=0, tokens_per_pass=64)
+    return RolloutBatches(PROMPTS, sample=sample, judge=lambda rows: verdicts, models=small_models(),
+                          method=method, settings=settings, steps=4, seed=0, tokens_per_pass=64)
 
 
 def rewards_of(method, verdicts):
@@ -107,8 +109,10 @@ def test_a_verdict_may_spread_its_score_over_the_tokens():
     reward, batch = rewards_of(replace(METHODS["nano"]), [dense, plain, failed])
     assert reward.tolist() == [[1.0, -0.75, 0.0], [0.0, 0.0, 0.75], [0.0, 0.0, 0.0]]
     same, _ = rewards_of(METHODS["nano"], [Verdict(score=0.25), plain, failed])
-    assert credit.group_centre(reward, torch.ones(3, 3).bool(), 3).equal(credit.group_centre(same, torch.ones(3, 3).bool(), 3))
-    reward, _ = rewards_of(replace(METHODS["dapo"], resample_flat=False), [dense, plain])  # 3 of 4 tokens: no penalty yet
+    assert credit.group_centre(reward, torch.ones(3, 3).bool(), 3).equal(
+        credit.group_centre(same, torch.ones(3, 3).bool(), 3))
+    # 3 of 4 tokens: no penalty yet
+    reward, _ = rewards_of(replace(METHODS["dapo"], resample_flat=False), [dense, plain])
     assert reward.tolist() == [[1.0, -0.75, 0.0], [0.0, 0.0, 0.75]]
     long = replace(METHODS["dapo"], resample_flat=False)
     at_the_limit = rewards([Scored(rollout=s.rollout, verdict=dense) for s in batch.scored[:1]],
@@ -121,11 +125,13 @@ def test_gae_reads_the_row_as_it_is():
     row = replace(METHODS["ppo"], whiten=False, kl_in_reward=0.0)
     _, batch = rewards_of(row, dense)
     value = batch.value[:, 2:]
-    final = [-value[:, 2], torch.tensor([-1.0, 0.0]) + value[:, 2] - value[:, 1], 1 + value[:, 1] - value[:, 0]]
+    final = [-value[:, 2], torch.tensor([-1.0, 0.0]) + value[:, 2] - value[:, 1],
+             1 + value[:, 1] - value[:, 0]]
     by_seed = [int(s.rollout.seed) for s in batch.scored]
     assert by_seed == [0, 1]
     second = final[1] + 0.95 * final[0]
-    assert torch.allclose(batch.adv[:, 2:], torch.stack([final[2] + 0.95 * second, second, final[0]], 1), atol=1e-6)
+    assert torch.allclose(batch.adv[:, 2:], torch.stack([final[2] + 0.95 * second, second, final[0]], 1),
+                          atol=1e-6)
 
 
 def test_a_held_batch_keeps_its_dense_rewards_over_a_checkpoint():

@@ -4,8 +4,9 @@ from small import CHAT
 
 from postgrad.records import Prompt, Rollout
 
-ASK = Prompt.ask("Ivy has 5 stamps. A friend gives Ivy 8. Ivy gives away 3. Ivy doubles the pile. How many stamps?", "20",
-                 start=5, ops=(("+", 8), ("-", 3), ("*", 2)), language="en")
+ASK = Prompt.ask(
+    "Ivy has 5 stamps. A friend gives Ivy 8. Ivy gives away 3. Ivy doubles the pile. How many stamps?", "20",
+    start=5, ops=(("+", 8), ("-", 3), ("*", 2)), language="en")
 GOLD = "<think>5+8=13, 13-3=10, 10*2=20</think><answer>20</answer>"
 
 

@@ -24,7 +24,8 @@ from postgrad.tasks.base import think
     (GOLD, "1111", "20 is the answer"),
     (think("", 20), "1", "20 is the answer"),
     (think("", 19), "0", "19 is not the answer"),
-    (think("13-3=10", 20), "11", ""),                            # steps left unwritten, as an average writer does
+    # steps left unwritten, as an average writer does
+    (think("13-3=10", 20), "11", ""),
     (think("5+8=13, 10*2=20", 20), "111", ""),
     (think("5+8-3=10, 10*2=20", 20), "111", ""),                 # two in one
     (think("5+8=14, 14-3=11, 11*2=22", 22), "0000", "5+8 is 13, not 14"),
@@ -34,7 +35,8 @@ from postgrad.tasks.base import think
     (think("5+8=13, 5+8=13, 13-3=10", 20), "1000", "5+8 is not what comes next"),  # said twice
     (think("13-3=10, 5+8=13", 20), "100", "5+8 is not what comes next"),    # out of order
     (think("8+5=13", 20), "00", "8+5 is not what comes next"),
-    (think("5+8-3*2=7", 20), "00", "5+8-3*2 is not what"),       # true, and yet not the problem's: left to right it is 20
+    # true, and yet not the problem's: left to right it is 20
+    (think("5+8-3*2=7", 20), "00", "5+8-3*2 is not what"),
     (think("5+8-3*2=20", 20), "00", "5+8-3*2 is 7, not 20"),
     (think("5+8=13, hm", 20), "100", "'hm' is no step"),
     (think("5/0=1", 20), "00", "a division by zero"),
@@ -54,8 +56,9 @@ def test_steps_by_hand(text, labels, reason):
 
 
 def test_where_steps_end():
-    assert [GOLD[: step.end].rsplit("<think>")[-1].rsplit(", ")[-1] for step in wp.label_steps(ASK, GOLD)][:3] == [
-        "5+8=13", "13-3=10", "10*2=20"]
+    assert [GOLD[: step.end].rsplit("<think>")[-1].rsplit(", ")[-1]
+            for step in wp.label_steps(ASK, GOLD)][:3] == [
+                "5+8=13", "13-3=10", "10*2=20"]
 
 
 @pytest.mark.parametrize("name", [name for name in TASKS if name.startswith("words")])
@@ -71,7 +74,8 @@ def test_every_style_is_right_and_one_changed_digit_is_found(name):
         left, result = chain[at].split("=")
         chain[at] = f"{left}={int(result) + rng.choice([1, 2, 10])}"
         text = think(", ".join(chain), prompt.answer)
-        assert [step.right for step in task.steps(prompt, text)] == [True] * at + [False] * (len(chain) + 1 - at)
+        assert ([step.right for step in task.steps(prompt, text)]
+                == [True] * at + [False] * (len(chain) + 1 - at))
 
 
 def test_any_text_gets_steps():
@@ -84,12 +88,14 @@ def test_any_text_gets_steps():
 
 
 def test_a_step_is_read_at_its_last_token():
-    for text in (GOLD, think("5 más 8 son 13, luego 10 por 2 son 20", 20), think("", 20), "<think>5+8=13, 13-", "é🙂=, 5+8=13"):
+    for text in (GOLD, think("5 más 8 son 13, luego 10 por 2 son 20", 20), think("", 20),
+                 "<think>5+8=13, 13-", "é🙂=, 5+8=13"):
         for finished in (True, False):
             rollout = rolled(text, finished=finished)
             ends = [step.end for step in wp.label_steps(ASK, rollout.text)]
             places = CHAT.places(rollout.tokens, ends)
-            assert places[-1] == len(rollout.tokens) - 1  # the answer's score is the reply's last, as a reward model reads it
+            # the answer's score is the reply's last, as a reward model reads it
+            assert places[-1] == len(rollout.tokens) - 1
             for end, place in zip(ends[:-1], places[:-1], strict=True):
                 upto = [CHAT.decode(rollout.tokens[:n]) for n in (place, place + 1)]
                 assert end == len(upto[1]) and (len(upto[0]) < end or place == places[-1]), (text, upto)

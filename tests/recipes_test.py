@@ -1,4 +1,5 @@
-"""Every recipe runs: each named setting three small steps on the embedded model, each method of the family end to end."""
+"""Every recipe runs: each named setting three small steps on the embedded model,
+each method of the family end to end."""
 
 import importlib
 import json
@@ -18,12 +19,14 @@ from postgrad.recipes.defaults import fitted
 from postgrad.run import Run, number
 from postgrad.settings import flat, override, unplain
 
-RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}") for m in pkgutil.iter_modules(recipes.__path__)}
+RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
+           for m in pkgutil.iter_modules(recipes.__path__)}
 NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})
          if (name, setting) != ("pretrain", "tiny") and hasattr(module, "build")]
 SMALL = {  # what makes any recipe's setting small, where it has such a key
     "steps": 3, "model": "tiny", "save_every": 3, "rollouts.prompts": 12, "examples": 24, "rows_per_step": 4,
-    "rollouts.prompts_per_step": 2, "rollouts.group_size": 2, "rollouts.max_new_tokens": 12, "rollouts.resample_limit": 1,
+    "rollouts.prompts_per_step": 2, "rollouts.group_size": 2, "rollouts.max_new_tokens": 12,
+    "rollouts.resample_limit": 1,
     "pairs.drawn": 24, "pairs.held_out": 12, "pairs.per_step": 4, "head.heads": 2,
     "evaluation.every": 3, "evaluation.problems": 2, "evaluation.samples": 2,
     "workers": 1, "documents": 600, "replies.problems": 6, "replies.samples": 2, "replies.per_step": 4,
@@ -47,7 +50,8 @@ def check_rows(run, steps=3):
     assert [row["step"] for row in rows] == list(range(1, steps + 1))
     for row in rows:
         bad = {k: v for k, v in row.items() if not math.isfinite(number(v))}
-        assert not bad and row["skipped"] == 0 and {"loss", "grad_norm", "lr", "tokens", "time/step"} <= row.keys()
+        assert (not bad and row["skipped"] == 0
+                and {"loss", "grad_norm", "lr", "tokens", "time/step"} <= row.keys())
     assert run.state()["state"] == "done" and not run.alive()
     return rows
 
@@ -80,9 +84,11 @@ def check_samples(run, groups, group_size):
 def test_a_named_setting_runs(recipe, setting, tmp_path):
     module = RECIPES[recipe]
     config = small(module.SETTINGS[setting]())
-    if config.__dict__.get("task") == "gsm8k":  # a real model on real data: here a small one on data of the same shape
+    # a real model on real data: here a small one on data of the same shape
+    if config.__dict__.get("task") == "gsm8k":
         config = override(config, [f"task=gsm8k:{gsm8k_folder(tmp_path)}"])
-    run = running.start(recipe, config, module.build, tmp_path / "run", command=f"postgrad train {recipe}:{setting}")
+    run = running.start(recipe, config, module.build, tmp_path / "run",
+                        command=f"postgrad train {recipe}:{setting}")
     check_rows(run)
     assert unplain(type(config), run.config) == fitted(config)[0]
     if config.__dict__.get("evaluation"):
@@ -107,7 +113,8 @@ def task(tmp_path):
 
 @pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.source == "rollouts"])
 def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
-    config = small(rollouts.RolloutConfig(task=task, method=method), **{"rollouts.group_size": 3, "evaluation.every": 0})
+    config = small(rollouts.RolloutConfig(task=task, method=method),
+                   **{"rollouts.group_size": 3, "evaluation.every": 0})
     run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)
@@ -125,32 +132,37 @@ def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
     for row in (r for r in run.rows("samples")[0] if r["step"] == 1):
         prompt = chat.render([{"role": "user", "content": row["prompt"]}])
         tokens = torch.tensor([[*prompt, *row["token_ids"]]])
-        logp = model.logp(tokens, torch.arange(tokens.shape[1])[None] >= len(prompt))[0][0, len(prompt) :].tolist()
+        logp = model.logp(tokens,
+                          torch.arange(tokens.shape[1])[None] >= len(prompt))[0][0, len(prompt) :].tolist()
         assert row["columns"]["logp"] == pytest.approx(logp, abs=2e-5)
         assert row["tokens"] == chat.pieces(row["token_ids"]) and row["text"] == chat.decode(row["token_ids"])
 
 
 def test_a_rollout_knows_the_step_it_was_made_for(task):
-    config = small(rollouts.RolloutConfig(task=task, method="nano"), **{"rollouts.epochs": 2, "evaluation.every": 0})
+    config = small(rollouts.RolloutConfig(task=task, method="nano"),
+                   **{"rollouts.epochs": 2, "evaluation.every": 0})
     parts = rollouts.build(config, begins("tiny"))
     assert [{s.rollout.policy_step for s in batch.scored} for batch in parts.batches] == [{1}, {1}, {3}]
 
 
 def test_kl_is_what_the_config_asks_for():
     def coefficients(method, kl):
-        row = rollouts.row_of(rollouts.RolloutConfig(task="words", method=method, anchor=rollouts.Anchor(kl=kl)))
+        row = rollouts.row_of(rollouts.RolloutConfig(task="words", method=method,
+                                                     anchor=rollouts.Anchor(kl=kl)))
         return row.kl_in_reward, row.kl_in_loss
 
     assert coefficients("grpo", None) == (0.0, 0.04) and coefficients("rloo", None) == (0.03, 0.0)
     assert coefficients("grpo", 0.5) == (0.0, 0.5) and coefficients("rloo", 0.5) == (0.5, 0.0)
     assert coefficients("grpo", 0.0) == (0.0, 0.0) and coefficients("nano", 0.1) == (0.0, 0.1)
-    online = rollouts.row_of(rollouts.RolloutConfig(task="words", method="online_dpo", anchor=rollouts.Anchor(kl=0.4)))
+    online = rollouts.row_of(rollouts.RolloutConfig(task="words", method="online_dpo",
+                                                    anchor=rollouts.Anchor(kl=0.4)))
     assert online.loss.keywords["beta"] == 0.4  # DPO's beta is the weight of its KL
 
 
 def test_your_own_conversations(tmp_path):
     path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps({"prompt": f"Say {n}.", "completion": f"I say {n}."}) + "\n" for n in range(9)))
+    path.write_text("".join(json.dumps({"prompt": f"Say {n}.", "completion": f"I say {n}."}) + "\n"
+                            for n in range(9)))
     config = small(override(sft.words(), ["task=none", f"data={path}"]))
     run = running.start("sft", config, sft.build, tmp_path / "run")
     rows = check_rows(run)
@@ -180,7 +192,8 @@ def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     check_rows(run)
     assert [e["kind"] for e in run.rows("events")[0]] == ["resumed"]
     clock = ("time/sample", "time/score", "time/train", "time/step")
-    ours, theirs = ([{k: v for k, v in row.items() if k not in clock} for row in r.rows("metrics")[0]] for r in (run, whole))
+    ours, theirs = ([{k: v for k, v in row.items() if k not in clock} for row in r.rows("metrics")[0]]
+                    for r in (run, whole))
     assert ours == theirs and run.rows("samples") == whole.rows("samples")
     a, b = (load_model(r.latest()).state_dict() for r in (run, whole))
     assert all(torch.equal(a[k], b[k]) for k in a)
@@ -193,7 +206,8 @@ def test_a_run_does_not_go_on_from_other_weights(task, tmp_path):
     later = running.start("rollouts", second, rollouts.build, tmp_path / "second")
     assert later.info["begins_with"] == opening.fingerprint(first.latest()) != first.info["begins_with"]
     path, kept = first.latest() / "model.safetensors", later.rows("metrics")
-    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")  # damaged, so that an older checkpoint is the newest sound one
+    # damaged, so that an older checkpoint is the newest sound one
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(ValueError, match="the model this run began with has changed"):
         running.resume(Run.open(tmp_path / "second"), second, rollouts.build)
     assert later.rows("metrics") == kept
@@ -201,7 +215,8 @@ def test_a_run_does_not_go_on_from_other_weights(task, tmp_path):
 
 def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
     config = small(rollouts.RolloutConfig(task=task))
-    for change, words in (("model=nowhere", "no model at nowhere"), ("task=wrods", "no task 'wrods': did you mean 'words'"),
+    for change, words in (("model=nowhere", "no model at nowhere"),
+                          ("task=wrods", "no task 'wrods': did you mean 'words'"),
                           ("rollouts.group_size=1", "grpo compares the samples of a group"),
                           ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
         with pytest.raises(ValueError, match=words):
@@ -209,5 +224,6 @@ def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match="conversation b has 1810 tokens, over the model's 512"):
-        running.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build, tmp_path / "run")
+        running.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build,
+                      tmp_path / "run")
     assert not (tmp_path / "run").exists()

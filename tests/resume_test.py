@@ -1,4 +1,7 @@
-"""A run that was killed and resumed equals one that was left alone, bit for bit. `make proof` tries many more moments."""
+"""A run that was killed and resumed equals one that was left alone, bit for bit.
+
+`make proof` tries many more moments.
+"""
 
 import signal
 

@@ -6,24 +6,34 @@ from fractions import Fraction
 import pytest
 
 from postgrad.records import Prompt, Verdict
-from postgrad.rewards import check, exact_number, extract_answer, find_answer, last_number, parse_number, think_answer, weighted
+from postgrad.rewards import (
+    check,
+    exact_number,
+    extract_answer,
+    find_answer,
+    last_number,
+    parse_number,
+    think_answer,
+    weighted,
+)
 from postgrad.rewards.expression import BadExpression, integers, parse, render, steps, value
 
 PROMPT = Prompt.ask("What is 2+3?", "5", id="sum/1")
 
 
 @pytest.mark.parametrize(("text", "number"), [
-    ("20", 20), ("20.0", 20), (" 20\n", 20), ("1,000", 1000), ("1,234,567.5", Fraction(2469135, 2)), ("-3", -3), ("+3", 3),
-    ("1/2", Fraction(1, 2)), ("-6/4", Fraction(-3, 2)), ("0.50", Fraction(1, 2)), ("9" * 64, int("9" * 64)),
+    ("20", 20), ("20.0", 20), (" 20\n", 20), ("1,000", 1000), ("1,234,567.5", Fraction(2469135, 2)),
+    ("-3", -3), ("+3", 3), ("1/2", Fraction(1, 2)), ("-6/4", Fraction(-3, 2)), ("0.50", Fraction(1, 2)),
+    ("9" * 64, int("9" * 64)),
 ])
 def test_numbers_are_read_exactly(text, number):
     assert parse_number(text) == number
 
 
 @pytest.mark.parametrize("text", [
-    "", " ", "twenty", "20 stamps", "1,00", "1,0000", "10,00", ",100", "1/0", "1/2/3", "1.5/2", "2e9", "0x14", "20.", ".5",
-    "--3", "1 000", "20%", "$20", "٢٠", "２０", "²", "9" * 65, "9" * 10**5, "9**9", "9^9", "nan", "inf", "1_000", "20\x00",
-    "__import__('os')",
+    "", " ", "twenty", "20 stamps", "1,00", "1,0000", "10,00", ",100", "1/0", "1/2/3", "1.5/2", "2e9", "0x14",
+    "20.", ".5", "--3", "1 000", "20%", "$20", "٢٠", "２０", "²", "9" * 65, "9" * 10**5, "9**9", "9^9", "nan",
+    "inf", "1_000", "20\x00", "__import__('os')",
 ])
 def test_what_is_no_number_is_refused(text):
     assert parse_number(text) is None
@@ -32,21 +42,23 @@ def test_what_is_no_number_is_refused(text):
 def test_exact_number_pays_equal_values_and_nothing_near():
     pays = exact_number("20")
     assert [pays(text).score for text in ("20", "20.0", "40/2", "+20")] == [1.0] * 4
-    for miss in ("2", "200", "-20", "20.0001", "02 0", "21", "19.9999999999999999999999999999", "20 or 21", ""):
+    for miss in ("2", "200", "-20", "20.0001", "02 0", "21", "19.9999999999999999999999999999", "20 or 21",
+                 ""):
         assert pays(miss).score == 0.0 and pays(miss).reason, miss
     assert exact_number(0.1)("1/10").score == 1.0  # no float comes between
     assert exact_number("0.3333333333333333")("1/3").score == 0.0
 
 
-@pytest.mark.parametrize("gold", ["twenty", "", None, True, [20], "1/0", "nan", float("inf"), "9" * 65, "#### 20"])
+@pytest.mark.parametrize("gold",
+                         ["twenty", "", None, True, [20], "1/0", "nan", float("inf"), "9" * 65, "#### 20"])
 def test_a_broken_gold_number_raises(gold):
     with pytest.raises(ValueError, match="gold answer"):
         exact_number(gold)
 
 
 @pytest.mark.parametrize(("text", "number"), [
-    ("so 3 and then 20.", "20"), ("costs $1,250.", "1,250"), ("it is 2.5", "2.5"), ("-3", "-3"), ("17-25", "25"),
-    ("half: 1/2", "1/2"), ("12, 13,", "13"), ("none", None), ("", None), ("9" * 10**5, None),
+    ("so 3 and then 20.", "20"), ("costs $1,250.", "1,250"), ("it is 2.5", "2.5"), ("-3", "-3"),
+    ("17-25", "25"), ("half: 1/2", "1/2"), ("12, 13,", "13"), ("none", None), ("", None), ("9" * 10**5, None),
 ])
 def test_the_last_number_of_a_text(text, number):
     assert last_number(text) == number
@@ -81,19 +93,20 @@ def test_the_strict_form_and_the_lenient_answer():
 
 
 @pytest.mark.parametrize(("text", "result"), [
-    ("3+5*8", 43), ("(3+5)*8", 64), ("8-5-3", 0), ("8/4/2", 1), ("7/2", Fraction(7, 2)), ("1/3*3", 1), (" ( 3 ) ", 3),
-    ("8-(5-3)", 6),
+    ("3+5*8", 43), ("(3+5)*8", 64), ("8-5-3", 0), ("8/4/2", 1), ("7/2", Fraction(7, 2)), ("1/3*3", 1),
+    (" ( 3 ) ", 3), ("8-(5-3)", 6),
 ])
 def test_expressions_have_exact_values(text, result):
     assert value(parse(text)) == result
 
 
 @pytest.mark.parametrize(("text", "reason"), [
-    ("", "ends"), ("3+", "ends"), ("3 5", "unexpected 5"), ("3(5)", "unexpected"), ("(3+5", "open parenthesis"),
-    ("3+5)", "unexpected"), ("-3+8", "where a number"), ("3++5", "where a number"), ("3**5", "where a number"),
-    ("3//5", "where a number"), ("3^5", "character"), ("3=3", "character"), ("3.5", "character"), ("٣+٥", "character"),
-    ("__import__('os')", "character"), ("9" * 10, "digits"), ("(" * 30 + "3" + ")" * 30, "inside each other"),
-    ("(" * 10**5, "200 characters"), ("1+" * 40 + "1", "more than 32 integers"),
+    ("", "ends"), ("3+", "ends"), ("3 5", "unexpected 5"), ("3(5)", "unexpected"),
+    ("(3+5", "open parenthesis"), ("3+5)", "unexpected"), ("-3+8", "where a number"),
+    ("3++5", "where a number"), ("3**5", "where a number"), ("3//5", "where a number"), ("3^5", "character"),
+    ("3=3", "character"), ("3.5", "character"), ("٣+٥", "character"), ("__import__('os')", "character"),
+    ("9" * 10, "digits"), ("(" * 30 + "3" + ")" * 30, "inside each other"), ("(" * 10**5, "200 characters"),
+    ("1+" * 40 + "1", "more than 32 integers"),
 ])
 def test_bad_expressions_are_refused_with_a_reason(text, reason):
     with pytest.raises(BadExpression, match=reason):
@@ -109,7 +122,8 @@ def test_rendering_keeps_value_and_numbers():
     rng = random.Random(3)
 
     def tree(depth):
-        return rng.randint(1, 9) if depth == 0 or rng.random() < 0.2 else (rng.choice("+-*"), tree(depth - 1), tree(depth - 1))
+        return (rng.randint(1, 9) if depth == 0 or rng.random() < 0.2
+                else (rng.choice("+-*"), tree(depth - 1), tree(depth - 1)))
 
     for _ in range(300):
         made = tree(3)
@@ -119,7 +133,8 @@ def test_rendering_keeps_value_and_numbers():
 
 
 def test_verdicts_add_up_and_an_error_is_no_low_score():
-    both = weighted({"correct": (Verdict(score=1.0, reason="right"), 0.8), "language": (Verdict(score=0.5), 0.2)})
+    both = weighted({"correct": (Verdict(score=1.0, reason="right"), 0.8),
+                     "language": (Verdict(score=0.5), 0.2)})
     assert both.score == pytest.approx(0.9) and both.parts == {"correct": 1.0, "language": 0.5}
     assert both.reason == "correct: right" and both.error is None
     absent = Verdict(score=0.0, absent=True)
@@ -128,7 +143,8 @@ def test_verdicts_add_up_and_an_error_is_no_low_score():
     assert weighted(parts).parts == {"a": 0.5, "c": 1.0}
     nothing = weighted({"b": (absent, 2.0)})
     assert (nothing.score, nothing.absent, nothing.parts) == (0.0, True, {})
-    broken = weighted({"a": (Verdict(score=1.0), 1.0), "b": (Verdict(score=0.0, error="infrastructure: no disk"), 1.0)})
+    broken = weighted({"a": (Verdict(score=1.0), 1.0),
+                       "b": (Verdict(score=0.0, error="infrastructure: no disk"), 1.0)})
     assert broken.error == "b: infrastructure: no disk"
     with pytest.raises(ValueError, match="at least one part"):
         weighted({})

@@ -17,7 +17,8 @@ from postgrad.tasks import load_task
 
 
 class Reader:
-    """A model that prefers the reply with `Hello` in it by `sense` nats, and the one shown first by `bias`."""
+    """A model that prefers the reply with `Hello` in it by `sense` nats,
+    and the one shown first by `bias`."""
 
     def __init__(self, sense, bias):
         self.sense, self.bias = sense, bias
@@ -33,13 +34,15 @@ class Reader:
 
 
 def prompted(model, script=None, rules=SHIPPED):
-    return PromptedJudge(model, CHAT, ScriptedSampler(CHAT, script), rules, Sampling(max_new_tokens=128), rows_at_once=6)
+    return PromptedJudge(model, CHAT, ScriptedSampler(CHAT, script), rules, Sampling(max_new_tokens=128),
+                         rows_at_once=6)
 
 
 def test_a_liking_for_a_place_is_averaged_away():
     pairs = [(ASK, POLITE, RUDE), (ASK, RUDE, POLITE)]
     said, mirrored = prompted(Reader(2.0, 5.0)).compare(pairs, 0)
-    p, q = (1 / (1 + torch.tensor(-x).exp().item()) for x in (7.0, 3.0))  # what one order and the other say of A
+    # what one order and the other say of A
+    p, q = (1 / (1 + torch.tensor(-x).exp().item()) for x in (7.0, 3.0))
     assert said.first == pytest.approx((p + 1 - q) / 2) and said.first + mirrored.first == pytest.approx(1)
     assert said.position == mirrored.position == pytest.approx((p + q) / 2) and said.rules == mirrored.rules
     blind = prompted(Reader(0.0, 5.0)).compare(pairs, 0)
@@ -93,7 +96,8 @@ def test_the_files_hold_what_the_summary_counts(made):
 
 def test_the_same_seed_gives_the_same_bytes(made, tmp_path, capsys):
     assert main([*LINE, str(tmp_path / "again")]) == 0
-    assert {p.name: p.read_bytes() for p in made.iterdir()} == {p.name: p.read_bytes() for p in (tmp_path / "again").iterdir()}
+    assert {p.name: p.read_bytes() for p in made.iterdir()} == {p.name: p.read_bytes()
+                                                                for p in (tmp_path / "again").iterdir()}
     capsys.readouterr()
     assert main([*LINE, str(made)]) == 2
     assert "is not an empty folder: give another one with --out" in capsys.readouterr().err
@@ -114,13 +118,16 @@ def test_a_model_as_judge_and_rules_of_ones_own(tmp_path, capsys):
     assert main(line) == 2 and "rule 'kind' has no check" in capsys.readouterr().err
     assert main([*line, "--judge", "tiny-chat"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["rules"] == [{"rule": "kind", "broken before": None, "after": None, "pairs decided": found["pairs"]}]
+    assert found["rules"] == [{"rule": "kind", "broken before": None, "after": None,
+                               "pairs decided": found["pairs"]}]
     assert found["pairs"] and 0 < found["reply shown first preferred"] < 1
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (["--samples", "1"], "2 samples to make a pair"), (["--constitution", "nowhere"], "there is no constitution nowhere"),
-    (["--judge", "nowhere"], "no model at nowhere"), (["--max-new-tokens", "600"], "over the model's 512 positions"),
+    (["--samples", "1"], "2 samples to make a pair"),
+    (["--constitution", "nowhere"], "there is no constitution nowhere"),
+    (["--judge", "nowhere"], "no model at nowhere"),
+    (["--max-new-tokens", "600"], "over the model's 512 positions"),
 ])
 def test_bad_input_gets_a_sentence_and_leaves_nothing(tmp_path, capsys, change, words):
     assert main([*LINE, str(tmp_path / "out"), *change]) == 2
@@ -130,4 +137,5 @@ def test_bad_input_gets_a_sentence_and_leaves_nothing(tmp_path, capsys, change, 
 def test_what_a_person_sees(tmp_path, capsys):
     assert main([*(word for word in LINE if word != "--json"), str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert "no insults" in said and "critique" in said and f"train dpo model=tiny-chat data={tmp_path}/out/pairs.jsonl" in said
+    assert ("no insults" in said and "critique" in said
+            and f"train dpo model=tiny-chat data={tmp_path}/out/pairs.jsonl" in said)

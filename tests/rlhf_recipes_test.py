@@ -37,12 +37,13 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path
               "rollouts": rollouts.RolloutConfig(task="questions", method="ppo", reward=reward_run)}[recipe]
     config = small(config, change)
     whole, cut = trained(recipe, config, tmp_path / "whole"), trained(recipe, config, tmp_path / "cut", cut=2)
-    ours, theirs = ([{k: v for k, v in row.items() if not k.startswith("time/")} for row in r.rows("metrics")[0]]
-                    for r in (cut, whole))
+    ours, theirs = ([{k: v for k, v in row.items() if not k.startswith("time/")}
+                     for row in r.rows("metrics")[0]] for r in (cut, whole))
     assert ours == theirs and len(ours) == 3 and not any(row["skipped"] for row in ours)
     a, b = ((r.latest() / "model.safetensors").read_bytes() for r in (cut, whole))
     assert a == b
-    start, end = (load_scalar(x).body if recipe == "reward" else load_model(x) for x in ("tiny-chat", whole.latest()))
+    start, end = (load_scalar(x).body if recipe == "reward" else load_model(x)
+                  for x in ("tiny-chat", whole.latest()))
     moved = max((p - q).abs().max().item() for p, q in zip(start.parameters(), end.parameters(), strict=True))
     assert moved > 1e-6
 
@@ -55,9 +56,11 @@ def test_with_adapters_four_models_share_one_body(reward_run, tmp_path):
     assert len(bodies) == 1 and isinstance(models.policy, Adapted) and models.reference.adapter is None
     count = sum(p.numel() for m in models.trained().values() for p in m.parameters())
     assert count < 0.12 * sum(p.numel() for p in models.policy.body.parameters())
-    tokens, lengths = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 7])
+    tokens = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1))
+    lengths = torch.tensor([9, 7])
     alone = load_scalar(judge.latest())  # the same model, merged, with a body of its own
-    torch.testing.assert_close(models.reward.score(tokens, lengths), alone.score(tokens, lengths), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(models.reward.score(tokens, lengths), alone.score(tokens, lengths), rtol=1e-4,
+                               atol=1e-5)
     torch.testing.assert_close(models.critic.value(tokens), alone.value(tokens), rtol=1e-4, atol=1e-5)
     assert not any(p.requires_grad for p in models.reward.parameters())
     assert all(p.requires_grad for p in models.critic.parameters())
@@ -82,17 +85,22 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
     for reward, words in (("tiny-chat", "tiny-chat is no reward model"), ("nowhere", "no model at nowhere"),
                           (f"{reward_run},tiny", "tiny is no reward model")):
         with pytest.raises(ValueError, match=words):
-            rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=reward)), begins("tiny-chat"))
+            rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=reward)),
+                           begins("tiny-chat"))
     save_model(load_scalar(opening.open_folder(reward_run)), tmp_path)
     Chat(CHAT.tokenizer, CHAT.template + " ", bos=CHAT.bos, eos=CHAT.eos, pad=CHAT.pad).save(tmp_path)
-    with pytest.raises(ValueError, match="has another tokenizer or chat template than the policy, so it would misread"):
-        rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=str(tmp_path))), begins("tiny-chat"))
+    with pytest.raises(ValueError,
+                       match="has another tokenizer or chat template than the policy, so it would misread"):
+        rollouts.build(small(rollouts.RolloutConfig(task="questions", reward=str(tmp_path))),
+                       begins("tiny-chat"))
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match=r"text b has \d+ tokens, over the model's 512"):
-        rollouts.mixed_in(rollouts.RolloutConfig(task="words", anchor=rollouts.Anchor(ptx=0.1, texts=str(long))), CHAT, 512)
+        rollouts.mixed_in(
+            rollouts.RolloutConfig(task="words", anchor=rollouts.Anchor(ptx=0.1, texts=str(long))), CHAT, 512)
     with pytest.raises(ValueError, match="rejection has no KL"):
-        rollouts.row_of(rollouts.RolloutConfig(task="words", method="rejection", anchor=rollouts.Anchor(kl=0.1)))
+        rollouts.row_of(rollouts.RolloutConfig(task="words", method="rejection",
+                                               anchor=rollouts.Anchor(kl=0.1)))
     with pytest.raises(ValueError, match="anchor.ptx and anchor.target are for policy methods"):
         rollouts.RolloutConfig(task="words", method="rejection", anchor=rollouts.Anchor(ptx=0.1))
 
@@ -105,7 +113,8 @@ def test_the_turning_point():
                 for i, t in enumerate(true)]
 
     found = turning(curve(0.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0))
-    assert (found["step"], found["distance"], found["peak"], found["end"]) == (20, 2.0, pytest.approx(4 / 3), 0.0)
+    assert ((found["step"], found["distance"], found["peak"], found["end"])
+            == (20, 2.0, pytest.approx(4 / 3), 0.0))
     assert found["fall"] == found["gain_lost"] == 1.0 and found["proxy_at_end"] > found["proxy_at_peak"]
     assert turning(curve(-1.0, 0.0, 1.0, 1.0, 1.0))["fall"] == 0
 
@@ -117,7 +126,8 @@ def test_a_pipeline_goes_on_where_it_was_and_says_what_it_found(tmp_path, capsys
     said = json.loads(capsys.readouterr().out)
     assert [p["name"] for p in said["policies"]] == ["start", "simpo", "best_of_n"]
     assert 0 <= said["reward_model"]["accuracy"] <= 1 and 0 <= said["reward_model"]["ece"] <= 0.5
-    assert said["policies"][0]["interval"][0] < said["policies"][0]["true"] < said["policies"][0]["interval"][1]
+    assert (said["policies"][0]["interval"][0] < said["policies"][0]["true"]
+            < said["policies"][0]["interval"][1])
     kept = (folder / "simpo/metrics.jsonl").read_bytes()
     assert main(["resume", str(folder), "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
@@ -130,8 +140,8 @@ def test_a_pipeline_goes_on_where_it_was_and_says_what_it_found(tmp_path, capsys
 
 
 def test_the_lab_writes_its_curves(tmp_path, capsys):
-    change = ("members=2 train_steps=2 proxies.pairs=16 kls=0,0.5 steps=2 best_of=4 prompts_per_step=2 group_size=2 "
-              "rollouts.max_new_tokens=8 problems=2 evaluation.samples=2 evaluation.every=1")
+    change = ("members=2 train_steps=2 proxies.pairs=16 kls=0,0.5 steps=2 best_of=4 prompts_per_step=2 "
+              "group_size=2 rollouts.max_new_tokens=8 problems=2 evaluation.samples=2 evaluation.every=1")
     assert main(["train", "overoptimise", *change.split(), "--run", str(tmp_path / "lab")]) == 0
     shown = capsys.readouterr().out
     assert "ppo-kl-0.5" in shown and "Best of n" in shown
@@ -161,7 +171,8 @@ def test_picked_replies_are_the_best_or_those_that_pass(tmp_path, capsys):
         score = task.verify(prompts[row["messages"][0]["content"]], row["messages"][1]["content"]).score
         assert row["score"] == score >= 0
     for more, words in ((["--keep", "passing", "--threshold", "9"], "none of 24 replies scores 9"),
-                        (["--keep", "passing", "--reward", "x"], "say which score passes"), ([], "is there already")):
+                        (["--keep", "passing", "--reward", "x"], "say which score passes"),
+                        ([], "is there already")):
         out = tmp_path / ("best.jsonl" if not more else "none.jsonl")
         assert main([*ask, "--out", str(out), *more]) == 2 and words in capsys.readouterr().err
     assert not (tmp_path / "none.jsonl").exists()

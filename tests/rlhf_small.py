@@ -7,9 +7,10 @@ from postgrad.recipes import running
 from postgrad.run import Run
 from postgrad.settings import flat, override
 
-SMALL = {"steps": 3, "save_every": 1, "rollouts.prompts": 6, "rollouts.prompts_per_step": 2, "rollouts.group_size": 3,
-         "rollouts.max_new_tokens": 8, "pairs.drawn": 16, "pairs.held_out": 8, "pairs.per_step": 4, "evaluation.every": 3,
-         "evaluation.problems": 2, "evaluation.samples": 2, "head.heads": 2, "seed": 3}
+SMALL = {"steps": 3, "save_every": 1, "rollouts.prompts": 6, "rollouts.prompts_per_step": 2,
+         "rollouts.group_size": 3, "rollouts.max_new_tokens": 8, "pairs.drawn": 16, "pairs.held_out": 8,
+         "pairs.per_step": 4, "evaluation.every": 3, "evaluation.problems": 2, "evaluation.samples": 2,
+         "head.heads": 2, "seed": 3}
 
 
 def small(config, *changes):

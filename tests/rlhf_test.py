@@ -8,7 +8,15 @@ import torch
 from small import CHAT, PROMPTS, by_text, judge, small_model, small_models
 
 from postgrad import objectives
-from postgrad.batches import ChosenPairs, ChosenTexts, Mix, PairBatches, RolloutBatches, Rollouts, SingleBatches
+from postgrad.batches import (
+    ChosenPairs,
+    ChosenTexts,
+    Mix,
+    PairBatches,
+    RolloutBatches,
+    Rollouts,
+    SingleBatches,
+)
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_scalar, save_model
 from postgrad.recipes.preference import balanced, singles
@@ -16,8 +24,8 @@ from postgrad.records import Conversation, Pair, Verdict
 from postgrad.rewards.model import ModelJudge
 from postgrad.sampler import LocalSampler, Sampling
 
-PAIRS = [Pair(id=str(i), messages=({"role": "user", "content": f"Hi {i}"},), chosen="Hello" + "!" * i, rejected="What?")
-         for i in range(6)]
+PAIRS = [Pair(id=str(i), messages=({"role": "user", "content": f"Hi {i}"},), chosen="Hello" + "!" * i,
+              rejected="What?") for i in range(6)]
 TALKS = [Conversation(id=str(i), label=i % 3 > 0, messages=({"role": "user", "content": "a" * (1 + i % 4)},
                                                            {"role": "assistant", "content": "b" * (1 + i)}))
          for i in range(6)]
@@ -32,8 +40,8 @@ def line(kind, method, *, verify=by_text, models=None, settings=None, steps=2, *
         return sampler.sample(prompts, group_size, Sampling(max_new_tokens=settings.max_new_tokens), seed)
 
     method = METHODS[method] if isinstance(method, str) else method
-    return kind(PROMPTS, sample=sample, judge=judge(verify), models=models, method=method, settings=settings, steps=steps,
-                seed=0, tokens_per_pass=256, **more)
+    return kind(PROMPTS, sample=sample, judge=judge(verify), models=models, method=method, settings=settings,
+                steps=steps, seed=0, tokens_per_pass=256, **more)
 
 
 # Ensembles
@@ -41,10 +49,11 @@ def line(kind, method, *, verify=by_text, models=None, settings=None, steps=2, *
 def test_each_head_learns_from_its_own_bootstrap():
     model = ScalarModel(small_model(), heads=3)
     pairs = [replace(PAIRS[0], id=str(i)) for i in range(400)]
-    batches = PairBatches(pairs, CHAT, METHODS["reward"], Models(policy=model), per_step=400, steps=1, seed=0, max_tokens=64,
-                          tokens_per_pass=4096)
+    batches = PairBatches(pairs, CHAT, METHODS["reward"], Models(policy=model), per_step=400, steps=1, seed=0,
+                          max_tokens=64, tokens_per_pass=4096)
     (batch,) = batches
-    assert batch.votes.shape == (400, 3) and batch.votes.mean(0).tolist() == pytest.approx([1.0] * 3, abs=0.15)
+    assert (batch.votes.shape == (400, 3)
+            and batch.votes.mean(0).tolist() == pytest.approx([1.0] * 3, abs=0.15))
     assert (batch.votes == 0).float().mean() == pytest.approx(math.exp(-1), abs=0.05)
     assert (batch.votes[:, 0] != batch.votes[:, 1]).float().mean() > 0.4
     one = batch.take(0, 8)
@@ -60,7 +69,8 @@ def test_an_ensemble_opens_in_transformers(tmp_path):
     from transformers import AutoModelForSequenceClassification
     model = ScalarModel(small_model(), heads=3)
     save_model(model, tmp_path)
-    tokens, lengths = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1)), torch.tensor([9, 9])
+    tokens = torch.randint(6, 500, (2, 9), generator=torch.Generator().manual_seed(1))
+    lengths = torch.tensor([9, 9])
     with torch.no_grad():
         theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path, pad_token_id=0)(tokens).logits
         torch.testing.assert_close(model.scores(tokens, lengths), theirs, rtol=1e-4, atol=1e-5)
@@ -73,11 +83,13 @@ def test_a_judge_of_several_models_follows_its_rule():
         model.score_head.weight.data.normal_(generator=torch.Generator().manual_seed(i))
     groups = LocalSampler(small_model(), CHAT).sample(PROMPTS, 2, Sampling(max_new_tokens=5), 0)
     rollouts = [r for group in groups for r in group]
-    rules = {"mean": lambda x, y: (x + y) / 2, "min": min, "penalised": lambda x, y: (x + y) / 2 - (x - y) ** 2 / 4}
+    rules = {"mean": lambda x, y: (x + y) / 2, "min": min,
+             "penalised": lambda x, y: (x + y) / 2 - (x - y) ** 2 / 4}
     said = [[v.score for v in ModelJudge([model], rows_at_once=5)(rollouts)] for model in models]
     for rule, of in rules.items():
         verdicts = ModelJudge(models, rule=rule, rows_at_once=5)(rollouts)
-        assert [v.score for v in verdicts] == pytest.approx([of(x, y) for x, y in zip(*said, strict=True)], abs=1e-5)
+        assert [v.score for v in verdicts] == pytest.approx([of(x, y) for x, y in zip(*said, strict=True)],
+                                                            abs=1e-5)
         assert verdicts[0].parts["disagreement"] == pytest.approx(abs(said[0][0] - said[1][0]) / 2, abs=1e-5)
 
 
@@ -94,11 +106,13 @@ def test_the_baseline_is_the_mean_log_ratio_of_swapped_answers():
         answer = order[(i + 1) % 6].messages[1]["content"]
         tokens, mask = (torch.tensor([x]) for x in CHAT.answer(talk.messages[:1], answer))
         with torch.no_grad():
-            policy, reference = (m.logp(tokens, mask)[0].sum().item() for m in (models.policy, models.reference))
+            policy, reference = (m.logp(tokens, mask)[0].sum().item()
+                                 for m in (models.policy, models.reference))
         ratios.append(policy - reference)
     assert batch.baseline.tolist() == pytest.approx([max(0.0, sum(ratios) / 6)] * 6, rel=1e-4)
     assert batch.label.tolist() == [1.0 if by_id[name].label else -1.0 for name in batch.ids]
-    assert [sum(row) for row in batch.mask.tolist()] == [len(CHAT.encode(t.messages[1]["content"])) + 1 for t in order]
+    assert [sum(row) for row in batch.mask.tolist()] == [len(CHAT.encode(t.messages[1]["content"])) + 1
+                                                         for t in order]
 
 
 def test_wanted_and_unwanted_count_alike():
@@ -108,7 +122,8 @@ def test_wanted_and_unwanted_count_alike():
 
 
 def test_a_single_trains_its_last_answer_alone():
-    talk = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "user", "content": "c"})
+    talk = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"})
     tokens, mask = CHAT.answer(talk, "d")
     assert CHAT.decode([t for t, on in zip(tokens, mask, strict=True) if on]) == "d"
     both, every = CHAT.conversation([*talk, {"role": "assistant", "content": "d"}])
@@ -121,23 +136,28 @@ def test_online_pairs_are_the_best_against_the_worst():
     models = small_models()
     for batch in line(ChosenPairs, "online_dpo", models=models):
         scores = [s.verdict.score for s in batch.scored]
-        assert batch.rows_per_unit == 2 and all(best > worst for best, worst in zip(scores[::2], scores[1::2], strict=True))
+        assert (batch.rows_per_unit == 2
+                and all(best > worst for best, worst in zip(scores[::2], scores[1::2], strict=True)))
         asked = [s.rollout.prompt.id for s in batch.scored]
-        assert asked[::2] == asked[1::2] and len(set(asked)) == len(asked) / 2  # one pair a prompt, both of that prompt
+        # one pair a prompt, both of that prompt
+        assert asked[::2] == asked[1::2] and len(set(asked)) == len(asked) / 2
         assert batch.facts["chosen_share"] == len(batch) / 12 and batch.weight.sum() == pytest.approx(1.0)
         expected, _ = models.reference.logp(batch.tokens, batch.mask)
         torch.testing.assert_close(batch.ref_logp, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_pairs_are_read_at_temperature_one_and_survive_a_checkpoint():
-    models, settings = small_models(), Rollouts(prompts_per_step=4, group_size=3, max_new_tokens=6, temperature=0.5, epochs=2)
+    models = small_models()
+    settings = Rollouts(prompts_per_step=4, group_size=3, max_new_tokens=6, temperature=0.5, epochs=2)
     first = line(ChosenPairs, "online_dpo", models=models, settings=settings)
     batch = next(iter(first))
-    torch.testing.assert_close(batch.ref_logp, models.reference.logp(batch.tokens, batch.mask)[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(batch.ref_logp, models.reference.logp(batch.tokens, batch.mask)[0], rtol=1e-4,
+                               atol=1e-5)
     again = line(ChosenPairs, "online_dpo", models=models, settings=settings)
     again.restore(first.state())
     second = next(iter(again))  # the same collection, used a second time
-    assert second.rows_per_unit == 2 and second.ids == batch.ids and torch.equal(second.ref_logp, batch.ref_logp)
+    assert (second.rows_per_unit == 2 and second.ids == batch.ids
+            and torch.equal(second.ref_logp, batch.ref_logp))
 
 
 @pytest.mark.parametrize("method", ["best_of_n", "rejection"])
@@ -158,7 +178,8 @@ def test_where_nothing_is_chosen_nothing_is_trained():
     for kind, method in ((ChosenPairs, "online_dpo"), (ChosenTexts, "rejection")):
         for batch in line(kind, method, verify=lambda prompt, text: Verdict(score=0.5)):
             assert not batch.weight.any() and batch.facts["chosen_share"] == 0
-    for batch in line(ChosenPairs, "online_dpo", verify=lambda prompt, text: Verdict(score=len(text), error="broken")):
+    for batch in line(ChosenPairs, "online_dpo",
+                      verify=lambda prompt, text: Verdict(score=len(text), error="broken")):
         assert not batch.weight.any() and batch.facts["errors"] == 12
     with pytest.raises(ValueError, match="online_dpo makes one batch of each collection"):
         line(ChosenPairs, "online_dpo", settings=Rollouts(minibatches=2))
@@ -173,7 +194,8 @@ def gradient(models, objective, batch):
     for micro in batch.split(10_000):
         loss, seen = objective(models, micro)
         (loss * micro.weight).sum().backward()
-    return torch.cat([p.grad.flatten() for p in models.policy.parameters() if p.grad is not None]), seen.results()
+    return (torch.cat([p.grad.flatten() for p in models.policy.parameters() if p.grad is not None]),
+            seen.results())
 
 
 def test_the_mix_adds_the_gradient_of_imitation():
@@ -188,7 +210,8 @@ def test_the_mix_adds_the_gradient_of_imitation():
     assert set(rows.ids) == {"0", "1", "2", "3"} and rows.weight.sum() == pytest.approx(0.3)
     imitated, _ = gradient(models, objectives.build(METHODS["sft"]), replace(rows, imitate=None))
     torch.testing.assert_close(both, alone + imitated, rtol=1e-7, atol=1e-9)
-    assert {k: v for k, v in seen.items() if k != "ptx_loss"} == pytest.approx(without) and seen["ptx_loss"] > 0
+    assert ({k: v for k, v in seen.items() if k != "ptx_loss"} == pytest.approx(without)
+            and seen["ptx_loss"] > 0)
     again = line(RolloutBatches, ppo, models=models, mix=Mix(texts, rows=3, weight=0.3, seed=0), steps=3)
     first = next(iter(again))
     other = line(RolloutBatches, ppo, models=models, mix=Mix(texts, rows=3, weight=0.3, seed=0), steps=3)
@@ -203,7 +226,8 @@ def test_the_kl_coefficient_is_steered_to_its_target():
         seen = [batch.facts for batch in batches]
         facts[target] = [f["kl_coefficient"] for f in seen]
         assert all(f["kl_reply"] > 1 for f in seen)  # policy and reference are two random models
-    assert facts[1e-3] == pytest.approx([0.03, 0.03 * 1.024, 0.03 * 1.024**2])  # 12 rollouts of 100, the error clipped at 0.2
+    # 12 rollouts of 100, the error clipped at 0.2
+    assert facts[1e-3] == pytest.approx([0.03, 0.03 * 1.024, 0.03 * 1.024**2])
     assert facts[1e6] == pytest.approx([0.03, 0.03 * 0.976, 0.03 * 0.976**2]) and facts[None] == [0.03] * 3
     with pytest.raises(ValueError, match="adaptive KL coefficient needs a method with the KL in its reward"):
         line(RolloutBatches, "grpo", target=1.0)

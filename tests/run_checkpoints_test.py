@@ -13,16 +13,21 @@ from postgrad.run.disk import manifest
 
 
 def test_everything_is_on_the_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
-    """The order that protects against a power cut: files, manifest, rows, rename, then the folder of checkpoints."""
+    """The order that protects against a power cut: files, manifest, rows, rename,
+    then the folder of checkpoints."""
     run = logged(make(tmp_path / "run"), 1)
     trace, fsync, rename = [], os.fsync, os.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: (trace.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))), fsync(fd)))
-    monkeypatch.setattr(os, "rename", lambda a, b: (trace.append(f"rename to {os.path.basename(b)}"), rename(a, b)))
+    monkeypatch.setattr(os, "fsync", lambda fd:
+                        (trace.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))), fsync(fd)))
+    monkeypatch.setattr(os, "rename",
+                        lambda a, b: (trace.append(f"rename to {os.path.basename(b)}"), rename(a, b)))
     run.save(1, put("x"))
     at = {name: trace.index(name) for name in trace}
-    assert {"state.json", "weights.bin", "model", "manifest.json", "checkpoints", *(f"{n}.jsonl" for n in LOGS)} <= set(at)
+    assert {"state.json", "weights.bin", "model", "manifest.json", "checkpoints",
+            *(f"{n}.jsonl" for n in LOGS)} <= set(at)
     assert max(at["state.json"], at["weights.bin"], at["model"]) < at["manifest.json"]
-    assert max(at["manifest.json"], at["metrics.jsonl"], at["samples.jsonl"], at["events.jsonl"]) < at["rename to 000001"]
+    assert (max(at["manifest.json"], at["metrics.jsonl"], at["samples.jsonl"], at["events.jsonl"])
+            < at["rename to 000001"])
     assert at["rename to 000001"] < at["checkpoints"]
 
 
@@ -55,7 +60,8 @@ def test_a_rename_that_fails_leaves_the_old_checkpoint_of_the_step(tmp_path, mon
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(PermissionError):
         run.save(1, put("new"))
-    assert names(run.folder / "checkpoints") == ["000001"] and "old" in (run.latest() / "state.json").read_text()
+    assert (names(run.folder / "checkpoints") == ["000001"]
+            and "old" in (run.latest() / "state.json").read_text())
 
 
 def test_old_checkpoints_go_but_not_those_to_keep(tmp_path):

@@ -19,7 +19,8 @@ EVERY = 2  # steps from one checkpoint to the next
 
 
 def live(folder):
-    """A whole training, from the start or from wherever a kill left it: each step's rows follow from the checkpointed state."""
+    """A whole training, from the start or from wherever a kill left it: each step's rows follow from the
+    checkpointed state."""
     started = (folder / "run.json").exists()
     run = Run.open(folder) if started else make(folder)
     checkpoint = run.resume() if started else None
@@ -42,18 +43,23 @@ def trace_of(folder):
     rows = {name: [row for row in Run.open(folder).rows(name)[0] if row["step"] is not None] for name in LOGS}
     for row in rows["events"]:
         del row["time"]
-    newest = [p for path in list(Run.open(folder).checkpoints().values())[-2:] for p in sorted(path.rglob("*"))]
+    newest = [p for path in list(Run.open(folder).checkpoints().values())[-2:]
+              for p in sorted(path.rglob("*"))]
     files = {str(p.relative_to(folder)): p.read_bytes() for p in newest if p.is_file()}
     return {"rows": rows, "files": files}
 
 
 class Killer:
-    """Wraps the calls that change the disk: the n-th one ends the process before, after or in the middle of it."""
+    """Wraps the calls that change the disk: the n-th one ends the process before,
+    after or in the middle of it."""
 
     CALLS = ("write", "fsync", "rename", "replace", "mkdir", "unlink", "rmdir")
 
     def __init__(self, at=None, when="before"):
-        self.at, self.when, self.count, self.real = at, when, 0, {name: getattr(os, name) for name in self.CALLS}
+        self.at = at
+        self.when = when
+        self.count = 0
+        self.real = {name: getattr(os, name) for name in self.CALLS}
         for name in self.CALLS:
             setattr(os, name, self.wrapped(name))
 
@@ -67,7 +73,8 @@ class Killer:
                 self.real["write"](args[0], args[1][: len(args[1]) // 2])
                 os._exit(9)
             try:
-                return None if name == "fsync" else self.real[name](*args, **kwargs)  # only a power cut needs the sync
+                # only a power cut needs the sync
+                return None if name == "fsync" else self.real[name](*args, **kwargs)
             finally:
                 if here:
                     os._exit(9)
@@ -117,10 +124,12 @@ def test_a_kill_at_any_call_leaves_a_run_that_ends_the_same(tmp_path, whole, whe
                 run.verify(step)  # what has a checkpoint's name is whole, at each moment
         assert in_child(finish) == 0, f"kill {when} call {at}"
         assert trace_of(folder) == want, f"kill {when} call {at}"
-        left = names(folder / "checkpoints")  # a kill between the last save and its clearing of old ones may leave one more
+        # a kill between the last save and its clearing of old ones may leave one more
+        left = names(folder / "checkpoints")
         assert left in (["000004", "000006"], ["000002", "000004", "000006"])
         assert not [p for p in folder.iterdir() if p.name.endswith(".tmp")]
-        assert not [row for row in Run.open(folder).rows("events")[0] if row["kind"] == "damaged"], "a kill is no damage"
+        assert not [row for row in Run.open(folder).rows("events")[0]
+                    if row["kind"] == "damaged"], "a kill is no damage"
         shutil.rmtree(folder)
     assert not list(tmp_path.glob(".run*")), "what a kill inside `create` left was cleared by the next one"
 

@@ -29,8 +29,8 @@ def test_a_rewind_keeps_exactly_the_rows_up_to_the_step(tmp_path):
     lost = run.rewind(3)
     assert lost == {"metrics": 3, "evals": 3, "samples": 5, "events": 3}
     after = {name: (run.folder / f"{name}.jsonl").read_bytes().splitlines(keepends=True) for name in LOGS}
-    assert after == {"metrics": before["metrics"][:3], "evals": before["evals"][:4], "samples": before["samples"][:6],
-                     "events": before["events"][:4]}
+    assert after == {"metrics": before["metrics"][:3], "evals": before["evals"][:4],
+                     "samples": before["samples"][:6], "events": before["events"][:4]}
     assert run.next_step == 4 and list(run.checkpoints()) == [1, 2, 3]
     run.log(4, {"loss": 9.0})
     assert run.curve("loss") == ([1, 2, 3, 4], [0.1, 0.2, 0.1 * 3, 9.0])
@@ -48,7 +48,8 @@ def test_a_rewind_refuses_metrics_with_holes_or_repeats(tmp_path, rows):
     assert (run.folder / "metrics.jsonl").read_text() == text
 
 
-@pytest.mark.parametrize("tail", [b"{", b'{"step": 3, "loss": 0.', b'{"step": 3, "loss": 0.5}', b"\x00" * 70000, b"\xff\xfe{"])
+@pytest.mark.parametrize("tail", [b"{", b'{"step": 3, "loss": 0.', b'{"step": 3, "loss": 0.5}',
+                                  b"\x00" * 70000, b"\xff\xfe{"])
 def test_a_torn_tail_is_not_read_and_not_written_onto(tmp_path, tail):
     run = logged(make(tmp_path / "run"), 2)
     run.close()
@@ -94,7 +95,8 @@ def test_one_step_of_a_log_is_what_reading_all_of_it_finds(tmp_path):
     for step in range(95):
         found = max((s for s in known if s <= step), default=known[0])
         before, after = [s for s in known if s < found], [s for s in known if s > found]
-        wanted = ([r for r in every if r["step"] == found], max(before, default=None), min(after, default=None))
+        wanted = ([r for r in every if r["step"] == found], max(before, default=None),
+                  min(after, default=None))
         assert run.at("samples", step) == wanted
 
 
@@ -105,7 +107,8 @@ def test_one_step_of_a_long_log_is_found_without_reading_it(tmp_path, monkeypatc
     line = path.read_bytes()
     path.write_bytes(b"".join(line.replace(b'"step": 1', b'"step": %d' % s) for s in range(1, 20_001)))
     seen = []
-    monkeypatch.setattr("postgrad.run.rows.first_line", lambda *a, real=rows.first_line: seen.append(a) or real(*a))
+    monkeypatch.setattr("postgrad.run.rows.first_line",
+                        lambda *a, real=rows.first_line: seen.append(a) or real(*a))
     (row,), before, after = run.at("samples", 12_345)
     assert (row["step"], before, after) == (12_345, 12_344, 12_346)
     assert len(seen) < 150  # three searches by halving ten megabytes, and a few lines each
@@ -121,7 +124,8 @@ def test_not_finite_numbers_stay_strict_json_and_readable(tmp_path):
     def never(name):
         raise AssertionError(name)
 
-    assert [json.loads(line, parse_constant=never)["loss"] for line in lines] == ["nan", "inf", "-inf", 0.1 + 0.2, -0.0]
+    assert ([json.loads(line, parse_constant=never)["loss"] for line in lines]
+            == ["nan", "inf", "-inf", 0.1 + 0.2, -0.0])
     got = run.curve("loss")[1]
     assert math.isnan(got[0]) and got[1:] == values[1:]
     assert run.summary()["series"] == [0.1 + 0.2, -0.0]
@@ -140,5 +144,7 @@ def test_what_is_no_json_is_refused_before_anything_is_written(tmp_path):
         run.save(4, put("x"))
     assert run.rows("metrics") == ([], 0)
     numpy = pytest.importorskip("numpy")
-    assert plain({"a": numpy.float32(0.5), 3: (numpy.array([1.0, math.inf]), {2})}) == {"a": 0.5, "3": [[1.0, "inf"], [2]]}
-    assert dumps({"text": "\ud800\n"}) == '{"text": "\\ud800\\n"}', "a lone surrogate from a model can be written"
+    assert (plain({"a": numpy.float32(0.5), 3: (numpy.array([1.0, math.inf]), {2})})
+            == {"a": 0.5, "3": [[1.0, "inf"], [2]]})
+    assert dumps({"text": "\ud800\n"}) == '{"text": "\\ud800\\n"}', (
+        "a lone surrogate from a model can be written")

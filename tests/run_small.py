@@ -27,7 +27,8 @@ def in_child(work) -> int:
 
 
 def make(folder, steps=STEPS, **facts):
-    return Run.create(folder, recipe="grpo", config={"lr": 1e-3}, steps=steps, method="grpo", model="embedded", **facts)
+    return Run.create(folder, recipe="grpo", config={"lr": 1e-3}, steps=steps, method="grpo",
+                      model="embedded", **facts)
 
 
 def put(text):

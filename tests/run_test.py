@@ -19,7 +19,8 @@ def test_a_full_disk_at_twenty_points_is_one_sentence_and_loses_nothing(tmp_path
         logged(run, 2)
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        with pytest.raises(DiskFull, match=r"000002: it needs at least 6\d,\d\d\d bytes, [\d,]+ are free") as caught:
+        with pytest.raises(DiskFull,
+                           match=r"000002: it needs at least 6\d,\d\d\d bytes, [\d,]+ are free") as caught:
             run.save(2, put("two " * 800))
         assert "\n" not in str(caught.value) and str(folder) in str(caught.value)
         assert names(folder / "checkpoints") == ["000001"] and run.latest().name == "000001"
@@ -60,7 +61,8 @@ def test_safetensors_own_words_for_a_full_disk_are_understood(tmp_path):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
         with pytest.raises(DiskFull, match="at least 80,000 bytes"):
-            run.save(1, lambda folder: safetensors.save_file({"w": numpy.zeros(10_000)}, folder / "w.safetensors"), size=80_000)
+            run.save(1, lambda folder:
+                     safetensors.save_file({"w": numpy.zeros(10_000)}, folder / "w.safetensors"), size=80_000)
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert names(run.folder / "checkpoints") == []
 
@@ -88,8 +90,8 @@ def test_two_processes_cannot_train_in_one_folder_and_a_kill_frees_it(tmp_path):
     pid = holder(folder)
     try:
         run = Run.open(folder)
-        for write in (run.resume, lambda: run.log(2, {}), lambda: run.save(1, put("x")), lambda: run.status("done"),
-                      lambda: run.event("a", "b"), lambda: run.rewind(0)):
+        for write in (run.resume, lambda: run.log(2, {}), lambda: run.save(1, put("x")),
+                      lambda: run.status("done"), lambda: run.event("a", "b"), lambda: run.rewind(0)):
             with pytest.raises(RunBusy, match=f"process {pid} is training"):
                 write()
         assert run.state()["state"] == "running" and run.alive() and run.summary()["step"] == 1
@@ -200,6 +202,7 @@ def test_the_list_of_runs(tmp_path):
 def test_names():
     for good in ("a", "grpo-arithmetic_1.2", "0" * 100):
         assert check_name(good) == good
-    for bad in ("", ".", "..", "../x", "a/b", "a\\b", ".hidden", "-rf", "a b", "a\n", "é", "a.", "x" * 101, "a\x00", None):
+    for bad in ("", ".", "..", "../x", "a/b", "a\\b", ".hidden", "-rf", "a b", "a\n", "é", "a.", "x" * 101,
+                "a\x00", None):
         with pytest.raises(ValueError, match="cannot name a run"):
             check_name(bad)

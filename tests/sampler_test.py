@@ -1,4 +1,5 @@
-"""The sampler: what it says it sampled from is what it sampled from, and a row is a function of its prompt and its seed."""
+"""The sampler: what it says it sampled from is what it sampled from,
+and a row is a function of its prompt and its seed."""
 
 import threading
 
@@ -16,8 +17,8 @@ from postgrad.tasks import load_task
 
 SHORT = Prompt.ask("Hi", id="hi")
 PROMPTS = [*load_task("words").prompts("test", 20, 0), *load_task("arithmetic").prompts("test", 12, 0), SHORT,
-           Prompt.ask("Écris 数.", id="odd", system="Be brief."), Prompt.ask("Tom has 3 pears. " * 12, id="long"),
-           Prompt.ask("", id="none")]
+           Prompt.ask("Écris 数.", id="odd", system="Be brief."),
+           Prompt.ask("Tom has 3 pears. " * 12, id="long"), Prompt.ask("", id="none")]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,8 @@ def test_the_log_probs_are_the_trainers(model, sampler, temperature):
     groups = sampler.sample(PROMPTS[:12], 4, Sampling(max_new_tokens=24, temperature=temperature), seed=3)
     for rollout in (r for group in groups for r in group):
         assert len(rollout.logp) == len(rollout.tokens)
-        torch.testing.assert_close(torch.tensor(rollout.logp), trainer_logp(model, rollout, temperature), rtol=0, atol=2e-5)
+        torch.testing.assert_close(torch.tensor(rollout.logp), trainer_logp(model, rollout, temperature),
+                                   rtol=0, atol=2e-5)
 
 
 def test_the_same_seed_the_same_tokens(sampler):
@@ -92,8 +94,8 @@ def test_greedy_is_transformers_token_for_token(sampler, chat, theirs):
     lengths = set()
     for (rollout,) in sampler.sample(PROMPTS, 1, Sampling(max_new_tokens=24, temperature=0.0), seed=0):
         prompt = torch.tensor([rollout.prompt_tokens])
-        out = theirs.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False, max_new_tokens=24,
-                              eos_token_id=chat.stop[0], pad_token_id=0)
+        out = theirs.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
+                              max_new_tokens=24, eos_token_id=chat.stop[0], pad_token_id=0)
         assert out[0, prompt.shape[1] :].tolist() == list(rollout.tokens), rollout.prompt.id
         assert set(rollout.logp) == {0.0}  # a choice without chance
         lengths.add(len(rollout.tokens))
@@ -112,13 +114,17 @@ def test_the_stop_token_is_included_and_ends_the_row(sampler, chat):
 
 
 def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
-    """Few slots for many rows: no step is run with more rows than slots, and they are kept busy; the tokens are the same."""
+    """Few slots for many rows: no step is run with more rows than slots, and they are kept busy;
+    the tokens are the same."""
     sizes, out, step = {}, {}, Engine.step
     for slots in (512, 11):
         seen = sizes.setdefault(slots, [])
-        monkeypatch.setattr(Engine, "step", lambda e, token, *a, seen=seen: seen.append(len(token)) or step(e, token, *a))
-        out[slots] = LocalSampler(model, chat, rows_at_once=slots).sample(PROMPTS[:10], 4, Sampling(max_new_tokens=30), seed=9)
-    assert sizes[512][0] == 40 and sizes[512] == sorted(sizes[512], reverse=True) and len(set(sizes[512])) > 5  # rows did leave
+        monkeypatch.setattr(Engine, "step",
+                            lambda e, token, *a, seen=seen: seen.append(len(token)) or step(e, token, *a))
+        out[slots] = LocalSampler(model, chat, rows_at_once=slots).sample(PROMPTS[:10], 4,
+                                                                          Sampling(max_new_tokens=30), seed=9)
+    # rows did leave
+    assert sizes[512][0] == 40 and sizes[512] == sorted(sizes[512], reverse=True) and len(set(sizes[512])) > 5
     assert max(sizes[11]) == 11 and sizes[11].count(11) > 0.6 * len(sizes[11])
     assert sum(sizes[11]) == sum(sizes[512]) == sum(len(r.tokens) for g in out[11] for r in g)
     for a, b in zip((r for g in out[11] for r in g), (r for g in out[512] for r in g), strict=True):
@@ -128,7 +134,8 @@ def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
 
 def test_a_stop_string_ends_a_row_where_it_is_complete(sampler, chat):
     free = [r for g in sampler.sample(PROMPTS[:10], 4, Sampling(max_new_tokens=30), seed=9) for r in g]
-    held = [r for g in sampler.sample(PROMPTS[:10], 4, Sampling(max_new_tokens=30, stop=("=", "er")), seed=9) for r in g]
+    held = [r for g in sampler.sample(PROMPTS[:10], 4, Sampling(max_new_tokens=30, stop=("=", "er")), seed=9)
+            for r in g]
     cut = 0
     for a, b in zip(free, held, strict=True):
         assert b.tokens == a.tokens[: len(b.tokens)]
@@ -146,7 +153,8 @@ def test_a_stop_string_ends_a_row_where_it_is_complete(sampler, chat):
 
 
 def test_a_slow_verifier_works_beside_the_sampling(model, chat):
-    """The third row ends only when the first one's verdict is there, and that one needs the second's to have begun."""
+    """The third row ends only when the first one's verdict is there,
+    and that one needs the second's to have begun."""
     together, judged = threading.Barrier(2, timeout=30), threading.Event()
 
     def verify(prompt, text):
@@ -162,14 +170,17 @@ def test_a_slow_verifier_works_beside_the_sampling(model, chat):
     judge, sampler = Verifying(verify, waits=True), LocalSampler(model, chat, rows_at_once=1)
     sampler.ended = ended
     rollouts = [g[0] for g in sampler.sample(PROMPTS[:6], 1, Sampling(max_new_tokens=6), seed=2)]
-    assert judged.is_set() and [v.score for v in judge(rollouts)] == [len(r.text) for r in rollouts] and not judge.begun
+    assert (judged.is_set() and [v.score for v in judge(rollouts)] == [len(r.text) for r in rollouts]
+            and not judge.begun)
     alone = Verifying(lambda prompt, text: Verdict(score=float(len(text))))
     assert [v.score for v in alone(rollouts)] == [len(r.text) for r in rollouts]
 
 
 def test_a_call_that_was_broken_off_leaves_no_row_behind(model, chat):
     """On a GPU the columns behind the rows run along: what they hold must belong to no one."""
-    sampler, settings, fresh = LocalSampler(model, chat), Sampling(max_new_tokens=12), LocalSampler(model, chat)
+    sampler = LocalSampler(model, chat)
+    settings = Sampling(max_new_tokens=12)
+    fresh = LocalSampler(model, chat)
 
     def fails(rollout):
         raise RuntimeError("no verdict")
@@ -202,7 +213,8 @@ def test_the_slots_are_kept_and_see_new_weights(chat):
 
 def test_too_long_a_prompt_is_a_sentence(sampler):
     long = Prompt.ask("word " * 600, id="long/1")
-    words = r"prompt long/1 has \d+ tokens; with max_new_tokens 8 that is over the model's 512 positions: shorten"
+    words = (r"prompt long/1 has \d+ tokens; with max_new_tokens 8 that is over the model's 512 "
+             r"positions: shorten")
     with pytest.raises(ValueError, match=words):
         sampler.sample([PROMPTS[0], long], 2, Sampling(max_new_tokens=8), seed=0)
     with pytest.raises(ValueError, match=words):
@@ -245,15 +257,21 @@ def test_the_scripted_sampler(chat):
     assert [[r.text for r in group] for group in groups] == [["5", "I say ", "5"], ["", "", ""]]
     assert [r.finished for r in groups[0]] == [True, False, True] and groups[1][0].tokens == chat.stop
     assert groups[0][0].tokens == (*chat.encode("5"), *chat.stop) and groups[0][0].prompt is ask
-    assert all(len(r.logp) == len(r.tokens) and r.prompt_tokens == tuple(chat.render(r.prompt.messages)) for r in groups[0])
-    many = Chat(chat.tokenizer, chat.template, bos=chat.bos, eos=chat.eos, pad=chat.pad, ends=[chat.id(chat.bos)])
-    assert ScriptedSampler(many, {"And?": ["5"]}).sample([other], 1, Sampling(), 0)[0][0].tokens == groups[0][0].tokens
+    assert all(len(r.logp) == len(r.tokens) and r.prompt_tokens == tuple(chat.render(r.prompt.messages))
+               for r in groups[0])
+    many = Chat(chat.tokenizer, chat.template, bos=chat.bos, eos=chat.eos, pad=chat.pad,
+                ends=[chat.id(chat.bos)])
+    assert (ScriptedSampler(many, {"And?": ["5"]}).sample([other], 1, Sampling(), 0)[0][0].tokens
+            == groups[0][0].tokens)
 
 
 def test_an_engine_keeps_its_own_table_of_angles():
-    """A captured graph reads it by its address; the model's is made anew, and the old one freed, for a longer row."""
-    sizes = {"vocab_size": 1024, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "head_dim": 8}
-    model = Decoder(Config(num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=4096, **sizes))
+    """A captured graph reads it by its address; the model's is made anew, and the old one freed,
+    for a longer row."""
+    sizes = {"vocab_size": 1024, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+             "head_dim": 8}
+    model = Decoder(Config(num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=4096,
+                           **sizes))
     engine = model.engine(rows=2, prompts=2, read=8, new=8)
     places = [x.data_ptr() for x in (engine.cos, engine.sin)]
     kept = engine.cos.clone()

@@ -1,4 +1,4 @@
-"""The sandbox: what is paid, what is not, what cannot get out, and the refusal where there is no jail."""
+"""The sandbox: values over a pipe, suites of tests, what is paid and what is not."""
 
 import importlib
 import os
@@ -7,15 +7,12 @@ import subprocess
 import sys
 
 import pytest
-import sandbox as proof
-from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_running, unjailed
-from hostile.cheats import CHEATS
-from hostile.escapes import ESCAPES, HARMLESS
+from hostile.arena import CHEAT_SUITE, HONEST, family, left_running
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import check
 from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
-from postgrad.rewards.sandbox import Call, Job, Judge, Suite, jail, tier
+from postgrad.rewards.sandbox import Call, Job, Judge, Suite, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
 from postgrad.rewards.sandbox.judge import examine
 from postgrad.rewards.sandbox.worker import Worker
@@ -32,14 +29,16 @@ def judge():
 
 
 def kinds(judge, sources, suite):
-    return [outcome.kind for outcome in judge.outcomes([Job(source=source, suite=suite) for source in sources])]
+    jobs = [Job(source=source, suite=suite) for source in sources]
+    return [outcome.kind for outcome in judge.outcomes(jobs)]
 
 
 # the codec
 
 @pytest.mark.parametrize(("value", "data"), [
     ((1, {2}), b'{"t":[1,{"s":[2]}]}'), ({(1,): None}, b'{"d":[[{"t":[1]},null]]}'), ("\ud800", b'"\\ud800"'),
-    (1 << 64, b'{"i":"0x10000000000000000"}'), (2 + 3j, b'{"c":[2.0,3.0]}'), (b"\x00", b'{"b":"00"}'), (-0.1, b"-0.1"),
+    (1 << 64, b'{"i":"0x10000000000000000"}'), (2 + 3j, b'{"c":[2.0,3.0]}'), (b"\x00", b'{"b":"00"}'),
+    (-0.1, b"-0.1"),
 ])
 def test_values_as_bytes_by_hand(value, data):
     assert encode(value) == data
@@ -58,9 +57,9 @@ def test_what_arrives_has_exactly_the_plain_types():
 
 
 @pytest.mark.parametrize("data", [
-    b"", b"{}", b"[", b'{"x":1}', b'{"t":1}', b'{"t":[],"s":[]}', b'{"s":[[1]]}', b'{"d":[[1]]}', b'{"d":[[[1],2]]}',
-    b'{"c":["1",2]}', b'{"i":1}', b'{"i":"zz"}', b'{"b":"0"}', b"[" * 100_000, b"[" * (DEPTH + 1) + b"]" * (DEPTH + 1),
-    b"1" * 5000, b"\xff", b" " * (LONGEST + 1),
+    b"", b"{}", b"[", b'{"x":1}', b'{"t":1}', b'{"t":[],"s":[]}', b'{"s":[[1]]}', b'{"d":[[1]]}',
+    b'{"d":[[[1],2]]}', b'{"c":["1",2]}', b'{"i":1}', b'{"i":"zz"}', b'{"b":"0"}', b"[" * 100_000,
+    b"[" * (DEPTH + 1) + b"]" * (DEPTH + 1), b"1" * 5000, b"\xff", b" " * (LONGEST + 1),
 ], ids=lambda data: repr(data[:12]))
 def test_bytes_that_are_no_value(data):
     with pytest.raises(NotPlain):
@@ -203,9 +202,11 @@ def test_a_humaneval_completion_continues_or_defines_anew():
 @jailed
 def test_mbpp_and_humaneval_rows(judge):
     row = {"test_list": ["assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"], "test_setup_code": ""}
-    assert kinds(judge, ["def add(a, b): return a + b", "def add(a, b): return 3"], mbpp(row)) == ["pass", "fail"]
+    assert (kinds(judge, ["def add(a, b): return a + b", "def add(a, b): return 3"], mbpp(row))
+            == ["pass", "fail"])
     row = {"prompt": 'def helper(x):\n    return x + 1\n\ndef f(x):\n    """twice"""\n', "entry_point": "f",
-           "test": "def check(candidate):\n    for i in range(3):\n        assert candidate(helper(i)) == 2 * i + 2\n"}
+           "test": "def check(candidate):\n    for i in range(3):\n"
+                   "        assert candidate(helper(i)) == 2 * i + 2\n"}
     verify = passes_tests(humaneval(row), judge, lambda text: whole_program(row, text))
     assert verify("    return 2 * x\n") == Verdict(score=1.0, reason="pass")
     assert verify("    return 2\n").reason == "fail: assert candidate(helper(i)) == 2 * i + 2"
@@ -227,7 +228,8 @@ def test_order_is_kept_and_judging_again_says_the_same(judge):
     tests = Suite(tests="assert f(2) == 1", names={"f": "f"})
     first = kinds(judge, sources, tests)
     assert first == ["pass" if n % 3 == 1 else "fail" for n in range(12)] == kinds(judge, sources, tests)
-    strings = Job(source="def f(x): raise ValueError(list({'b', 'a', 'c', 'd'}))", suite=suite_of("assert f(1) == []"))
+    strings = Job(source="def f(x): raise ValueError(list({'b', 'a', 'c', 'd'}))",
+                  suite=suite_of("assert f(1) == []"))
     once, *again = judge.outcomes([strings] * 4)
     assert "raised ValueError" in once.reason and again == [once] * 3
 
@@ -235,8 +237,9 @@ def test_order_is_kept_and_judging_again_says_the_same(judge):
 @jailed
 def test_faults_that_are_not_the_candidates_are_infrastructure(judge):
     tried = judge.retried
-    suites = [Suite(tests="assert 1", names={}), Suite(tests="assert nothing_such(1)", names={}), Suite(tests="1 +", names={}),
-              Suite(tests="assert f(int) == 1", names={"f": "f"}), suite_of("assert height(Node(1)) == 1"),
+    suites = [Suite(tests="assert 1", names={}), Suite(tests="assert nothing_such(1)", names={}),
+              Suite(tests="1 +", names={}), Suite(tests="assert f(int) == 1", names={"f": "f"}),
+              suite_of("assert height(Node(1)) == 1"),
               Suite(tests="assert f(1) == 1\nassert f(int) == 1", names={"f": "f"})]
     verdicts = judge.verdicts([Job(source="def f(x): return 1", suite=suite) for suite in suites])
     assert [bool(verdict.error) for verdict in verdicts] == [True] * 6
@@ -258,12 +261,15 @@ def test_a_dead_zygote_is_replaced_and_the_job_judged():
 def test_a_scorer_runs_in_the_jail_on_text_that_attacks_it(tmp_path):
     scorer = "def score(text, gold): return float(eval(text) == gold)"  # as some published scorers do
     write = f"open({str(tmp_path / 'x')!r}, 'w').write('12345')"
-    attacks = [f"5 if __import__('os').system('touch {tmp_path}/x') == 0 else 0", write, "9 ** 9 ** 9 ** 9", "1 +"]
+    attacks = [f"5 if __import__('os').system('touch {tmp_path}/x') == 0 else 0", write, "9 ** 9 ** 9 ** 9",
+               "1 +"]
     with Judge(seconds=LIMIT) as judge:
-        made = judge.answers([Call(source=scorer, name="score", args=(text, 5)) for text in ["2 + 3", "6", *attacks]])
+        made = judge.answers([Call(source=scorer, name="score", args=(text, 5))
+                              for text in ["2 + 3", "6", *attacks]])
     assert [outcome.value for outcome in made[:2]] == [1.0, 0.0]
     assert [outcome.kind for outcome in made[:2]] == ["pass"] * 2
-    assert [outcome.value in (None, 0.0) for outcome in made[2:]] == [True] * 4 and list(tmp_path.iterdir()) == []
+    assert ([outcome.value in (None, 0.0) for outcome in made[2:]] == [True] * 4
+            and list(tmp_path.iterdir()) == [])
     assert made[4].kind == "timeout" and "SyntaxError" in made[5].reason
 
 
@@ -290,85 +296,6 @@ def test_a_call_has_one_child_and_a_job_two(monkeypatch):
     with Judge(workers=1) as judge:
         before = family()
         assert judge.answers([Call(source="def f(x): return 2 * x", name="f", args=(3,))])[0].value == 6
-        assert kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"] and seen == [1, 2] and len(left_running(before)) == 1
+        assert (kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"] and seen == [1, 2]
+                and len(left_running(before)) == 1)
     assert left_running(before) == set()
-
-
-# what is hostile
-
-@jailed
-def test_hostile_programs_get_nowhere(tmp_path):
-    assert len(ESCAPES) >= 60
-    with Judge(workers=2, seconds=LIMIT) as judge, arena(tmp_path / "arena") as at:
-        kinds(judge, [HONEST] * 2, CHEAT_SUITE)
-        before = family()
-        outcomes = judge.outcomes([at.job(source) for source in ESCAPES.values()])
-        assert at.harm() == [] and left_running(before) == set()
-    said = dict(zip(ESCAPES, outcomes, strict=True))
-    assert {name: outcome for name, outcome in said.items() if outcome.kind not in ("fail", "timeout")} == {}
-    assert max(outcome.seconds for outcome in outcomes) <= LIMIT + 0.5
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="some attacks need root outside the jail")
-def test_the_attacks_are_attacks(tmp_path):
-    blunt = []
-    for number, name in enumerate(HARMLESS):
-        with arena(tmp_path / str(number)) as at:
-            if not unjailed(ESCAPES[name], at):
-                blunt.append(name)
-    assert blunt == []
-
-
-@jailed
-def test_cheats_are_not_paid(tmp_path):
-    assert len(CHEATS) >= 20
-    with Judge(workers=2, seconds=LIMIT) as judge:
-        assert kinds(judge, [HONEST] * 2, CHEAT_SUITE) == ["pass"] * 2
-        outcomes = judge.outcomes(cheat_jobs())
-    assert {name: o for name, o in zip(CHEATS, outcomes, strict=True) if o.kind not in ("fail", "timeout")} == {}
-    assert max(outcome.seconds for outcome in outcomes) <= LIMIT + 0.5
-
-
-# the tier
-
-@jailed
-def test_the_tier_is_named_and_every_attack_of_the_self_test_is_refused():
-    assert tier().startswith("Landlock ") and len(selftest.ATTACKS) >= 10
-
-
-@pytest.fixture
-def unproved():
-    selftest._proof.cache_clear()
-    yield
-    selftest._proof.cache_clear()
-
-
-def test_without_landlock_code_is_refused_in_one_sentence(monkeypatch, unproved):
-    def none():
-        raise jail.NoJail(38, "Landlock: Function not implemented")
-
-    monkeypatch.setattr(selftest.jail, "landlock_abi", none)
-    assert tier() is None
-    with pytest.raises(ValueError, match="code tasks are refused .*Landlock: Function not implemented.*: use Linux") as said:
-        Judge()
-    assert str(said.value).count(". ") == 0
-
-
-@jailed
-@pytest.mark.parametrize("source", ["def attack(*a): return True", "import os\nos._exit(0)", "def attack(*a): return 3"])
-def test_one_attack_that_is_not_refused_and_the_tier_is_not_used(monkeypatch, unproved, source):
-    monkeypatch.setattr(selftest, "ATTACKS", {"get out": source})
-    with pytest.raises(ValueError, match="the self-test could get out"):
-        Judge()
-
-
-# the references
-
-@jailed
-@pytest.mark.skipif(not proof.DATA_IS_HERE, reason="MBPP and HumanEval are not here: set POSTGRAD_DATA to their folder")
-def test_references_are_paid_and_wrong_answers_are_not(judge):
-    for name, jobs in proof.references().items():
-        jobs = [job for job in jobs[::8] if not job.suite.unsupported]
-        paid = [outcome.kind for outcome in judge.outcomes(jobs)].count("pass")
-        assert paid >= 0.99 * len(jobs), name
-        assert "pass" not in [outcome.kind for outcome in judge.outcomes([proof.spoilt(job) for job in jobs])], name

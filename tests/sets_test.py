@@ -1,4 +1,5 @@
-"""Rows of published data sets: every way they are written, and one sentence for every way they can be broken."""
+"""Rows of published data sets: every way they are written,
+and one sentence for every way they can be broken."""
 
 import gzip
 import json
@@ -25,8 +26,8 @@ def write(path, rows=ROWS):
     return path
 
 
-@pytest.mark.parametrize(("name", "second"), [("t.jsonl", "line 2"), ("t.jsonl.gz", "line 2"), ("t.json", "entry 2"),
-                                              ("t.parquet", "row 2")])
+@pytest.mark.parametrize(("name", "second"), [("t.jsonl", "line 2"), ("t.jsonl.gz", "line 2"),
+                                              ("t.json", "entry 2"), ("t.parquet", "row 2")])
 def test_the_same_rows_in_every_form(tmp_path, name, second):
     found = sets.read_file(write(tmp_path / name))
     assert [row for _, row in found] == ROWS and found[1][0] == f"{name}, {second}"
@@ -39,9 +40,10 @@ def test_the_same_rows_in_every_form(tmp_path, name, second):
     ("t.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 100, mtime=0)[:-20], "not a sound gzip file"),
     ("t.jsonl.gz", gzip.compress(b"0" * 2_000_000, mtime=0), "line 1: longer than"),
     ("t.json", b'{"a": 1}', "a dict where a JSON list"), ("t.json", b"[1]", "t.json, entry 1: a int where"),
-    ("t.json", b'[{"a": 1, "a": 2}]', "'a' stands twice"), ("t.json", b"[{]", "not JSON"), ("t.json", b"[]", "holds no rows"),
-    ("t.json", b"[" * 100_000, "t.json: "), ("t.json", b"\xff", "not UTF-8 at byte 0"),
-    ("t.parquet", b"PAR1 or not", "not a sound parquet file"), ("t.txt", b"", "no file of rows"),
+    ("t.json", b'[{"a": 1, "a": 2}]', "'a' stands twice"), ("t.json", b"[{]", "not JSON"),
+    ("t.json", b"[]", "holds no rows"), ("t.json", b"[" * 100_000, "t.json: "),
+    ("t.json", b"\xff", "not UTF-8 at byte 0"), ("t.parquet", b"PAR1 or not", "not a sound parquet file"),
+    ("t.txt", b"", "no file of rows"),
 ])
 def test_a_broken_file_is_named(tmp_path, name, data, said):
     if name.endswith("parquet"):
@@ -69,7 +71,8 @@ def test_the_hub_is_asked_for_the_files_that_it_has(tmp_path, monkeypatch):
         asked.append((id, *files, kind))
         (tmp_path / "main").mkdir(exist_ok=True)
         split = files[0].removeprefix("main/").partition("-")[0]
-        write(tmp_path / f"main/{split}-00000-of-00001.parquet", GSM8K[:40] if split == "train" else GSM8K[40:])
+        write(tmp_path / f"main/{split}-00000-of-00001.parquet",
+              GSM8K[:40] if split == "train" else GSM8K[40:])
         return tmp_path
 
     monkeypatch.setattr(sets, "download", download)
@@ -107,7 +110,8 @@ def test_a_question_in_two_splits_stays_in_the_held_out_one_and_is_counted(tmp_p
     write(tmp_path / "test.jsonl", again)
     task = load_task(f"gsm8k:{tmp_path}")
     assert task.meta["repeats"] == 1 and task.meta["sizes"]["test"] == 21
-    assert not any("What is 3+1?" in p.question for split in ("train", "validation") for p in task.prompts(split, 99, 0))
+    assert not any("What is 3+1?" in p.question for split in ("train", "validation")
+                   for p in task.prompts(split, 99, 0))
     write(tmp_path / "test.jsonl", GSM8K)
     with pytest.raises(ValueError, match="every question of the split train is asked in another split too"):
         load_task(f"gsm8k:{tmp_path}")

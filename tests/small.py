@@ -1,4 +1,5 @@
-"""What several tests share: the tiny model's tokenizer, random decoders on its vocabulary, and a score for any text."""
+"""What several tests share: the tiny model's tokenizer, random decoders on its vocabulary,
+and a score for any text."""
 
 import json
 import shutil
@@ -13,7 +14,8 @@ from postgrad.records import Conversation, Prompt, Verdict
 
 CHAT = Chat.load(find_model("tiny"))
 PROMPTS = [Prompt.ask(f"What is {n}+{n}?", answer=2 * n, id=f"p{n}") for n in range(6)]
-TALKS = [Conversation(id=f"c{n}", messages=({"role": "user", "content": "x" * n}, {"role": "assistant", "content": "yes" * n}))
+TALKS = [Conversation(id=f"c{n}", messages=({"role": "user", "content": "x" * n},
+                                            {"role": "assistant", "content": "yes" * n}))
          for n in range(1, 8)]
 
 
@@ -33,8 +35,9 @@ def change_tokens(folder, **changes):
 
 def small_model(seed=0):
     """A random decoder: fast, nowhere near uniform, and some of its rows end early."""
-    model = Decoder(Config(vocab_size=1024, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
-                           num_key_value_heads=1, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True))
+    model = Decoder(Config(vocab_size=1024, hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+                           num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+                           max_position_embeddings=128, tie_word_embeddings=True))
     with torch.no_grad():
         for p in model.start(torch.Generator().manual_seed(seed)).parameters():
             p.mul_(1.0 if p.dim() == 1 else 12.0)
@@ -65,14 +68,17 @@ def by_text(prompt, text):
 
 
 def gsm8k_folder(folder):
-    """A hundred problems of GSM8K's shape, the last twenty as the test, and a right and a wrong answer to each."""
+    """A hundred problems of GSM8K's shape, the last twenty as the test,
+    and a right and a wrong answer to each."""
     rows, said = [], []
     for i in range(600, 700):
         question, total = f"Ann has {i} eggs and buys {i + 2}. How many?", 2 * i + 2
-        rows.append({"question": question, "answer": f"{i}+{i + 2}=<<{i}+{i + 2}={total}>>{total} eggs.\n#### {total:,}"})
+        rows.append({"question": question,
+                     "answer": f"{i}+{i + 2}=<<{i}+{i + 2}={total}>>{total} eggs.\n#### {total:,}"})
         said.append({"question": question, "ground_truth": str(total),
-                     **{f"model {right}": {"is_correct": right, "solution": f"{i}+{i + 2}={total + (not right)}\nA: "
-                                           f"{total + (not right)}"} for right in (True, False)}})
+                     **{f"model {right}": {"is_correct": right, "solution":
+                                           f"{i}+{i + 2}={total + (not right)}\nA: {total + (not right)}"}
+                        for right in (True, False)}})
     for name, part in (("train", rows[:80]), ("test", rows[80:]), ("example_model_solutions", said[80:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
     return folder

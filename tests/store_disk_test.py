@@ -46,7 +46,8 @@ def test_a_file_in_a_file_out_in_again(tmp_path):
             {"prompt": "Hi", "chosen": "y", "rejected": ODD, "labeller": "ben", "margin": 2},
             {"prompt": "Open?", "answers": ["x", "y"]}]
     items, labels, seen = read_items(write(tmp_path / "0.jsonl", *rows), "ann")
-    assert len(items) == 8 and len(labels) == 7 and (seen["margins"], seen["rankings"], seen["rows"]) == (1, 1, 6)
+    assert (len(items) == 8 and len(labels) == 7
+            and (seen["margins"], seen["rankings"], seen["rows"]) == (1, 1, 6))
     settings = {"1": {}, "2": {"how": "all"}, "3": {"labeller": "ben"}, "4": {"form": "singles"}}
     with Store.open(tmp_path / "0.db") as store:
         store.add(items, labels)
@@ -59,16 +60,18 @@ def test_a_file_in_a_file_out_in_again(tmp_path):
             export(fresh, tmp_path / "again.jsonl", **settings[name])
         assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / f"{name}.jsonl").read_bytes()
     pairs = read_pairs(tmp_path / "2.jsonl")
-    assert {(p.chosen, p.rejected) for p in pairs if p.messages[-1]["content"] == "Hi" and len(p.messages) == 1} == \
-        {(ODD, "y"), ("y", ODD)}
+    assert {(p.chosen, p.rejected) for p in pairs
+            if p.messages[-1]["content"] == "Hi" and len(p.messages) == 1} == {(ODD, "y"), ("y", ODD)}
     assert [p.messages for p in pairs if p.chosen == "p"] == [tuple(talk)]
     singles = read_singles(tmp_path / "4.jsonl")
-    assert {(s.messages[-1]["content"], s.label) for s in singles if len(s.messages) == 3} == {("p", True), ("q", False)}
+    assert ({(s.messages[-1]["content"], s.label) for s in singles if len(s.messages) == 3}
+            == {("p", True), ("q", False)})
 
 
 def test_labels_survive_kill_9(store):
+    # until it is killed
     loop = ("for item in items: store.label(item.uid, 'ann', 'tie'); print(item.uid, flush=True)\n"
-            "while True: store.label(items[0].uid, 'ben', 'a'); store.label(items[0].uid, 'ben', 'b')")  # until it is killed
+            "while True: store.label(items[0].uid, 'ben', 'a'); store.label(items[0].uid, 'ben', 'b')")
     process = python(loop, store.path, stdout=subprocess.PIPE)
     said = [process.stdout.readline().strip() for _ in range(5)]
     os.kill(process.pid, signal.SIGKILL)
@@ -79,14 +82,17 @@ def test_labels_survive_kill_9(store):
         assert set(said) <= kept
         assert after._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert after._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert after._db.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: on the disk when `label` returns
+        # FULL: on the disk when `label` returns
+        assert after._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_two_processes_write_at_once_and_lose_nothing(tmp_path):
-    more = [f"from postgrad.data.items import Item\nstore.add([Item.of(({{'role': 'user', 'content': str(n)}},), ('x', 'y')) "
-            f"for n in range({start}, {start + 30})])\nfor item, _ in store.items(): store.label(item.uid, sys.argv[2], 'a')"
+    more = ["from postgrad.data.items import Item\nstore.add([Item.of(({'role': 'user', 'content': "
+            f"str(n)}},), ('x', 'y')) for n in range({start}, {start + 30})])\n"
+            "for item, _ in store.items(): store.label(item.uid, sys.argv[2], 'a')"
             for start in (0, 15)]  # both make the store, and each adds some that the other adds too
-    both = [python(code, tmp_path / "p.db", who, stderr=subprocess.PIPE) for code, who in zip(more, NAMES[:2], strict=True)]
+    both = [python(code, tmp_path / "p.db", who, stderr=subprocess.PIPE)
+            for code, who in zip(more, NAMES[:2], strict=True)]
     assert [process.communicate()[1] for process in both] == ["", ""]
     with Store.open(tmp_path / "p.db") as store:
         found = store.stats()
@@ -113,18 +119,21 @@ def test_what_is_no_store_is_refused_and_left_alone(tmp_path):
         with closing(sqlite3.connect(path)) as db:
             db.execute(line)
     before = [path.read_bytes() for path in (text, other, newer)]
-    for path, words in ((text, "is no preference store"), (other, "a database, but no preference store"), (newer, "version 9"),
-                        (tmp_path / "a/b.db", "in a folder that exists"), (tmp_path, "in a folder that exists")):
+    for path, words in ((text, "is no preference store"), (other, "a database, but no preference store"),
+                        (newer, "version 9"), (tmp_path / "a/b.db", "in a folder that exists"),
+                        (tmp_path, "in a folder that exists")):
         with pytest.raises(ValueError, match=words):
             Store.open(path)
     with pytest.raises(ValueError, match="there is no store at"):
         Store.open(tmp_path / "none.db", create=False)
-    assert [path.read_bytes() for path in (text, other, newer)] == before and len(list(tmp_path.iterdir())) == 3
+    assert ([path.read_bytes() for path in (text, other, newer)] == before
+            and len(list(tmp_path.iterdir())) == 3)
 
 
 def test_what_cannot_be_a_label_is_said(store):
     for uid, who, choice, words in ((ITEMS[0].uid, "ann", "c", "no choice 'c': it is one of a, b, tie, skip"),
-                                    (ITEMS[0].uid, " ", "a", "cannot name a labeller"), ("x", "ann", "a", "has no item 'x'")):
+                                    (ITEMS[0].uid, " ", "a", "cannot name a labeller"),
+                                    ("x", "ann", "a", "has no item 'x'")):
         with pytest.raises(ValueError, match=words):
             store.label(uid, who, choice)
     for answers in (("x", "x"), ("x", " "), ("x",)):

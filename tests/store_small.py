@@ -4,7 +4,8 @@ import json
 
 from postgrad.data.items import Item
 
-ITEMS = [Item.of(({"role": "user", "content": f"Question {n}?"},), (f"yes {n}", f"no {n}"), "test") for n in range(12)]
+ITEMS = [Item.of(({"role": "user", "content": f"Question {n}?"},), (f"yes {n}", f"no {n}"), "test")
+         for n in range(12)]
 NAMES = ("ann", "ben", "cleo", "dan")
 
 

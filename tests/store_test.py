@@ -22,7 +22,8 @@ def test_the_same_answers_are_one_item_whichever_way_round(store):
     twin = Item.of(ITEMS[0].messages, (ITEMS[0].b, ITEMS[0].a), "elsewhere")
     assert (twin.uid, twin.a, twin.b) == (ITEMS[0].uid, ITEMS[0].a, ITEMS[0].b)
     other = Item.of(({"role": "user", "content": "Question?"},), (ITEMS[0].b, ITEMS[0].a))
-    assert store.add([twin, other]) == {"added": 1, "known": 1, "labels": 0, "known_labels": 0, "conflicting": 0}
+    assert store.add([twin, other]) == {"added": 1, "known": 1, "labels": 0, "known_labels": 0,
+                                        "conflicting": 0}
     assert [item.uid for item, _ in store.items()] == [item.uid for item in [*ITEMS, other]]
     assert store.items(2, 1)[0][0] == ITEMS[2]
 
@@ -50,7 +51,8 @@ def test_who_has_fewest_judgements_comes_first(store):
 
 def test_undo_brings_back_what_stood_before(store):
     first, second = ITEMS[0].uid, ITEMS[1].uid
-    for uid, choice in ((first, "a"), (second, "tie"), (first, "b"), (first, "b")):  # the last says nothing new
+    # the last says nothing new
+    for uid, choice in ((first, "a"), (second, "tie"), (first, "b"), (first, "b")):
         store.label(uid, "ann", choice)
     store.label(first, "ben", "skip")
     said = lambda: [labels for _, labels in store.items(0, 2)]  # noqa: E731
@@ -65,10 +67,12 @@ def test_a_label_is_revised_only_by_who_saw_what_stands(store):
     uid = ITEMS[0].uid
     assert store.revise(uid, "ann", "a", None) == "a"
     assert store.revise(uid, "ann", "a", None) == "a" and store.stats()["labels"] == 1  # a double click
-    assert store.revise(uid, "ann", "b", None) == "a"                                   # another tab, which saw nothing yet
+    # another tab, which saw nothing yet
+    assert store.revise(uid, "ann", "b", None) == "a"
     assert store.revise(uid, "ann", "b", "a") == "b" and store.asked(uid, "ann")[1] == "b"
     assert store.revise(uid, "ann", None, "a") == "b" and store.revise(uid, "ann", None, "b") is None
-    assert store.items(0, 1)[0][1] == {} and store.undo("ann") is None  # taken back with all that it had replaced
+    # taken back with all that it had replaced
+    assert store.items(0, 1)[0][1] == {} and store.undo("ann") is None
     assert store.revise(uid, "ann", "b", None) == "b" and store.asked(uid, "ann")[0].item == ITEMS[0]
     with pytest.raises(ValueError, match="has no item 'x'"):
         store.asked("x", "ann")
@@ -79,14 +83,16 @@ def test_a_removed_item_is_nowhere_until_it_comes_back(store):
         store.label(item.uid, "ann", "a")
     store.remove(ITEMS[2].uid)
     assert store.stats()["items"] == 11 and store.stats()["labels"] == 2 and store.left("ann") == 9
-    assert [item for item, _ in store.items(removed=True)] == [ITEMS[2]] and store.next("ben").item == ITEMS[3]
+    assert ([item for item, _ in store.items(removed=True)] == [ITEMS[2]]
+            and store.next("ben").item == ITEMS[3])
     with pytest.raises(ValueError, match="has no item"):
         store.label(ITEMS[2].uid, "ben", "a")
     assert store.undo("ann").item == ITEMS[1]  # what was removed is not what was last said
     store.remove(ITEMS[2].uid, removed=False)
     assert store.items(2, 1)[0] == (ITEMS[2], {"ann": "a"})
     store.remove(ITEMS[2].uid)
-    assert store.add(ITEMS[:3])["added"] == 1 and store.items(2, 1)[0][1] == {"ann": "a"}  # an import brings it back
+    # an import brings it back
+    assert store.add(ITEMS[:3])["added"] == 1 and store.items(2, 1)[0][1] == {"ann": "a"}
     with pytest.raises(ValueError, match="has no item 'x'"):
         store.remove("x")
 
@@ -105,12 +111,14 @@ def test_a_store_of_version_1_is_brought_up_to_date(tmp_path):
 
 
 def test_an_import_never_overwrites_a_label(tmp_path):
-    rows = [{"prompt": "Hi", "chosen": "x", "rejected": "y"}, {"prompt": "Hi", "chosen": "y", "rejected": "x"},
+    rows = [{"prompt": "Hi", "chosen": "x", "rejected": "y"},
+            {"prompt": "Hi", "chosen": "y", "rejected": "x"},
             {"prompt": "Hi", "chosen": "x", "rejected": "y"}]
     items, labels, seen = read_items(write(tmp_path / "p.jsonl", *rows), "ann")
     assert (seen["repeats"], seen["contradictions"]) == ([["1", "3"]], [["1", "2"]])
     with Store.open(tmp_path / "p.db") as store:
-        assert store.add(items, labels) == {"added": 1, "known": 2, "labels": 1, "known_labels": 1, "conflicting": 1}
+        assert store.add(items, labels) == {"added": 1, "known": 2, "labels": 1, "known_labels": 1,
+                                            "conflicting": 1}
         assert [p.chosen for p in store.pairs()] == ["x"]
         assert store.add(items, labels)["conflicting"] == 1 and len(store.items()) == 1
 
@@ -124,8 +132,8 @@ def test_all_of_an_import_or_nothing(store):
 
 
 @pytest.mark.parametrize(("choices", "said"), [
-    ("a", "a"), ("ab", "tie"), ("aab", "a"), ("bt", "tie"), ("tta", "tie"), ("aabt", "tie"), ("aaabt", "a"), ("sb", "b"),
-    ("s", None), ("", None), ("asss", "a"),
+    ("a", "a"), ("ab", "tie"), ("aab", "a"), ("bt", "tie"), ("tta", "tie"), ("aabt", "tie"), ("aaabt", "a"),
+    ("sb", "b"), ("s", None), ("", None), ("asss", "a"),
 ])
 def test_majority_is_more_than_half(choices, said):
     names = {"a": "a", "b": "b", "t": "tie", "s": "skip"}
@@ -143,9 +151,10 @@ def test_pairs_by_majority_by_all_and_by_one(store):
     assert [p.chosen for p in store.pairs(how="all")] == [x.a, x.a, x.b, y.a, y.b, z.b]
     assert [(p.id, p.chosen) for p in store.pairs("ben")] == [(f"{x.uid}/ben", x.a), (f"{y.uid}/ben", y.b)]
     assert store.stats() == {
-        "items": 12, "judged": 3, "contradicted": 2, "labels": 8, "choices": {"a": 3, "b": 3, "tie": 0, "skip": 2},
-        "labellers": {"ann": {"a": 2, "b": 1, "tie": 0, "skip": 0}, "ben": {"a": 1, "b": 1, "tie": 0, "skip": 1},
-                      "cleo": {"a": 0, "b": 1, "tie": 0, "skip": 1}}}
+        "items": 12, "judged": 3, "contradicted": 2, "labels": 8,
+        "choices": {"a": 3, "b": 3, "tie": 0, "skip": 2}, "labellers":
+        {"ann": {"a": 2, "b": 1, "tie": 0, "skip": 0}, "ben": {"a": 1, "b": 1, "tie": 0, "skip": 1},
+         "cleo": {"a": 0, "b": 1, "tie": 0, "skip": 1}}}
     with pytest.raises(ValueError, match="'dan' has labelled nothing .* labellers: ann, ben, cleo"):
         store.pairs("dan")
     with pytest.raises(ValueError, match="how is 'most'"):
@@ -161,5 +170,6 @@ def test_agreement_by_hand(store):
     store.label(ITEMS[0].uid, "cleo", "a")
     found = {tuple(row["labellers"]): row for row in store.agreement()}
     # 8 of 10 agree; by chance 0.5 * 0.5 + 0.4 * 0.4 + 0.1 * 0.1 = 0.42
-    assert found["ann", "ben"] == {"labellers": ["ann", "ben"], "items": 10, "agreed": 8, "kappa": pytest.approx(0.38 / 0.58)}
+    assert found["ann", "ben"] == {"labellers": ["ann", "ben"], "items": 10, "agreed": 8,
+                                   "kappa": pytest.approx(0.38 / 0.58)}
     assert found["ann", "cleo"]["kappa"] is None and found["ann", "cleo"]["items"] == 1 and len(found) == 3

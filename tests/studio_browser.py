@@ -4,9 +4,10 @@
 
     def test_x(studio, tab):
         page = tab(studio(runs=tmp_path)); page.goto("/instruments/bradley-terry")
-At the end of a test every page is checked: no error on the console, no request to another host. Skipped where there is no
-chromium. No sleeps: wait for a state of the page, by playwright's `expect` (wait_for_function would need eval, which the pages'
-security policy forbids).
+At the end of a test every page is checked: no error on the console, no request to another host.
+Skipped where there is no
+chromium. No sleeps: wait for a state of the page, by playwright's `expect` (wait_for_function would need
+eval, which the pages' security policy forbids).
 """
 
 import os
@@ -26,7 +27,8 @@ TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-STRANGE = "main :is(img, iframe, video, marquee, object, embed, style), [onload], [onerror], [onfocus], [ontoggle]"
+STRANGE = ("main :is(img, iframe, video, marquee, object, embed, style), [onload], [onerror], "
+           "[onfocus], [ontoggle]")
 AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
 
 
@@ -34,8 +36,8 @@ def axe(page, levels=("serious", "critical")) -> list[str]:
     """What axe-core finds wrong with a page, as sentences."""
     page.evaluate(AXE.read_text() + "; undefined")
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
-    return [f"{v['id']} ({v['impact']}): {v['help']}: {node['html'][:160]}" for v in found if v["impact"] in levels
-            for node in v["nodes"]]
+    return [f"{v['id']} ({v['impact']}): {v['help']}: {node['html'][:160]}" for v in found
+            if v["impact"] in levels for node in v["nodes"]]
 
 
 @contextmanager
@@ -43,7 +45,8 @@ def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
     """The studio on a free port of this machine, in a thread; -> its origin."""
     sock = bind("127.0.0.1", 0)
     app = create_app(runs=runs, token=token, hosts=LOOPBACK, store=store)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False,
+                                           timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
     thread.start()
     try:
@@ -54,21 +57,27 @@ def serving(runs: Path, store: Path | None = None, token: str = TOKEN):
         sock.close()
 
 
-@pytest.fixture(scope="module")  # not the session: while it is open, no other test of this thread can use asyncio.run
+# not the session: while it is open, no other test of this thread can use asyncio.run
+@pytest.fixture(scope="module")
 def browser():
     if CHROMIUM is None:
-        assert not os.environ.get("POSTGRAD_BROWSER"), "POSTGRAD_BROWSER asks for a browser, and there is no chromium here"
+        assert not os.environ.get("POSTGRAD_BROWSER"), ("POSTGRAD_BROWSER asks for a browser, and there is "
+                                                        "no chromium here")
         pytest.skip("there is no chromium on this machine")
     sync_api = pytest.importorskip("playwright.sync_api")
     with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        found = playwright.chromium.launch(executable_path=CHROMIUM,
+                                           args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield found
         found.close()
 
 
 @pytest.fixture
 def studio(tmp_path):
-    """studio(runs=..., store=...) -> the origin of a server over them; a folder of the test's own where not given."""
+    """studio(runs=..., store=...)
+
+    -> the origin of a server over them; a folder of the test's own where not given.
+    """
     with_open = []
 
     def start(runs=None, store=None):
@@ -84,20 +93,24 @@ def studio(tmp_path):
 
 @pytest.fixture
 def tab(browser):
-    """tab(origin, dark=True, width=390) -> a page that is logged in, watched for errors and for requests elsewhere."""
+    """tab(origin, dark=True, width=390) -> a page that is logged in,
+    watched for errors and for requests elsewhere."""
     opened = []
 
     def start(origin, *, dark=False, width=1280, height=900, token=TOKEN, errors=()):
-        context = browser.new_context(base_url=origin, color_scheme="dark" if dark else "light", reduced_motion="reduce",
-                                      viewport={"width": width, "height": height})
+        context = browser.new_context(base_url=origin, color_scheme="dark" if dark else "light",
+                                      reduced_motion="reduce", viewport={"width": width, "height": height})
         page = context.new_page()
         page.set_default_timeout(20_000)
         seen = {"errors": [], "elsewhere": []}
-        page.on("console", lambda m: seen["errors"].append(m.text) if m.type in ("error", "warning") else None)
+        page.on("console",
+                lambda m: seen["errors"].append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: seen["errors"].append(str(e)))
-        page.on("request", lambda r: None if r.url.startswith((origin, "data:", "blob:")) else seen["elsewhere"].append(r.url))
+        page.on("request", lambda r: None if r.url.startswith((origin, "data:", "blob:"))
+                else seen["elsewhere"].append(r.url))
         opened.append((context, seen, errors))
-        context.add_cookies([{"name": COOKIE, "value": token, "url": origin, "httpOnly": True, "sameSite": "Strict"}])
+        context.add_cookies([{"name": COOKIE, "value": token, "url": origin, "httpOnly": True,
+                              "sameSite": "Strict"}])
         return page
 
     yield start

@@ -49,8 +49,9 @@ def test_the_library_keeps_its_invariants(runner, name):
 
 @pytest.mark.parametrize(("name", "old", "new", "red"), [
     ("bradley-terry", "- rejected - margin", "- rejected", {"a_margin_asks_for_more"}),
-    ("bradley-terry", "-logsigmoid", "logsigmoid", {"equal_rewards_cost_log_two", "probabilities_of_both_orders_sum_to_one",
-                                                    "the_gradient_is_the_doubt", "a_margin_asks_for_more"}),
+    ("bradley-terry", "-logsigmoid", "logsigmoid",
+     {"equal_rewards_cost_log_two", "probabilities_of_both_orders_sum_to_one", "the_gradient_is_the_doubt",
+      "a_margin_asks_for_more"}),
     ("dpo", "beta * chosen, beta * rejected", "chosen, rejected", {"bradley_terry_of_the_implicit_reward"}),
     ("ipo", ") ** 2", ")", {"zero_at_its_target", "wider_than_the_target_costs"}),
     ("group-zscore", "std.clamp(min=FLAT)", "std", {"no_signal_from_equals"}),
@@ -61,8 +62,10 @@ def test_the_library_keeps_its_invariants(runner, name):
     ("clip", "torch.minimum(free, held)", "held", {"the_way_back_is_open"}),
     ("k3", "logp - ref_logp", "ref_logp - logp", {"its_mean_is_the_kl", "worked_number"}),
     ("logp", "align(logp)", "logp", {"read_one_place_earlier", "nothing_predicts_the_first"}),
-    ("sequence-mean", "(mask.sum(1, keepdim=True).clamp(min=1) * _rows(mask))", "mask.sum()", {"every_row_counts_the_same"}),
-    ("pass-at-k", "math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))", "(1 - c / n) ** k", {"counted_by_hand"}),
+    ("sequence-mean", "(mask.sum(1, keepdim=True).clamp(min=1) * _rows(mask))", "mask.sum()",
+     {"every_row_counts_the_same"}),
+    ("pass-at-k", "math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))", "(1 - c / n) ** k",
+     {"counted_by_hand"}),
 ])
 def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
     cell = CELLS[name]
@@ -75,7 +78,8 @@ def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
 @pytest.mark.parametrize(("source", "said"), [
     ("while True: pass", "stopped after 2 seconds: an endless loop?"),
     ("import os\nwhile True: os.fork()", "line 2: PermissionError"),
-    ("import threading\nwhile True: threading.Thread(target=input).start()", "line 2: RuntimeError: can't start new thread"),
+    ("import threading\nwhile True: threading.Thread(target=input).start()",
+     "line 2: RuntimeError: can't start new thread"),
     ("import subprocess; subprocess.run(['sleep', '60'])", "line 1: PermissionError"),
     ("for _ in range(1000): print('x' * 10**6)", "stopped: it printed more than 64 kB"),
     ("print('x' * 2**31)", "line 1: MemoryError"),
@@ -110,9 +114,11 @@ def test_the_environment_is_empty_and_prints_come_back(runner, monkeypatch):
 
 
 def test_what_was_found_before_a_stop_is_kept(runner):
-    late = "calls = 0\n" + CELL.source.replace("return", "global calls; calls += 1\n    while calls > 1: pass\n    return")
+    late = "calls = 0\n" + CELL.source.replace("return", "global calls; calls += 1\n    while calls > 1: "
+                                               "pass\n    return")
     result = runner.check(CELL, late)
-    assert result.checks == {"equal_rewards_cost_log_two": (True, "")} and result.fault.startswith("stopped after 2 seconds")
+    assert (result.checks == {"equal_rewards_cost_log_two": (True, "")}
+            and result.fault.startswith("stopped after 2 seconds"))
 
 
 def test_a_zygote_that_dies_is_replaced():
@@ -129,7 +135,8 @@ def test_a_zygote_that_dies_is_replaced():
 def test_root_without_a_jail_is_refused(runner, monkeypatch):
     runner.check(CELL, CELL.source)
     monkeypatch.setattr(runner, "facts", {"jailed": False, "root": True, "tier": "no Landlock"})
-    with pytest.raises(Refused, match="root on a machine without a jail .no Landlock.. Start it as an ordinary user"):
+    with pytest.raises(Refused,
+                       match="root on a machine without a jail .no Landlock.. Start it as an ordinary user"):
         runner.check(CELL, CELL.source)
 
 

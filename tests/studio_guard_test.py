@@ -1,4 +1,5 @@
-"""Who may ask the studio: every route of the router, however it is asked, from wherever; and no file outside static/."""
+"""Who may ask the studio: every route of the router, however it is asked, from wherever;
+and no file outside static/."""
 
 import itertools
 import re
@@ -20,11 +21,13 @@ KNOWN = f"{COOKIE}={TOKEN}"
 
 
 def app_over(tmp_path, **more):
-    return create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("127.0.0.1", "localhost"), store=tmp_path / "p.db", **more)
+    return create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("127.0.0.1", "localhost"),
+                      store=tmp_path / "p.db", **more)
 
 
 def client(app, **headers):
-    return TestClient(app, base_url=HERE, headers={"cookie": KNOWN, "x-postgrad": "1"} | headers, raise_server_exceptions=False)
+    return TestClient(app, base_url=HERE, headers={"cookie": KNOWN, "x-postgrad": "1"} | headers,
+                      raise_server_exceptions=False)
 
 
 def every_route(routes, before=""):
@@ -55,7 +58,8 @@ CASES = {  # what is sent -> the status that refuses it
 
 
 def test_the_router_has_what_the_studio_promises():
-    assert {("GET", "/"), ("GET", "/about"), ("GET", "/instruments"), ("GET", "/static/studio.css")} <= set(ROUTES)
+    assert ({("GET", "/"), ("GET", "/about"), ("GET", "/instruments"), ("GET", "/static/studio.css")}
+            <= set(ROUTES))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -72,9 +76,11 @@ def test_every_route_refuses(tmp_path, case):
 
 
 @pytest.mark.parametrize("headers", [
-    {"origin": "http://evil.example", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},  # as browsers send it
+    # as browsers send it
+    {"origin": "http://evil.example", "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
     {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"},
-    {"origin": HERE},                                                                   # a form of our own without the header
+    # a form of our own without the header
+    {"origin": HERE},
     {},
 ], ids=["cross-site form", "cross-site form without origin", "our form without the header", "no header"])
 def test_a_form_of_another_site_changes_nothing(tmp_path, headers):
@@ -98,14 +104,16 @@ def test_the_owner_comes_in(tmp_path):
         assert (answer.status_code, answer.headers["location"]) == (303, "/")
         cookie = answer.headers["set-cookie"].lower()
         assert "httponly" in cookie and "samesite=strict" in cookie and "secure" not in cookie
-        assert browser.get("/").status_code == 200 and browser.get("/", headers={"origin": HERE}).status_code == 200
+        assert (browser.get("/").status_code == 200
+                and browser.get("/", headers={"origin": HERE}).status_code == 200)
         assert browser.get("/static/studio.css").status_code == 200
         assert browser.get("/start?token=wrong", follow_redirects=False).status_code == 401
         assert browser.get("/start", follow_redirects=False).status_code == 401
 
 
 def test_a_link_from_elsewhere_may_be_followed_but_brings_no_cookie(tmp_path):
-    """A visit from another site is let to the door; SameSite=Strict keeps the cookie at home, so it goes no further."""
+    """A visit from another site is let to the door; SameSite=Strict keeps the cookie at home,
+    so it goes no further."""
     headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
     assert TestClient(app_over(tmp_path), base_url=HERE).get("/", headers=headers).status_code == 401
 
@@ -115,9 +123,11 @@ def test_a_link_from_elsewhere_may_be_followed_but_brings_no_cookie(tmp_path):
 def test_every_answer_has_its_headers(tmp_path, path):
     headers = client(app_over(tmp_path)).get(path).headers
     policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
-    assert policy["default-src"] == "'none'" and policy["script-src"] == "'self'" and policy["frame-ancestors"] == "'none'"
+    assert (policy["default-src"] == "'none'" and policy["script-src"] == "'self'"
+            and policy["frame-ancestors"] == "'none'")
     assert "unsafe" not in headers["content-security-policy"]
-    assert headers["x-content-type-options"] == "nosniff" and headers["cross-origin-resource-policy"] == "same-origin"
+    assert (headers["x-content-type-options"] == "nosniff"
+            and headers["cross-origin-resource-policy"] == "same-origin")
     assert "cache-control" in headers and "server" not in headers
 
 
@@ -141,8 +151,8 @@ def test_no_page_has_a_script_or_a_style_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(("host", "name"), [
-    ("localhost:80", "localhost"), ("LOCALHOST", "localhost"), ("[::1]:8765", "[::1]"), ("[::1]", "[::1]"), ("", ""),
-    ("127.0.0.1:1@evil", "127.0.0.1:1@evil"), ("evil:127.0.0.1", "evil:127.0.0.1"),
+    ("localhost:80", "localhost"), ("LOCALHOST", "localhost"), ("[::1]:8765", "[::1]"), ("[::1]", "[::1]"),
+    ("", ""), ("127.0.0.1:1@evil", "127.0.0.1:1@evil"), ("evil:127.0.0.1", "evil:127.0.0.1"),
 ])
 def test_the_name_in_a_host(host, name):
     assert host_name(host) == name
@@ -162,19 +172,23 @@ def test_the_token_outlives_a_restart_and_is_for_its_owner_alone(tmp_path):
         keep_token(path)
 
 
-UPS = ("../", "..\\", "%2e%2e/", "%2e%2e%2f", "..%2f", "..%5c", "%252e%252e%252f", "....//", "..;/", ".%00./", "%c0%ae%c0%ae/",
-       "..//", "./../", "..\u2215", "..\uff0f", "%uff0e%uff0e/", "\\..\\", "/../", "..%c0%af", "..%01/")
+UPS = ("../", "..\\", "%2e%2e/", "%2e%2e%2f", "..%2f", "..%5c", "%252e%252e%252f", "....//", "..;/", ".%00./",
+       "%c0%ae%c0%ae/", "..//", "./../", "..\u2215", "..\uff0f", "%uff0e%uff0e/", "\\..\\", "/../",
+       "..%c0%af", "..%01/")
 AIMS = ("app.py", "templates/base.html", "outside.txt", "etc/passwd", "proc/self/environ")
-STRINGS = [prefix + up * times + aim for up, aim, times, prefix in itertools.product(
-    UPS, AIMS, (1, 2, 8), ("", "vendor/"))] + ["/etc/passwd", "//etc/passwd", "C:\\Windows\\win.ini", "file:///etc/passwd"]
+STRINGS = ([prefix + up * times + aim for up, aim, times, prefix in itertools.product(
+    UPS, AIMS, (1, 2, 8), ("", "vendor/"))]
+           + ["/etc/passwd", "//etc/passwd", "C:\\Windows\\win.ini", "file:///etc/passwd"])
 
 
 def test_no_path_leaves_the_static_folder(tmp_path):
-    """Asked without a client in between, which would tidy the path; as sent, and as a server that decodes once hands it on."""
+    """Asked without a client in between, which would tidy the path; as sent, and as a server that decodes
+    once hands it on."""
     assert len(STRINGS) >= 500
     app = app_over(tmp_path)
     inside = {p.read_bytes() for p in STATIC.rglob("*") if p.is_file()}
-    paths = {p for text in STRINGS for p in (f"/static/{text}", "/static/" + unquote(text), f"/static/vendor/htmx/{text}")}
+    paths = {p for text in STRINGS
+             for p in (f"/static/{text}", "/static/" + unquote(text), f"/static/vendor/htmx/{text}")}
 
     async def try_all():
         for path in sorted(paths):

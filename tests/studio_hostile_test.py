@@ -13,19 +13,20 @@ from postgrad.studio import processes, samples
 
 def crooked() -> list[str]:
     """500 ways to ask for what lies outside."""
-    ups = ["..", "../..", "../../..", "./..", "....//", "..;", ".%2e", "%2e%2e", "..%2f", "%2e%2e%2f", "..%5c", "..\\",
-           "%252e%252e%252f", "..%c0%af", "..%00", "\u2025", "\uff0e\uff0e", "a/..", "a/../..", "a/b/../../..", "//", "/", "~",
-           "~root", "C:\\", "\\\\host\\x"]
-    ends = ["secret", "secret/run.json", "etc/passwd", "/etc/passwd", "secret%00.json", "secret/.", "secret/", "secret\n",
-            "SECRET", "proc/self/environ", "", "link", "link/../../secret", "a/checkpoints", "a/run.json", "a/.", "-",
-            ".output/a", "a/lock", "*"]
+    ups = ["..", "../..", "../../..", "./..", "....//", "..;", ".%2e", "%2e%2e", "..%2f", "%2e%2e%2f",
+           "..%5c", "..\\", "%252e%252e%252f", "..%c0%af", "..%00", "\u2025", "\uff0e\uff0e", "a/..",
+           "a/../..", "a/b/../../..", "//", "/", "~", "~root", "C:\\", "\\\\host\\x"]
+    ends = ["secret", "secret/run.json", "etc/passwd", "/etc/passwd", "secret%00.json", "secret/.", "secret/",
+            "secret\n", "SECRET", "proc/self/environ", "", "link", "link/../../secret", "a/checkpoints",
+            "a/run.json", "a/.", "-", ".output/a", "a/lock", "*"]
     joined = (f"{up}{glue}{end}" for up, end, glue in itertools.product(ups, ends, ("/", "")))
     return list(dict.fromkeys(joined))[:500]
 
 
 WRITES = ("/runs/-/stop", "/runs/-/resume", "/runs/-/forget")
 OPENED: list[str] = []
-sys.addaudithook(lambda event, args: OPENED.append(str(args[0])) if event == "open" and isinstance(args[0], str) else None)
+sys.addaudithook(
+    lambda event, args: OPENED.append(str(args[0])) if event == "open" and isinstance(args[0], str) else None)
 
 
 def test_500_crooked_paths_read_nothing_outside(tmp_path):
@@ -41,7 +42,8 @@ def test_500_crooked_paths_read_nothing_outside(tmp_path):
     OPENED.clear()
     parts = [(f"/runs/-/{part}", "run", "{}") for part in ("samples", "curves", "head", "worked", "output")]
     parts += [(address, "run", "{}") for address in WRITES]
-    parts += [("/runs/compare", "ids", "a,-,{}"), ("/runs/-/live", "watch", "{}:0:0:0"), ("/runs/-/pairs", "ids", "a,-,{}")]
+    parts += [("/runs/compare", "ids", "a,-,{}"), ("/runs/-/live", "watch", "{}:0:0:0"),
+              ("/runs/-/pairs", "ids", "a,-,{}")]
     turns = itertools.cycle([parts[i::4] for i in range(4)])  # each path is tried on a quarter of the parts
     for path in paths:
         whole = quote(path, safe="")
@@ -62,7 +64,8 @@ def test_500_crooked_paths_read_nothing_outside(tmp_path):
     assert not strayed and run.folder.exists() and (root / "a" / "run.json").exists()
 
 
-@pytest.mark.parametrize("name", ["../x", "a/b", ".hidden", "-x", "x y", "<b>", "a" * 101, "new\n", "con:", "é"])
+@pytest.mark.parametrize("name",
+                         ["../x", "a/b", ".hidden", "-x", "x y", "<b>", "a" * 101, "new\n", "con:", "é"])
 def test_a_run_cannot_be_started_under_a_name_that_leads_elsewhere(tmp_path, name, monkeypatch):
     monkeypatch.setattr(processes, "start", lambda *a, **k: pytest.fail("started"))
     answer = client(tmp_path).post("/runs/-/start", data={"recipe": "grpo:words", "name": name})
@@ -83,7 +86,8 @@ def test_100_poisons_are_shown_as_text(tmp_path):
             assert tag not in ("img", "iframe", "video", "marquee", "object", "embed", "math", "style"), path
             block = attrs.get("type") == "application/json"
             assert tag != "script" or block or attrs.get("src", "").startswith("/static/"), path
-            assert not [a for a in attrs if a.startswith("on")] and "javascript:" not in (attrs.get("href") or "")[:20], path
+            assert (not [a for a in attrs if a.startswith("on")]
+                    and "javascript:" not in (attrs.get("href") or "")[:20]), path
     for step, text in enumerate(bad, 1):
         assert samples.clean(text) in Texts(web.get(f"/runs/-/samples?run=bad&step={step}").text).text
     assert bad[0] in Texts(web.get("/runs/bad").text).data["charts"]

@@ -35,11 +35,13 @@ def test_a_reward_by_keyboard(studio, tab):  # noqa: F811
     address = INSTRUMENTS["grpo"].query(grpo.State(rewards=rewards))
     expect(page.locator("#grpo-picture")).to_have_attribute("data-query", address)
     wanted = torch.tensor(rewards, dtype=D)[:, None]
-    shown = [numbers(s.get_attribute("aria-label"))[0] for s in page.locator(".group svg[aria-label^=advantage]").all()]
+    shown = [numbers(s.get_attribute("aria-label"))[0]
+             for s in page.locator(".group svg[aria-label^=advantage]").all()]
     assert shown == pytest.approx(group_zscore(wanted, ones(8), 8)[:, 0].tolist(), abs=6e-4)
     page.get_by_label("16", exact=True).check(force=True)
     page.wait_for_selector("#grpo-rewards-15")
-    assert page.locator(".group samp").count() == 16 and page.locator("#grpo-rewards-0").input_value() == "0.8"
+    assert (page.locator(".group samp").count() == 16
+            and page.locator("#grpo-rewards-0").input_value() == "0.8")
 
 
 def test_a_model_size_by_keyboard(studio, tab):  # noqa: F811

@@ -49,7 +49,8 @@ def test_the_step_is_the_gradient_s(size, std):
     found, reward = grpo.compute(state), torch.tensor(state.rewards, dtype=D)[:, None]
     adv = (group_zscore if std else group_centre)(reward, ones(size), size)[:, 0]
     assert found["advantages"] == pytest.approx(adv.tolist())
-    assert found["after"] == pytest.approx((3.0 * adv / size).softmax(0).tolist()) and sum(found["after"]) == pytest.approx(1)
+    assert (found["after"] == pytest.approx((3.0 * adv / size).softmax(0).tolist())
+            and sum(found["after"]) == pytest.approx(1))
 
 
 def test_one_reward_moves_every_advantage():
@@ -59,13 +60,15 @@ def test_one_reward_moves_every_advantage():
 
 def test_equal_rewards_are_no_signal():
     found = group(*[0.7] * 8)
-    assert found["flat"] and found["advantages"] == [0] * 8 and found["gradient"] == [0] * 8 and found["after"] == [1 / 8] * 8
+    assert (found["flat"] and found["advantages"] == [0] * 8 and found["gradient"] == [0] * 8
+            and found["after"] == [1 / 8] * 8)
     assert "No signal" in grpo.insight(found) and "No signal" not in grpo.insight(group(*[0.7] * 7, 0.75))
 
 
 def test_a_group_gets_as_many_rewards_as_it_has_answers():
     grown = grpo.settle(grpo.State(size=16, rewards=(0.25,)))
-    assert grown.rewards == (0.25, *grpo.verdicts(16)[1:]) and len(grpo.settle(grpo.State(size=4)).rewards) == 4
+    assert (grown.rewards == (0.25, *grpo.verdicts(16)[1:])
+            and len(grpo.settle(grpo.State(size=4)).rewards) == 4)
     assert len(grpo.controls(grown)) == 3 + 16
 
 
@@ -73,22 +76,26 @@ def test_a_group_gets_as_many_rewards_as_it_has_answers():
 
 @pytest.mark.parametrize(("state", "setup"), [
     (algorithms.State(), {}), (algorithms.State(size="70B", trained="lora", bits=4), {"lora": 16, "bits": 4}),
-    (algorithms.State(size="1B", tokens=4096, samples=64, recompute=True), {"tokens": 4096, "samples": 64, "recompute": True}),
+    (algorithms.State(size="1B", tokens=4096, samples=64, recompute=True),
+     {"tokens": 4096, "samples": 64, "recompute": True}),
 ])
 def test_bars_are_the_estimator_s(state, setup):
     found = algorithms.compute(state)
     for row in found["methods"]:
-        made = estimate(SIZES[state.size], methods.get(row["name"]), Setup(**setup, reward_model=row["name"] == "ppo"))
+        made = estimate(SIZES[state.size], methods.get(row["name"]),
+                        Setup(**setup, reward_model=row["name"] == "ppo"))
         assert row["peak"] == pytest.approx(made.peak / GB)
         assert row["peak"] == pytest.approx(max(sum(size for _, size in parts) for _, parts in row["phases"]))
-        assert [name for name, _ in row["phases"]] == (["update"] if row["name"] == "dpo" else ["sample", "update"])
+        assert [name for name, _ in row["phases"]] == (["update"] if row["name"] == "dpo"
+                                                       else ["sample", "update"])
 
 
 def test_the_table_says_what_the_rows_say():
     ppo, dpo, row = (m["facts"] for m in algorithms.compute(algorithms.State())["methods"])
     assert [len(f["Models in memory"].split(", ")) for f in (ppo, dpo, row)] == [4, 2, 2]
     assert (ppo["Anchor"], row["Anchor"]) == ("KL in the reward, 0.02", "KL in the loss, 0.04")
-    assert [f["Explores"] for f in (ppo, dpo, row)] == ["yes", "no", "yes"] and dpo["Data"] == "labelled pairs"
+    assert ([f["Explores"] for f in (ppo, dpo, row)] == ["yes", "no", "yes"]
+            and dpo["Data"] == "labelled pairs")
 
 
 # 1: the pipeline
@@ -96,15 +103,18 @@ def test_the_table_says_what_the_rows_say():
 def test_figures_are_taken_from_the_counts():
     stage = recorded("pipeline")["stages"][2]["measured"]["words"]
     first = pipeline.compute(pipeline.State(k=1))["figures"]["rl"][0]
-    assert first["mean"] == pytest.approx(sum(stage["right"]) / (8 * 200)) and first["low"] < first["mean"] < first["high"]
+    assert (first["mean"] == pytest.approx(sum(stage["right"]) / (8 * 200))
+            and first["low"] < first["mean"] < first["high"])
     eighth = pipeline.compute(pipeline.State(k=8))["figures"]["rl"][0]
     assert eighth["mean"] == sum(c > 0 for c in stage["right"]) / 200
 
 
 def test_one_prompt_by_hand():
     found = pipeline.compute(pipeline.State(stage="sft", k=4))
-    assert (found["right"], found["tries"], found["chance"]) == (2, 8, pytest.approx(1 - 15 / 70))  # C(6, 4) / C(8, 4)
-    assert found["earlier"] == "base" and "4 %" not in pipeline.percent(0.997) and pipeline.percent(0.997) == "99.7 %"
+    # C(6, 4) / C(8, 4)
+    assert (found["right"], found["tries"], found["chance"]) == (2, 8, pytest.approx(1 - 15 / 70))
+    assert (found["earlier"] == "base" and "4 %" not in pipeline.percent(0.997)
+            and pipeline.percent(0.997) == "99.7 %")
 
 
 def test_what_the_sentences_claim_is_in_the_figures():
@@ -135,7 +145,8 @@ def random_pairs(n=12, width=5, seed=0):
 def test_a_fit_ends_where_the_losses_pull_as_hard_as_the_prior():
     a, b = random_pairs()
     w = fit(a, b, share("abab" * 3)).requires_grad_()
-    won, lost = (torch.stack([(x, y)[i % 2] for i, (x, y) in enumerate(zip(*two, strict=True))]) for two in ((a, b), (b, a)))
+    won, lost = (torch.stack([(x, y)[i % 2] for i, (x, y) in enumerate(zip(*two, strict=True))])
+                 for two in ((a, b), (b, a)))
     loss = bradley_terry(won @ w, lost @ w, torch.zeros(12, dtype=D)).mean()
     torch.testing.assert_close(torch.autograd.grad(loss, w)[0], -PRIOR * w, atol=1e-6, rtol=0)
 
@@ -209,7 +220,8 @@ def client(tmp_path):
 def test_every_choice_can_be_drawn(client, name):
     instrument = INSTRUMENTS[name]
     for control in instrument.shown(instrument.settle(instrument.state())):
-        values = {Slider: lambda c: [c.low, c.high], Toggle: lambda c: [0, 1], Choice: lambda c: [v for v, _ in c.pairs()][:6]}
+        values = {Slider: lambda c: [c.low, c.high], Toggle: lambda c: [0, 1],
+                  Choice: lambda c: [v for v, _ in c.pairs()][:6]}
         for value in values[type(control)](control):
             answer = client.get(f"/instruments/{name}/figure?{control.name}={value}")
             assert answer.status_code == 200 and "insight" in answer.text, answer.text

@@ -22,7 +22,8 @@ DOUBLED = CELL.source.replace("chosen - rejected", "2 * (chosen - rejected)")
 
 def client_of(tmp_path, **more):
     app = create_app(runs=tmp_path, token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db", **more)
-    return TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
+    return TestClient(app, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"},
+                      raise_server_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,8 @@ def test_an_edited_function_drives_the_instrument(client):
     assert f"{loss(1.5):.3f}" in ours and 'data-yours="0"' in ours
     assert f"{loss(3.0):.3f}" in yours and 'data-yours="1"' in yours and "Your version" in yours
     assert f"{loss(3.0):.3f}" in picture(DOUBLED, chosen="3", rejected="1.5")
-    assert f"{loss(1.5):.3f}" in client.get("/instruments/bradley-terry/figure?chosen=1.5").text  # the library is as it was
+    # the library is as it was
+    assert f"{loss(1.5):.3f}" in client.get("/instruments/bradley-terry/figure?chosen=1.5").text
     assert "No picture: line 1: ZeroDivisionError" in picture("1 / 0")
     odd = "def bradley_terry(chosen, rejected, margin):\n    return (chosen - rejected) * float('nan')\n"
     assert 'data-yours="1"' in picture(odd)

@@ -19,8 +19,8 @@ from postgrad.data.store import Store
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=30_000)
 HOME = Path(__file__).parent.parent
-ITEMS = [Item.of(({"role": "user", "content": f"Where is {n}?"},), (f"It is here, at {n}.", f"Go away, {n}."), "test")
-         for n in range(8)]
+ITEMS = [Item.of(({"role": "user", "content": f"Where is {n}?"},), (f"It is here, at {n}.", f"Go away, {n}."),
+                 "test") for n in range(8)]
 
 
 @pytest.fixture
@@ -41,7 +41,8 @@ def rows(store):
 
 def shows(page, n, done):
     """Waits until pair n is there and takes a judgement."""
-    expect(page.locator(f'#pair[data-item="{ITEMS[n].uid}"][data-done="{done}"]:not([data-fresh])')).to_be_visible()
+    expect(page.locator(
+        f'#pair[data-item="{ITEMS[n].uid}"][data-done="{done}"]:not([data-fresh])')).to_be_visible()
 
 
 def side(n, letter):
@@ -116,8 +117,8 @@ def test_two_tabs_make_one_label(studio, tab, store):  # noqa: F811
 @contextmanager
 def process(tmp_path, port=0):
     """`postgrad studio` as a user starts it; -> (its process, its start address)."""
-    command = [sys.executable, "-m", "postgrad", "studio", str(tmp_path / "runs"), "--store", str(tmp_path / "preferences.db"),
-               "--port", str(port), "--json"]
+    command = [sys.executable, "-m", "postgrad", "studio", str(tmp_path / "runs"), "--store",
+               str(tmp_path / "preferences.db"), "--port", str(port), "--json"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HOME,
                               env=os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")})
     try:
@@ -162,8 +163,8 @@ def test_a_label_survives_kill_9_of_the_server(tab, store, tmp_path):  # noqa: F
 
 
 def test_the_live_model_comes_by_itself_while_labelling_goes_on(studio, tab, store):  # noqa: F811
-    store.add(more := [Item.of(({"role": "user", "content": f"Who is {n}?"},), (f"Hello! It is {n}.", f"Go away, {n}."))
-                       for n in range(12)])
+    store.add(more := [Item.of(({"role": "user", "content": f"Who is {n}?"},),
+                               (f"Hello! It is {n}.", f"Go away, {n}.")) for n in range(12)])
     for item in more:
         store.label(item.uid, "ben", "a" if item.a.startswith("Hello") else "b")
     page = tab(studio())
@@ -195,7 +196,8 @@ def test_the_table_edits_removes_and_takes_back(studio, tab, store):  # noqa: F8
 
 
 def test_a_file_goes_in_and_comes_out(studio, tab, tmp_path):  # noqa: F811
-    lines = [{"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"}, {"prompt": "Bye", "answers": ["See you!", "Go."]}]
+    lines = [{"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"},
+             {"prompt": "Bye", "answers": ["See you!", "Go."]}]
     (tmp_path / "mine.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     page = tab(studio())
     page.goto("/label/data")
@@ -212,11 +214,13 @@ def test_a_file_goes_in_and_comes_out(studio, tab, tmp_path):  # noqa: F811
 
 
 def test_100_poisons_run_on_no_page_of_labels(studio, tab, store):  # noqa: F811
-    """As prompts, answers, where they come from, and names of labellers, ten to a pair: in the table and as pairs to judge."""
+    """As prompts, answers, where they come from, and names of labellers, ten to a pair:
+    in the table and as pairs to judge."""
     items = []
     for ten in (poisons()[n: n + 10] for n in range(0, 100, 10)):
         turns = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(ten)]
-        items.append(Item.of((*turns, {"role": "user", "content": ten[0]}), ("\n".join(ten), "\n".join(ten[::-1])), ten[5]))
+        items.append(Item.of((*turns, {"role": "user", "content": ten[0]}),
+                             ("\n".join(ten), "\n".join(ten[::-1])), ten[5]))
         store.add(items[-1:])
         for text in ten:
             store.label(items[-1].uid, text.replace("\0", "").strip()[:100].strip(), "skip")

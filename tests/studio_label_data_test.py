@@ -35,10 +35,13 @@ def test_filters(client, store):
     for item, choice in zip(ITEMS, ("a", "b", "tie", "skip", "a"), strict=False):
         store.label(item.uid, "ann", choice)
     store.label(ITEMS[4].uid, "ben", "b")
-    wanted = {"": 30, "unjudged": 26, "a": 2, "b": 2, "tie": 1, "skip": 1, "contradicted": 1, "surprising": 0, "removed": 0}
+    wanted = {"": 30, "unjudged": 26, "a": 2, "b": 2, "tie": 1, "skip": 1, "contradicted": 1, "surprising": 0,
+              "removed": 0}
     assert {shown: found(client.get(f"/label/data?shown={shown}").text) for shown in wanted} == wanted
-    assert found(client.get("/label/data?labeller=ben").text) == 1 and found(client.get("/label/data?text=NO%202").text) == 11
-    assert client.get("/label/data?shown=odd").status_code == 400 and client.get("/label/data?start=-1").status_code == 400
+    assert (found(client.get("/label/data?labeller=ben").text) == 1
+            and found(client.get("/label/data?text=NO%202").text) == 11)
+    assert (client.get("/label/data?shown=odd").status_code == 400
+            and client.get("/label/data?start=-1").status_code == 400)
     assert "Later" in client.get("/label/data").text and "Earlier" in client.get("/label/data?start=25").text
 
 
@@ -49,7 +52,8 @@ def test_an_edit_is_undoable_and_never_overwrites_what_it_did_not_see(client, st
     answer = client.post("/label/data/edit", data=sent).text
     assert labels(store) == [{"ann": "b"}]
     back = json.loads(unescape(re.search(r"hx-vals='([^']*)'[^>]*>Undo", answer)[1]))
-    assert "Not changed: meanwhile ann has said b" in client.post("/label/data/edit", data=sent | {"choice": "tie"}).text
+    assert ("Not changed: meanwhile ann has said b"
+            in client.post("/label/data/edit", data=sent | {"choice": "tie"}).text)
     client.post(f"/label/data/{back.pop('act')}", data=back)
     assert labels(store) == [{"ann": "a"}]
 
@@ -83,15 +87,18 @@ def test_what_goes_out_is_what_reward_dpo_and_kto_read_and_comes_in_again(client
         (x.a, x.b, 1), (y.b, y.a, 1), (z.a, z.b, 0.5), (z.b, z.a, 0.5)]
     assert [s.label for s in read_singles(tmp_path / "labels.jsonl")] == [True, False, False, True]
     other = create_app(runs=tmp_path, token=TOKEN, hosts=("testserver",), store=tmp_path / "other.db")
-    second = TestClient(other, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"}, raise_server_exceptions=False)
+    second = TestClient(other, cookies={COOKIE: TOKEN}, headers={"x-postgrad": "1"},
+                        raise_server_exceptions=False)
     said = second.post("/label/data/import", data={"name": "../pairs.jsonl", "rows": answer.text}).text
     assert "pairs.jsonl: 3 new pairs, 0 known; 3 new labels" in said
     with Store.open(tmp_path / "other.db") as copy:
-        assert copy.items() == [(replace(item, origin="pairs.jsonl"), said) for item, said in store.items()[:3]]
+        assert copy.items() == [(replace(item, origin="pairs.jsonl"), said)
+                                for item, said in store.items()[:3]]
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("{", "pasted.jsonl line 1"), ('{"prompt": "x", "chosen": "a", "rejected": "b"}', "Name the labeller beside the file"),
+    ("{", "pasted.jsonl line 1"),
+    ('{"prompt": "x", "chosen": "a", "rejected": "b"}', "Name the labeller beside the file"),
     ("", "pasted.jsonl"), ('{"prompt": "x", "answers": ["a"]}', "list of two or more"),
 ])
 def test_a_file_that_cannot_be_read_is_refused_whole(client, store, text, words):
@@ -104,8 +111,8 @@ def test_a_file_that_cannot_be_read_is_refused_whole(client, store, text, words)
 # making pairs
 
 @pytest.mark.parametrize("changed", [
-    {"model": "/etc"}, {"model": "../x"}, {"task": "evil.py"}, {"prompts": "0"}, {"prompts": "1e9"}, {"prompts": "-1"},
-    {"seed": "x"},
+    {"model": "/etc"}, {"model": "../x"}, {"task": "evil.py"}, {"prompts": "0"}, {"prompts": "1e9"},
+    {"prompts": "-1"}, {"seed": "x"},
 ])
 def test_only_known_models_and_tasks_make_pairs(client, changed):
     sent = {"model": "tiny-chat", "task": "questions", "prompts": "3", "seed": "0"} | changed

@@ -123,5 +123,6 @@ def test_completions_are_words(client, store):
     for path in (f"/label?labeller=ann&item={uid}", "/label/data?start=25", "/label/live"):
         text = client.get(path).text
         assert "<script>alert" not in text and ("{{7*7}}" in text or "live" in path)
-    answer = client.post("/label/data/edit", data={"item": uid, "labeller": bad, "choice": "b", "was": "a"}).text
+    answer = client.post("/label/data/edit",
+                         data={"item": uid, "labeller": bad, "choice": "b", "was": "a"}).text
     assert "<script>alert" not in answer and store.items()[-1][1] == {bad: "b"}

@@ -36,10 +36,13 @@ def client(tmp_path):
 # the live reward model
 
 def talk(n, clear=True, seed=0):
-    """Pairs of a kind and a rude reply to different questions, judged: the kind one wins, or a coin decides."""
+    """Pairs of a kind and a rude reply to different questions, judged:
+    the kind one wins, or a coin decides."""
     coin = random.Random(seed)
-    made = [Item.of(({"role": "user", "content": f"Where is {n}?"},), (RUDE.format(n), KIND.format(n))) for n in range(n)]
-    return [(item, "a" if ((item.a.startswith("Hello")) if clear else coin.random() < 0.5) else "b") for item in made]
+    made = [Item.of(({"role": "user", "content": f"Where is {n}?"},), (RUDE.format(n), KIND.format(n)))
+            for n in range(n)]
+    return [(item, "a" if ((item.a.startswith("Hello")) if clear else coin.random() < 0.5) else "b")
+            for item in made]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,8 @@ def test_it_learns_what_can_be_learned_and_nothing_else(reader):
 
 
 def test_it_is_judged_on_prompts_that_it_has_not_seen(reader):
-    """Six pairs to each prompt, the winner a coin toss for the prompt: only a model that has seen the prompt could know."""
+    """Six pairs to each prompt, the winner a coin toss for the prompt:
+    only a model that has seen the prompt could know."""
     coin, judged = random.Random(1), []
     for n in range(12):
         up = coin.random() < 0.5
@@ -72,8 +76,10 @@ def test_ties_and_long_texts_are_counted_not_tested(reader):
     judged = [*talk(20), (Item.of(({"role": "user", "content": "Q"},), ("x", "y")), "tie"),
               (Item.of(({"role": "user", "content": "Q"},), ("long " * 2000, "y")), "a")]
     found = train(judged, [item for item, _ in talk(25)[20:]], reader)
-    assert (found["judged"], found["decided"], found["ties"], found["too_long"], found["held_out"]) == (22, 20, 1, 1, 20)
-    ahead = [found["chance"][item.uid] if choice == "a" else 1 - found["chance"][item.uid] for item, choice in talk(25)[20:]]
+    assert ((found["judged"], found["decided"], found["ties"], found["too_long"], found["held_out"])
+            == (22, 20, 1, 1, 20))
+    ahead = [found["chance"][item.uid] if choice == "a" else 1 - found["chance"][item.uid]
+             for item, choice in talk(25)[20:]]
     assert min(ahead) > 0.5 and found["longer"] == 1.0
     nothing = train([(ITEMS[0], "tie")], [], reader)
     assert nothing["accuracy"] is None and nothing["chance"] == {}
@@ -93,9 +99,11 @@ def test_the_trainer_trains_when_enough_was_said_and_shows_it(client, tmp_path):
         client.app.state.reward_trainer.thread.join(120)
         text = client.get("/label/live").text
         assert 'data-state="ready"' in text and f'data-judged="{FIRST}"' in text and "100 %" in text
-        page = judge(client, page, "A" if sides(field(page, "item"), "ann")[0] == right[field(page, "item")] else "B").text
+        page = judge(client, page,
+                     "A" if sides(field(page, "item"), "ann")[0] == right[field(page, "item")] else "B").text
         assert re.search(r"[AB]\. The reward model had guessed [AB], at \d+ %", page)
-        store.add([], [Label(item=item.uid, labeller="ann", choice=choice) for item, choice in judged[12: 12 + STEP]])
+        store.add([], [Label(item=item.uid, labeller="ann", choice=choice)
+                       for item, choice in judged[12: 12 + STEP]])
         client.get("/label/live")
         client.app.state.reward_trainer.thread.join(120)
         assert client.app.state.reward_trainer.result["judged"] == FIRST + 1 + STEP

@@ -6,7 +6,8 @@ from html import unescape
 from postgrad.data.items import Item
 
 TOKEN = "the-token-of-the-owner-of-this-studio"
-ITEMS = [Item.of(({"role": "user", "content": f"What is {n}?"},), (f"Yes {n}.", f"No {n}."), "test") for n in range(30)]
+ITEMS = [Item.of(({"role": "user", "content": f"What is {n}?"},), (f"Yes {n}.", f"No {n}."), "test")
+         for n in range(30)]
 
 
 def field(text, name):
@@ -18,7 +19,8 @@ def judge(client, text, press, **changed):
     words = {"A is better": "A", "B is better": "B"}
     buttons = {words.get(said.strip(), value): value for value, said in
                re.findall(r'name="choice" value="([^"]*)"[^>]*>([^<]*)<', text)}
-    sent = {name: field(text, name) for name in ("labeller", "item", "was")} | {"choice": buttons[press]} | changed
+    sent = ({name: field(text, name) for name in ("labeller", "item", "was")}
+            | {"choice": buttons[press]} | changed)
     return client.post("/label/choose", data=sent)
 
 

@@ -33,20 +33,24 @@ def test_an_untouched_form_asks_for_the_setting_itself(spec):
 
 
 def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
-    plan = forms.plan("grpo:words", {"optim.lr": "3e-4", "steps": "7", "anchor.measure": "true", "nonsense": "1"}, "runs/x")
+    plan = forms.plan("grpo:words",
+                      {"optim.lr": "3e-4", "steps": "7", "anchor.measure": "true", "nonsense": "1"}, "runs/x")
     assert plan["command"] == "postgrad train grpo:words steps=7 anchor.measure=true --run runs/x"
     own = forms.plan("grpo", {"task": "mine.py", "rollouts.group_size": "4"}, "runs/x")
-    assert own["command"] == "postgrad train grpo task=mine.py rollouts.group_size=4 --run runs/x" and own["error"] is None
+    assert (own["command"] == "postgrad train grpo task=mine.py rollouts.group_size=4 --run runs/x"
+            and own["error"] is None)
     data = forms.plan("dpo", {"task": "none", "data": "pairs.jsonl"}, "runs/x")
     assert data["command"] == "postgrad train dpo data=pairs.jsonl --run runs/x" and data["error"] is None
 
 
 def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
-    """tiny-chat by GRPO on a CPU: all in float32, 16 bytes a trained weight; a cache of 16 prompts x 8 replies of 64 tokens."""
+    """tiny-chat by GRPO on a CPU: all in float32, 16 bytes a trained weight; a cache of 16 prompts x 8
+    replies of 64 tokens."""
     shape = Config.read(find_model("tiny-chat") / "config.json")
     plan = forms.plan("grpo", {"task": "words"}, "runs/x")
     needs, n = plan["memory"], parameters(shape)
-    assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)  # a reference beside the policy
+    # a reference beside the policy
+    assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)
     assert needs["cache"] == cache(shape, Setup(bits=32, tokens=64, samples=128))
     alone = forms.plan("grpo", {"task": "words", "anchor.kl": "0"}, "runs/x")["memory"]
     assert alone["weights"] == 4 * n
@@ -66,17 +70,20 @@ def test_nothing_is_started_where_other_machines_can_ask(tmp_path):
     assert "switched off" in page and ">Start<" not in page and not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("key", "text"), [("optim.lr", "-1"), ("optim.lr", "x"), ("steps", "0"), ("rollouts.minibatches", "5"),
-                                           ("optim.schedule", "cosin"), ("rollouts.temperature", "0"), ("steps", "")])
+@pytest.mark.parametrize(("key", "text"), [("optim.lr", "-1"), ("optim.lr", "x"), ("steps", "0"),
+                                           ("rollouts.minibatches", "5"), ("optim.schedule", "cosin"),
+                                           ("rollouts.temperature", "0"), ("steps", "")])
 def test_a_bad_value_gets_the_library_s_own_sentence(tmp_path, key, text):
     with pytest.raises(ValueError) as fault:
         recipes.resolve("grpo:words", [f"{key}={text}"])
     web = client(tmp_path)
     told = Texts(web.get("/runs/-/plan", params={"recipe": "grpo:words", f"set.{key}": text}).text).text
     assert str(fault.value) in told
-    assert str(fault.value) in Texts(web.get("/runs/new", params={"recipe": "grpo:words", f"set.{key}": text}).text).text
+    assert (str(fault.value)
+            in Texts(web.get("/runs/new", params={"recipe": "grpo:words", f"set.{key}": text}).text).text)
     refused = web.post("/runs/-/start", data={"recipe": "grpo:words", f"set.{key}": text})
-    assert refused.status_code == 400 and str(fault.value) in Texts(refused.text).text and not list(tmp_path.iterdir())
+    assert (refused.status_code == 400 and str(fault.value) in Texts(refused.text).text
+            and not list(tmp_path.iterdir()))
 
 
 def test_the_form_carries_the_words_of_the_code():
@@ -95,8 +102,8 @@ def finished(root: Path, name: str) -> None:
 
 def test_a_run_is_started_from_the_page_as_a_process_of_its_own(tmp_path):
     web = client(tmp_path)
-    small = {"steps": "2", "rollouts.prompts_per_step": "2", "rollouts.group_size": "2", "rollouts.max_new_tokens": "6",
-             "evaluation.every": "0"}
+    small = {"steps": "2", "rollouts.prompts_per_step": "2", "rollouts.group_size": "2",
+             "rollouts.max_new_tokens": "6", "evaluation.every": "0"}
     asked = {"recipe": "grpo:arithmetic", "name": "mine"} | {f"set.{k}": v for k, v in small.items()}
     answer = web.post("/runs/-/start", data=asked)
     assert answer.status_code == 200 and answer.headers["hx-redirect"] == "/runs/mine"
@@ -138,10 +145,13 @@ def test_a_stage_goes_on_with_its_pipeline(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "start", lambda root, name, words, **how: started.append((name, words)))
     for name in ("lab/ppo", "demo/rl"):
         make(tmp_path / name, 1, done=False).status("stopped")
-    (tmp_path / "lab" / "pipeline.json").write_text(json.dumps({"recipe": "align", "config": {}, "command": ""}))
+    (tmp_path / "lab" / "pipeline.json").write_text(
+        json.dumps({"recipe": "align", "config": {}, "command": ""}))
     web = client(tmp_path)
-    assert [web.post("/runs/-/resume", data={"run": name}).status_code for name in ("lab/ppo", "demo/rl")] == [200, 200]
-    assert started == [("lab", ["resume", str(tmp_path / "lab")]), ("demo/rl", ["resume", str(tmp_path / "demo" / "rl")])]
+    assert ([web.post("/runs/-/resume", data={"run": name}).status_code for name in ("lab/ppo", "demo/rl")]
+            == [200, 200])
+    assert started == [("lab", ["resume", str(tmp_path / "lab")]),
+                       ("demo/rl", ["resume", str(tmp_path / "demo" / "rl")])]
 
 
 def test_only_a_process_that_trains_there_is_stopped(tmp_path):

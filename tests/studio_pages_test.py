@@ -60,7 +60,8 @@ def test_the_fonts_and_the_mathematics_are_our_own(studio, tab):  # noqa: F811
     page.goto("/instruments/bradley-terry")
     expect(page.locator("tex-math .katex").first).to_be_visible()
     assert page.locator(".katex-error").count() == 0
-    loaded = page.evaluate("document.fonts.ready.then(all => [...all].filter(f => f.status == 'loaded').map(f => f.family))")
+    loaded = page.evaluate("document.fonts.ready.then(all => [...all].filter(f => f.status == "
+                           "'loaded').map(f => f.family))")
     assert {"Source Serif 4", "Inter", "KaTeX_Main"} <= {name.strip('"') for name in loaded}
 
 
@@ -111,9 +112,10 @@ def test_100_poisons_in_addresses_and_on_the_first_page(studio, tab, tmp_path): 
     page = tab(studio(runs=tmp_path), errors=("400 (Bad Request)", "404 (Not Found)"))
     page.goto("/")
     expect(page.locator("table.runs tbody tr")).to_have_count(6)
-    places = ("/{}", "/instruments/{}", "/instruments/bradley-terry?chosen={}", "/instruments/bradley-terry?{}=1", "/lab/{}",
-              "/runs/{}", "/runs/compare?ids={}", "/runs/new?recipe={}", "/runs/new?recipe=grpo&set.steps={}", "/runs?q={}",
-              "/label?labeller={}", "/label/data?text={}", "/label/data?shown={}", "/instruments/preference-labeller?labels={}")
+    places = ("/{}", "/instruments/{}", "/instruments/bradley-terry?chosen={}",
+              "/instruments/bradley-terry?{}=1", "/lab/{}", "/runs/{}", "/runs/compare?ids={}",
+              "/runs/new?recipe={}", "/runs/new?recipe=grpo&set.steps={}", "/runs?q={}", "/label?labeller={}",
+              "/label/data?text={}", "/label/data?shown={}", "/instruments/preference-labeller?labels={}")
     for text, place in zip(poisons(), itertools.cycle(places), strict=False):
         page.goto(place.format(quote(text, safe="")), wait_until="domcontentloaded")
         assert page.evaluate("window.pwned") is None, (place, text)
@@ -121,7 +123,8 @@ def test_100_poisons_in_addresses_and_on_the_first_page(studio, tab, tmp_path): 
 
 
 def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
-    """No server: pages, fonts, mathematics and links work from the disk, and the controls don't pretend to."""
+    """No server: pages, fonts, mathematics and links work from the disk,
+    and the controls don't pretend to."""
     run = Run.create(tmp_path / "runs" / "one", recipe="grpo", config={}, steps=1)
     run.log(1, {"reward": 1.0})
     run.status("done")
@@ -136,7 +139,8 @@ def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
     page.get_by_role("link", name="A reward is a bet").click()
     expect(page.locator("tex-math .katex").first).to_be_visible()
     assert page.get_by_label("Reward of the chosen answer").is_disabled()
-    loaded = page.evaluate("document.fonts.ready.then(all => [...all].filter(f => f.status == 'loaded').map(f => f.family))")
+    loaded = page.evaluate("document.fonts.ready.then(all => [...all].filter(f => f.status == "
+                           "'loaded').map(f => f.family))")
     page.close()
     assert "Source Serif 4" in {name.strip('"') for name in loaded} and not errors
 
@@ -156,14 +160,17 @@ def lived_in(tmp_path_factory):
         yield origin
 
 
-LOOKED_AT = [*addresses(["one", "two"]), "/lab/clip", "/lab/gae", "/label?labeller=ann", "/runs/one?step=2&colour=ratio",
-             "/instruments/grpo?size=32", "/instruments/preference-labeller?labels=abtab"]
+LOOKED_AT = [*addresses(["one", "two"]), "/lab/clip", "/lab/gae", "/label?labeller=ann",
+             "/runs/one?step=2&colour=ratio", "/instruments/grpo?size=32",
+             "/instruments/preference-labeller?labels=abtab"]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide and light", "narrow and dark"])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)],
+                         ids=["wide and light", "narrow and dark"])
 @pytest.mark.parametrize("path", LOOKED_AT)
 def test_every_page_opens_fits_and_can_be_read_by_all(lived_in, tab, path, width, dark):  # noqa: F811
-    """No error on the console, no request elsewhere (the tab's own check), nothing sideways, nothing serious by axe-core."""
+    """No error on the console, no request elsewhere (the tab's own check), nothing sideways,
+    nothing serious by axe-core."""
     page = tab(lived_in, width=width, dark=dark, errors=("404 (Not Found)",) if path == "/nowhere" else ())
     answer = page.goto(path)
     assert answer.status == (404 if path == "/nowhere" else 200)

@@ -29,7 +29,8 @@ def test_a_ratio_moved_by_keyboard(studio, tab):  # noqa: F811
     logp, none = torch.tensor([[math.log(1.4)]], requires_grad=True), torch.zeros(1, 1)
     loss, _ = clipped_ratio(logp, none, none - 0.7, none == 0, low=0.2, high=0.2)
     loss.sum().backward()
-    assert f"= {-loss.item():.3f}".replace("-", "−") in shown and f"{-logp.grad.item():.3f}".replace("-", "−") in shown
+    assert (f"= {-loss.item():.3f}".replace("-", "−") in shown
+            and f"{-logp.grad.item():.3f}".replace("-", "−") in shown)
     page.get_by_role("link", name="dapo").click()
     expect(page.locator(".picture")).to_have_attribute("data-query", "high=0.28")
 

@@ -24,7 +24,8 @@ MINE = ("reward-hacking", "bradley-terry", "dpo-ppo", "ppo-clip")
 @pytest.fixture
 def client(tmp_path):
     app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
-    return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"}, raise_server_exceptions=False)
+    return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"},
+                      raise_server_exceptions=False)
 
 
 def near(value, **more):
@@ -57,21 +58,27 @@ def test_the_point_lies_on_the_curves():
 # 8, the clip
 
 @pytest.mark.parametrize(("ratio", "advantage", "objective", "gradient", "clipped"), [
-    (4.0, 1.0, 1.2, 0.0, True), (0.1, -1.0, -0.8, 0.0, True),         # EQUATIONS.md: the ratio counts as 1.2, as 0.8
-    (0.5, 1.0, 0.5, 0.5, False), (2.0, -0.5, -1.0, -1.0, False),      # outside the clip, but the wrong way: whole gradient
+    # EQUATIONS.md: the ratio counts as 1.2, as 0.8
+    (4.0, 1.0, 1.2, 0.0, True), (0.1, -1.0, -0.8, 0.0, True),
+    # outside the clip, but the wrong way: whole gradient
+    (0.5, 1.0, 0.5, 0.5, False), (2.0, -0.5, -1.0, -1.0, False),
     (1.1, 2.0, 2.2, 2.2, False), (1.7, 0.0, 0.0, 0.0, False),
 ])
 def test_the_clip_by_hand(ratio, advantage, objective, gradient, clipped):
     numbers = ppo_clip.compute(ppo_clip.State(ratio=ratio, advantage=advantage))
-    assert (numbers["objective"], numbers["gradient"], numbers["clipped"]) == (near(objective), near(gradient), clipped)
+    assert ((numbers["objective"], numbers["gradient"], numbers["clipped"])
+            == (near(objective), near(gradient), clipped))
     assert (numbers["raw"], numbers["raw_gradient"]) == (near(ratio * advantage), near(ratio * advantage))
 
 
 def test_at_ratio_one_the_gradient_is_reinforce():
-    logp, adv, mask = torch.zeros(1, 1, requires_grad=True), torch.tensor([[0.7]]), torch.ones(1, 1, dtype=torch.bool)
+    logp = torch.zeros(1, 1, requires_grad=True)
+    adv = torch.tensor([[0.7]])
+    mask = torch.ones(1, 1, dtype=torch.bool)
     loss, _ = policy_gradient(logp, torch.zeros(1, 1), adv, mask)
     loss.sum().backward()
-    assert ppo_clip.compute(ppo_clip.State(ratio=1.0, advantage=0.7))["gradient"] == pytest.approx(-logp.grad.item(), abs=1e-6)
+    assert (ppo_clip.compute(ppo_clip.State(ratio=1.0, advantage=0.7))["gradient"]
+            == pytest.approx(-logp.grad.item(), abs=1e-6))
 
 
 def test_the_flat_region_is_where_the_gradient_is_zero():
@@ -85,24 +92,31 @@ def test_the_flat_region_is_where_the_gradient_is_zero():
 
 def test_the_clips_of_the_table():
     rows = {name: (row["low"], row["high"]) for row in ppo_clip.rows() for name in row["names"]}
-    assert rows["dapo"] == (0.2, 0.28) and rows["ppo"] == (0.2, 0.2) and not {"gspo", "cispo", "reinforce"} & set(rows)
+    assert (rows["dapo"] == (0.2, 0.28) and rows["ppo"] == (0.2, 0.2)
+            and not {"gspo", "cispo", "reinforce"} & set(rows))
 
 
 # 7, DPO and PPO
-STATES = [dpo_ppo.State(), dpo_ppo.State(beta=0.3, a=2.0, b=-1.0), dpo_ppo.State(beta=2.5, a=0.4, b=0.4, c=-2.0, d=1.1)]
+STATES = [dpo_ppo.State(), dpo_ppo.State(beta=0.3, a=2.0, b=-1.0),
+          dpo_ppo.State(beta=2.5, a=0.4, b=0.4, c=-2.0, d=1.1)]
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda s: f"beta {s.beta}")
 def test_both_machines_stop_at_the_optimum(state):
     numbers = dpo_ppo.compute(state)
     reward, implied = torch.tensor(numbers["reward"]), torch.tensor(numbers["implied"])
-    weight = [p * math.exp(r / state.beta) for p, r in zip(numbers["reference"], numbers["reward"], strict=True)]
-    assert numbers["policy"] == [near(w / sum(weight)) for w in weight] and sum(numbers["policy"]) == near(1.0)
+    weight = [p * math.exp(r / state.beta)
+              for p, r in zip(numbers["reference"], numbers["reward"], strict=True)]
+    assert (numbers["policy"] == [near(w / sum(weight)) for w in weight]
+            and sum(numbers["policy"]) == near(1.0))
     assert (reward - implied).tolist() == [pytest.approx(state.beta * math.log(sum(weight)), abs=1e-6)] * 4
     assert numbers["value"] == near(state.beta * math.log(sum(weight)))
-    assert max(map(abs, numbers["advantage"])) < 1e-9 and max(numbers["ppo_slope"], numbers["dpo_slope"]) < 1e-9
-    assert numbers["says"] == near(1 / (1 + math.exp(numbers["reward"][0] - numbers["reward"][3]))) == near(numbers["label"])
-    assert max(numbers["climb"], key=lambda p: p[1])[0] == min(numbers["descent"], key=lambda p: p[1])[0] == 1.0
+    assert (max(map(abs, numbers["advantage"])) < 1e-9
+            and max(numbers["ppo_slope"], numbers["dpo_slope"]) < 1e-9)
+    assert (numbers["says"] == near(1 / (1 + math.exp(numbers["reward"][0] - numbers["reward"][3])))
+            == near(numbers["label"]))
+    assert (max(numbers["climb"], key=lambda p: p[1])[0]
+            == min(numbers["descent"], key=lambda p: p[1])[0] == 1.0)
 
 
 @pytest.mark.parametrize("goal", ["ppo", "dpo"])
@@ -114,7 +128,8 @@ def test_either_machine_trained_from_the_reference_ends_there(goal):
 
     def closure():
         descent.zero_grad()
-        loss = -dpo_ppo.regularised(logits, ref, reward, 0.7) if goal == "ppo" else dpo_ppo.pair_loss(logits, ref, reward, 0.7)
+        loss = (-dpo_ppo.regularised(logits, ref, reward, 0.7) if goal == "ppo"
+                else dpo_ppo.pair_loss(logits, ref, reward, 0.7))
         loss.backward()
         return loss
 
@@ -125,22 +140,29 @@ def test_either_machine_trained_from_the_reference_ends_there(goal):
 def test_at_the_reference_dpo_costs_log_2_for_any_beta():
     for beta in (0.2, 1.0, 3.0):
         numbers = dpo_ppo.compute(dpo_ppo.State(beta=beta, moved=0.0))
-        assert numbers["loss"] == near(math.log(2)) and numbers["kl"] == near(0.0) and numbers["implied"] == [near(0.0)] * 4
+        assert (numbers["loss"] == near(math.log(2)) and numbers["kl"] == near(0.0)
+                and numbers["implied"] == [near(0.0)] * 4)
 
 
 def test_twice_as_likely_and_half_as_likely():
-    """EQUATIONS.md: ratios 2 and 1/2 at beta 1 are a gap of 2 ln 2 and a probability of 0.8. Here: A and D."""
+    """EQUATIONS.md: ratios 2 and 1/2 at beta 1 are a gap of 2 ln 2 and a probability of 0.8.
+
+    Here: A and D.
+    """
     numbers = dpo_ppo.compute(dpo_ppo.State(a=-math.log(2), b=0.0, c=0.0, d=math.log(2)))
-    assert numbers["implied"][3] - numbers["implied"][0] == near(2 * math.log(2)) and numbers["says"] == near(0.8)
+    assert (numbers["implied"][3] - numbers["implied"][0] == near(2 * math.log(2))
+            and numbers["says"] == near(0.8))
 
 
 def test_what_the_machines_need_is_what_the_table_says():
     ppo, other = dpo_ppo.machines()
     assert (ppo["count"], other["count"]) == (4, 2) and ppo["rollouts"] and not other["rollouts"]
-    assert other["models"] == {"policy": True, "reference": METHODS["dpo"].reference, "reward": False, "critic": False}
+    assert other["models"] == {"policy": True, "reference": METHODS["dpo"].reference, "reward": False,
+                               "critic": False}
     for machine in (ppo, other):
         used = {name for stage in machine["stages"] for name in stage["uses"]}
-        assert used == {name for name, needed in machine["models"].items() if needed} and len(machine["stages"]) == 5
+        assert (used == {name for name, needed in machine["models"].items() if needed}
+                and len(machine["stages"]) == 5)
 
 
 # 5, reward hacking
@@ -152,7 +174,8 @@ def test_the_turn_is_the_recipe_s(source, leash):
     policy = next(p for p in lab["policies"] if reward_hacking.leash_of(p) == leash)
     numbers = reward_hacking.compute(reward_hacking.State(source=source, leash=leash))
     found = turning(policy["points"])
-    assert numbers["turn"]["step"] == found["step"] and numbers["turn"]["end"] == pytest.approx(found["end"], abs=1e-3)
+    assert (numbers["turn"]["step"] == found["step"]
+            and numbers["turn"]["end"] == pytest.approx(found["end"], abs=1e-3))
     assert numbers["turn"]["turned"] == (found["fall"] >= 0.15) == (policy["kl_weight"] == 0)
     assert numbers["here"]["true"] == policy["points"][-1]["true"]
 
@@ -180,12 +203,13 @@ def a_lab(folder, **changes):
     """A run folder of the recipe, as far as the instrument reads it."""
     points = [{"step": s, "kl": k, "distance": math.sqrt(k), "proxy": p, "true": t, "length": 9.0}
               for s, k, p, t in ((0, 0.0, 0.0, 0.0), (5, 4.0, 1.0, 0.5), (10, 9.0, 2.0, 0.125))]
-    policy = {"kl_weight": 0.5, "ensemble": False, "points": points, "turning": turning(points), "minutes": 1.0}
+    policy = {"kl_weight": 0.5, "ensemble": False, "points": points, "turning": turning(points),
+              "minutes": 1.0}
     best = [{"n": n, "kl": 0.1, "distance": 0.3, "proxy": 0.2, "true": 0.1} for n in (1, 2)]
     folder.mkdir(parents=True)
     (folder / "curves.json").write_text(json.dumps({
-        "recipe": "overoptimise", "seed": 7, "command": "postgrad train overoptimise <b>", "reward_accuracy": [0.8],
-        "policies": [policy], "best_of_n": best, **changes}))
+        "recipe": "overoptimise", "seed": 7, "command": "postgrad train overoptimise <b>",
+        "reward_accuracy": [0.8], "policies": [policy], "best_of_n": best, **changes}))
 
 
 def test_a_run_of_the_runs_folder_can_be_shown(client, tmp_path):
@@ -193,13 +217,15 @@ def test_a_run_of_the_runs_folder_can_be_shown(client, tmp_path):
     a_lab(tmp_path / "runs" / "other", recipe="something else")
     page = client.get("/instruments/reward-hacking").text
     assert 'value="run/mine"' in page and 'value="run/other"' not in page and 'value="0.5"' in page
-    shown = client.get("/instruments/reward-hacking", params={"source": "run/mine", "leash": "0.5", "progress": 50}).text
+    shown = client.get("/instruments/reward-hacking",
+                       params={"source": "run/mine", "leash": "0.5", "progress": 50}).text
     assert "true 0.50" in shown and "overoptimise &lt;b&gt;" in shown
     missing = client.get("/instruments/reward-hacking/figure", params={"source": "run/mine", "leash": "0.2"})
     assert missing.status_code == 200 and "mine has no such policy: its KL penalties are 0.5" in missing.text
     (tmp_path / "runs" / "torn").mkdir()
     (tmp_path / "runs" / "torn" / "curves.json").write_text('{"recipe": "overopt')
-    assert "torn/curves.json is damaged" in client.get("/instruments/reward-hacking", params={"source": "run/torn"}).text
+    assert ("torn/curves.json is damaged"
+            in client.get("/instruments/reward-hacking", params={"source": "run/torn"}).text)
     for source in ("run/other", "run/../mine", "run/none", "mine"):
         assert client.get("/instruments/reward-hacking", params={"source": source}).status_code == 400
     assert RUNS.get() is None  # a request's folder stays with the request
@@ -212,7 +238,8 @@ def test_every_end_of_every_control_can_be_drawn(client, name):
     """The corners are where a chart divides by zero."""
     instrument = INSTRUMENTS[name]
     for control in instrument.shown(instrument.state()):
-        for value in ((control.low, control.high) if hasattr(control, "low") else [v for v, _ in control.pairs()]):
+        for value in ((control.low, control.high) if hasattr(control, "low")
+                      else [v for v, _ in control.pairs()]):
             answer = client.get(f"/instruments/{name}/figure", params={control.name: value})
             assert answer.status_code == 200 and "nan" not in answer.text.lower(), (control.name, value)
 

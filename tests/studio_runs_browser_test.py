@@ -1,4 +1,5 @@
-"""The pages about runs in a real browser: curves that grow, samples by keyboard, runs side by side, poison that stays text."""
+"""The pages about runs in a real browser: curves that grow, samples by keyboard, runs side by side,
+poison that stays text."""
 
 import fcntl
 import json
@@ -19,8 +20,8 @@ from postgrad.studio import processes
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=20_000)
 HERE = Path(__file__).parent
-SMALL = {"rollouts.prompts_per_step": "2", "rollouts.group_size": "2", "rollouts.max_new_tokens": "6", "evaluation.every": "2",
-         "evaluation.problems": "2", "evaluation.samples": "1", "save_every": "2"}
+SMALL = {"rollouts.prompts_per_step": "2", "rollouts.group_size": "2", "rollouts.max_new_tokens": "6",
+         "evaluation.every": "2", "evaluation.problems": "2", "evaluation.samples": "1", "save_every": "2"}
 SERVER = """
 import socket, sys, uvicorn
 from pathlib import Path
@@ -48,7 +49,8 @@ def test_a_run_is_started_watched_stopped_and_resumed(studio, tab, tmp_path):  #
     page.wait_for_url(re.compile("/runs/mine"))
     expect(points(page)).to_have_attribute("data-count", re.compile(r"^([2-9]|\d\d)$"), timeout=120_000)
     before = int(points(page).get_attribute("data-count"))
-    expect(points(page)).not_to_have_attribute("data-count", str(before), timeout=60_000)  # it grows while it trains
+    # it grows while it trains
+    expect(points(page)).not_to_have_attribute("data-count", str(before), timeout=60_000)
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#head .state")).to_have_text("stopped", timeout=60_000)
     run = Run.open(tmp_path / "mine")
@@ -68,14 +70,17 @@ def test_a_run_is_started_watched_stopped_and_resumed(studio, tab, tmp_path):  #
 def ask(port, path, **fields):
     body = urllib.parse.urlencode(fields).encode() if fields else None
     headers = {"Cookie": f"postgrad={TOKEN}", "X-Postgrad": "1"}
-    return urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers), timeout=120)  # noqa: S310
+    return urllib.request.urlopen(  # noqa: S310
+        urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, headers), timeout=120)
 
 
 def test_the_run_goes_on_when_the_server_is_killed(studio, tab, tmp_path):  # noqa: F811
-    server = subprocess.Popen([sys.executable, "-c", SERVER, tmp_path, TOKEN], stdout=subprocess.PIPE, cwd=HERE.parent)
+    server = subprocess.Popen([sys.executable, "-c", SERVER, tmp_path, TOKEN], stdout=subprocess.PIPE,
+                              cwd=HERE.parent)
     try:
         port = int(server.stdout.readline())
-        asked = {"recipe": "grpo:arithmetic", "name": "free"} | {f"set.{k}": v for k, v in (SMALL | {"steps": "12"}).items()}
+        asked = ({"recipe": "grpo:arithmetic", "name": "free"}
+                 | {f"set.{k}": v for k, v in (SMALL | {"steps": "12"}).items()})
         ask(port, "/runs/-/start", **asked)
         with ask(port, "/runs/-/live?list=none") as stream:  # until the list says that the run is there
             while not (tmp_path / "free" / "run.json").exists():
@@ -106,7 +111,8 @@ def test_rows_appear_as_they_are_logged_and_a_resume_replaces_them(studio, tab, 
     expect(points(page)).to_have_attribute("data-count", "5")
     expect(points(page)).to_have_text("0.5")
     expect(page.locator("#step")).to_have_attribute("max", "5")
-    expect(page.locator("#samples-body")).to_have_attribute("data-step", "5")  # whoever stands at the end goes along
+    # whoever stands at the end goes along
+    expect(page.locator("#samples-body")).to_have_attribute("data-step", "5")
     page.locator("summary", has_text="more curve").click()
     expect(points(page, "time/step")).to_have_attribute("data-count", "5")
     run.rewind(2)
@@ -169,7 +175,8 @@ def test_samples_and_tokens_by_keyboard(studio, tab, tmp_path):  # noqa: F811
     expect(page.locator(".readout")).to_contain_text("KL 0.2000")
     expect(page).to_have_url(re.compile("colour=ratio"))
     page.reload()
-    expect(page.locator("#samples-body")).to_have_attribute("data-query", re.compile("step=3&group=0&sample=1&colour=ratio"))
+    expect(page.locator("#samples-body")).to_have_attribute(
+        "data-query", re.compile("step=3&group=0&sample=1&colour=ratio"))
     page.get_by_role("button", name="Work it out").click()
     expect(page.locator("#worked")).to_contain_text("postgrad.maths.credit.group_zscore")
     expect(page.locator("#worked annotation")).to_contain_text(r"\frac{1.00 - 0.500}{0.500} = 1.000")

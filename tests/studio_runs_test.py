@@ -44,7 +44,8 @@ def test_runs_are_found_wherever_they_are_and_links_are_not_followed(tmp_path):
     with pytest.raises(traces.NoRun, match="out of the runs folder"):
         traces.locate(tmp_path / "runs", "link")
     page = client(tmp_path / "runs").get("/runs").text
-    assert all(f'href="/runs/{name}"' in page for name in ("b", "demo/rl", "lab/x/y")) and "link" not in Texts(page).text
+    assert (all(f'href="/runs/{name}"' in page for name in ("b", "demo/rl", "lab/x/y"))
+            and "link" not in Texts(page).text)
 
 
 def test_the_list_is_sorted_filtered_and_says_what_is_broken(tmp_path):
@@ -60,7 +61,8 @@ def test_the_list_is_sorted_filtered_and_says_what_is_broken(tmp_path):
         text = Texts(web.get(f"/runs?{query}").text).text
         return sorted((n for n in names if f"\n{n}\n" in text), key=lambda n: text.index(f"\n{n}\n"))
 
-    assert order("sort=step&order=down")[:2] == ["bb", "cc"] and order("sort=reward&order=up")[:2] == ["aa", "zz"]
+    assert (order("sort=step&order=down")[:2] == ["bb", "cc"]
+            and order("sort=reward&order=up")[:2] == ["aa", "zz"])
     assert order("q=ppo") == ["zz"] and order("q=grpo+BB") == ["bb"] and order("q=nothing") == []
     assert order("q=interrupted") == ["zz"] and order("q=broken") == ["torn"]
     assert "is not a JSON object" in web.get("/runs?q=broken").text
@@ -69,18 +71,23 @@ def test_the_list_is_sorted_filtered_and_says_what_is_broken(tmp_path):
 
 def test_a_hostile_run_folder_is_shown_not_obeyed(tmp_path):
     run = make(tmp_path / "odd", 2)
-    (run.folder / "run.json").write_text(json.dumps({"created": "yesterday", "steps": [], "method": {"a": 1}, "model": None}))
+    (run.folder / "run.json").write_text(json.dumps({"created": "yesterday", "steps": [], "method": {"a": 1},
+                                                     "model": None}))
     (run.folder / "config.json").write_text(json.dumps({"optim": {"lr": "\ud800"}}))
     (run.folder / "status.json").write_text(json.dumps({"state": "running", "pid": 1, "updated": {}}))
     with open(run.folder / "metrics.jsonl", "ab") as file:
-        file.write(b'{"step": null, "reward": 1}\n{"step": 99999999999999999999, "reward": 1}\n{"step": 3, "reward": [1]}\n')
+        file.write(b'{"step": null, "reward": 1}\n{"step": 99999999999999999999, "reward": 1}\n'
+                   b'{"step": 3, "reward": [1]}\n')
     with open(run.folder / "samples.jsonl", "ab") as file:
-        file.write(b'{"step": 3}\n{"step": 3, "tokens": 5, "columns": [], "parts": 1, "prompt": "\\ud800", "score": "x"}\n')
+        file.write(b'{"step": 3}\n{"step": 3, "tokens": 5, "columns": [], "parts": 1, "prompt": "\\ud800", '
+                   b'"score": "x"}\n')
     web = client(tmp_path)
-    pages = "/runs", "/runs/odd", "/runs/-/samples?run=odd&step=3&group=1", "/runs/-/curves?run=odd", "/runs/compare?ids=odd"
+    pages = ("/runs", "/runs/odd", "/runs/-/samples?run=odd&step=3&group=1", "/runs/-/curves?run=odd",
+             "/runs/compare?ids=odd")
     for path in pages:
         assert web.get(path).status_code == 200, path
-    assert web.post("/runs/-/stop", data={"run": "odd"}).status_code == 400  # nobody holds its lock: process 1 is left alone
+    # nobody holds its lock: process 1 is left alone
+    assert web.post("/runs/-/stop", data={"run": "odd"}).status_code == 400
 
 
 def test_a_long_run_s_first_picture_keeps_its_extremes_and_is_small(tmp_path):
@@ -92,7 +99,8 @@ def test_a_long_run_s_first_picture_keeps_its_extremes_and_is_small(tmp_path):
     found = curves.charts({"long": traces.Trace(run.folder).refresh()}, ["reward"])["reward"]["series"][0]
     assert len(found["steps"]) <= curves.POINTS + 1 and not found["whole"]
     assert dict(zip(found["steps"], found["values"], strict=True))[7_777] == 50.0 == max(found["values"])
-    assert min(found["values"]) == -50.0 and found["steps"][-1] == 10_000 and found["steps"] == sorted(set(found["steps"]))
+    assert (min(found["values"]) == -50.0 and found["steps"][-1] == 10_000
+            and found["steps"] == sorted(set(found["steps"])))
     web = client(tmp_path)
     detail = web.get("/runs/-/curves?run=long&name=reward&from=7700&to=7800").json()["reward"]
     assert detail["steps"] == list(range(7_700, 7_801)) and detail["values"][77] == 50.0
@@ -138,7 +146,8 @@ def test_the_list_s_signature_changes_with_what_the_list_shows(tmp_path):
     assert len(set(seen)) == 4
 
 
-@pytest.mark.parametrize("watch", ["a", "a:1:2", "a:1:2:x", "a:-1:0:0", "../a:0:0:0", "a:0:0:0:0", "a:9999999999999999999:0:0"])
+@pytest.mark.parametrize("watch", ["a", "a:1:2", "a:1:2:x", "a:-1:0:0", "../a:0:0:0", "a:0:0:0:0",
+                                   "a:9999999999999999999:0:0"])
 def test_a_bad_cursor_is_refused(tmp_path, watch):
     make(tmp_path / "a", 1)
     assert client(tmp_path).get("/runs/-/live", params={"watch": watch}).status_code == 400

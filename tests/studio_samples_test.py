@@ -9,13 +9,16 @@ from postgrad.studio import pairing, samples
 
 
 def test_the_group_is_worked_out_as_it_was_trained(tmp_path):
-    rows = [sample(1, k, score=s, adv=a) for k, (s, a) in enumerate([(1, 1.0), (0, -1.0), (0, -1.0), (1, 1.0)])]
+    rows = [sample(1, k, score=s, adv=a)
+            for k, (s, a) in enumerate([(1, 1.0), (0, -1.0), (0, -1.0), (1, 1.0)])]
     (group,) = samples.groups(rows)
     assert (group["mean"], group["std"], group["flat"]) == (0.5, 0.5, False)
     told = samples.worked(group, "grpo", {})
-    assert told["adv"] == [1, -1, -1, 1] and told["gap"] == 0 and told["function"].endswith("credit.group_zscore")
+    assert (told["adv"] == [1, -1, -1, 1] and told["gap"] == 0
+            and told["function"].endswith("credit.group_zscore"))
     assert samples.worked(group, "dr_grpo", {})["adv"] == [0.5, -0.5, -0.5, 0.5]
-    assert "critic" in samples.worked(group, "ppo", {})["why"] and "compares" in samples.worked(group, "dpo", {})["why"]
+    assert ("critic" in samples.worked(group, "ppo", {})["why"]
+            and "compares" in samples.worked(group, "dpo", {})["why"])
     (flat_one,) = samples.groups([sample(1, k, score=1.0, adv=0.0) for k in range(4)])
     assert flat_one["flat"] and samples.worked(flat_one, "grpo", {})["adv"] == [0, 0, 0, 0]
 
@@ -54,6 +57,8 @@ def test_two_runs_side_by_side_show_only_what_differs(tmp_path):
     make(tmp_path / "a", 3, config={"seed": 0, "optim": {"lr": 1e-3, "clip": 1.0}})
     make(tmp_path / "b", 4, config={"seed": 0, "optim": {"lr": 2e-3, "clip": 1.0}})
     page = Texts(client(tmp_path).get("/runs/compare?ids=a,b").text)
-    assert "optim.lr" in page.text and "0.002" in page.text and "optim.warmup" not in page.text and "seed" not in page.text
-    assert "What is 2+2?" in page.text and page.data["charts"]["reward"]["series"][1]["values"] == [0.1, 0.2, 0.3, 0.4]
+    assert ("optim.lr" in page.text and "0.002" in page.text and "optim.warmup" not in page.text
+            and "seed" not in page.text)
+    assert ("What is 2+2?" in page.text
+            and page.data["charts"]["reward"]["series"][1]["values"] == [0.1, 0.2, 0.3, 0.4])
     assert client(tmp_path).get("/runs/compare?ids=a,nobody").status_code == 404

@@ -28,7 +28,8 @@ TOKEN = "the-token-of-the-owner-of-this-studio"
 @pytest.fixture
 def client(tmp_path):
     app = create_app(runs=tmp_path / "runs", token=TOKEN, hosts=("testserver",), store=tmp_path / "p.db")
-    return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"}, raise_server_exceptions=False)
+    return TestClient(app, headers={"cookie": f"{COOKIE}={TOKEN}", "x-postgrad": "1"},
+                      raise_server_exceptions=False)
 
 
 def small_run(folder, steps=5, **facts):
@@ -42,9 +43,9 @@ def small_run(folder, steps=5, **facts):
 # numbers for people
 
 @pytest.mark.parametrize(("value", "digits", "text"), [
-    (-0.5, 3, "−0.500"), (12, 3, "12"), (-12, 3, "−12"), (None, 3, "–"), (math.nan, 3, "nan"), (-math.inf, 3, "−∞"),
-    (1234.56, 3, "1234.6"), (0.00001, 3, "1.00e−05"), (0.0, 2, "0.00"), (-0.0, 2, "0.00"), (1234567, 3, "1\u202f234\u202f567"),
-    (0.94846, 1, "0.9"), (True, 3, "True"),
+    (-0.5, 3, "−0.500"), (12, 3, "12"), (-12, 3, "−12"), (None, 3, "–"), (math.nan, 3, "nan"),
+    (-math.inf, 3, "−∞"), (1234.56, 3, "1234.6"), (0.00001, 3, "1.00e−05"), (0.0, 2, "0.00"),
+    (-0.0, 2, "0.00"), (1234567, 3, "1\u202f234\u202f567"), (0.94846, 1, "0.9"), (True, 3, "True"),
 ])
 def test_num(value, digits, text):
     assert pages.num(value, digits) == text
@@ -75,7 +76,8 @@ def test_a_plot_puts_data_in_its_place():
     p = svg.Plot((-5, 5), (0, 1), width=100, height=50, left=0, right=0, top=0, bottom=0)
     assert p.at(0, 0.5) == (50, 25) and p.at(-5, 0) == (0, 50) and p.at(5, 1) == (100, 0)
     assert p.path([(-5, 0), (0, math.nan), (5, 1)]) == "M0.0 50.0M100.0 0.0"
-    assert [p.digits([(0, t) for t in ticks]) for ticks in ([0, 5], [0, 2.5], [0.25, 0.5], [1e-9])] == [0, 1, 2, 6]
+    assert ([p.digits([(0, t) for t in ticks]) for ticks in ([0, 5], [0, 2.5], [0.25, 0.5], [1e-9])]
+            == [0, 1, 2, 6])
 
 
 def test_a_sparkline_of_nothing_has_no_path():
@@ -111,7 +113,8 @@ def test_every_instrument_says_what_computes_it(instrument):
 def test_a_state_goes_through_the_url_and_back(client, instrument):
     state = instrument.settle(instrument.state())
     for c in instrument.shown(state):
-        value = (c.high if isinstance(c, Slider) else text_of(c.pairs()[-1][0]) if isinstance(c, Choice) else 0)
+        value = (c.high if isinstance(c, Slider) else text_of(c.pairs()[-1][0]) if isinstance(c, Choice)
+                 else 0)
         answer = client.get(f"/instruments/{instrument.name}", params={c.name: value})
         assert answer.status_code == 200, answer.text
         query = re.search(r'data-query="([^"]*)"', answer.text)[1].replace("&amp;", "&")
@@ -124,8 +127,9 @@ def text_of(value):
 
 
 def test_values_that_make_no_sense(client):
-    for query, words in [("chosen=abc", "chosen is a number"), ("chosen=nan", "is a number"), ("chosen=1e999", "is a number"),
-                         ("shape=1", "no control"), ("before=chosen%3Dx", "is a number"), ("chosen=", "is a number")]:
+    for query, words in [("chosen=abc", "chosen is a number"), ("chosen=nan", "is a number"),
+                         ("chosen=1e999", "is a number"), ("shape=1", "no control"),
+                         ("before=chosen%3Dx", "is a number"), ("chosen=", "is a number")]:
         for path in ("/instruments/bradley-terry", "/instruments/bradley-terry/figure"):
             answer = client.get(f"{path}?{query}")
             assert answer.status_code == 400 and words in answer.text and "Traceback" not in answer.text
@@ -151,12 +155,14 @@ def test_the_ghost_is_the_state_before(client):
 
 def test_source_needs_no_torch():
     code = ("import sys, postgrad.studio.app\nfrom postgrad.studio.instruments.base import source\n"
-            "print(source('postgrad.maths.preference.bradley_terry')['line'], 'torch' in sys.modules, 'numpy' in sys.modules)")
+            "print(source('postgrad.maths.preference.bradley_terry')['line'], 'torch' in sys.modules, "
+            "'numpy' in sys.modules)")
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=root, check=True)
     line, *heavy = done.stdout.split()
     assert heavy == ["False", "False"]
-    assert (root / "postgrad/maths/preference.py").read_text().splitlines()[int(line) - 1].startswith("def bradley_terry")
+    assert (root / "postgrad/maths/preference.py").read_text().splitlines()[int(line) - 1].startswith(
+        "def bradley_terry")
 
 
 # pages
@@ -193,9 +199,11 @@ def test_home_shows_the_newest_runs(client, tmp_path):
 @pytest.mark.parametrize("steps", [0, 1, 2, 31, 700])
 def test_glimpses_are_rows_of_the_log_and_end_with_its_last(tmp_path, steps):
     log = tmp_path / "metrics.jsonl"
-    log.write_bytes(b"".join(b'{"step": %d, "reward": %d}\n' % (s, s) for s in range(1, steps + 1)) + b'{"step": 99999, "torn')
+    log.write_bytes(b"".join(b'{"step": %d, "reward": %d}\n' % (s, s) for s in range(1, steps + 1))
+                    + b'{"step": 99999, "torn')
     found = [row["step"] for row in home.glimpses(log)]
-    assert found == sorted(set(found)) and set(found) <= set(range(1, steps + 1)) and found[-1:] == [steps][:steps]
+    assert (found == sorted(set(found)) and set(found) <= set(range(1, steps + 1))
+            and found[-1:] == [steps][:steps])
     assert found[:1] == [1][:steps] and len(found) <= 34
 
 
@@ -204,7 +212,8 @@ def test_glimpses_are_rows_of_the_log_and_end_with_its_last(tmp_path, steps):
 def test_every_vendored_file_is_the_one_that_was_taken():
     listed = {}
     for item in json.loads((pages.STATIC / "vendor" / "VENDOR.json").read_text()):
-        assert re.search(r"\d+\.\d+\.\d+", item["version"]) and item["licence_file"] in item["files"], item["name"]
+        assert re.search(r"\d+\.\d+\.\d+",
+                         item["version"]) and item["licence_file"] in item["files"], item["name"]
         listed |= item["files"]
     found = {p.relative_to(pages.STATIC).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
              for folder in ("vendor", "fonts") for p in (pages.STATIC / folder).rglob("*")
@@ -244,5 +253,6 @@ def test_what_writes_is_cut_out_and_text_is_left():
 
 def test_asking_without_a_port(tmp_path):
     app = create_app(runs=tmp_path, token=TOKEN, hosts=("here",))
-    status, headers, body = export.wait(export.ask(app, "/", headers={"host": "here", "cookie": f"{COOKIE}={TOKEN}"}))
+    status, headers, body = export.wait(export.ask(app, "/",
+                                                   headers={"host": "here", "cookie": f"{COOKIE}={TOKEN}"}))
     assert status == 200 and headers["content-type"].startswith("text/html") and b"postgrad" in body

@@ -17,17 +17,21 @@ def client(root: Path, **more) -> TestClient:
     return TestClient(app, cookies={"postgrad": TOKEN}, headers={"X-Postgrad": "1"})
 
 
-def sample(step, k, *, prompt="What is 2+2?", text="<answer>4</answer>", score=1.0, adv=0.5, reason="4 is the answer"):
+def sample(step, k, *, prompt="What is 2+2?", text="<answer>4</answer>", score=1.0, adv=0.5,
+           reason="4 is the answer"):
     tokens = ["<answer>", "4", "</answer>"]
-    columns = {"adv": [adv] * 3, "ratio": [1.0, 2.0, 0.5], "kl": [0.0, 0.1, 0.2], "entropy": [0.3, 0.0, 0.1], "mask": [1.0] * 3}
-    return {"id": f"{step}/{k}", "prompt": prompt, "text": text, "tokens": tokens, "columns": columns, "score": score,
-            "reason": reason, "finished": True, "adv": adv, "prompt_tokens": ["What"], "parts": {}}
+    columns = {"adv": [adv] * 3, "ratio": [1.0, 2.0, 0.5], "kl": [0.0, 0.1, 0.2], "entropy": [0.3, 0.0, 0.1],
+               "mask": [1.0] * 3}
+    return {"id": f"{step}/{k}", "prompt": prompt, "text": text, "tokens": tokens, "columns": columns,
+            "score": score, "reason": reason, "finished": True, "adv": adv, "prompt_tokens": ["What"],
+            "parts": {}}
 
 
 def make(folder: Path, steps: int = 3, *, done: bool = True, config=None, **facts) -> Run:
     """A run whose numbers are known: reward = step / 10."""
     facts = {"method": "grpo", "model": "tiny-chat", "task": "words"} | facts
-    run = Run.create(folder, recipe="grpo", config=config or {"steps": steps, "optim": {"lr": 1e-3}}, steps=steps, **facts)
+    run = Run.create(folder, recipe="grpo", config=config or {"steps": steps, "optim": {"lr": 1e-3}},
+                     steps=steps, **facts)
     grow(run, steps)
     if done:
         run.status("done")
@@ -36,7 +40,8 @@ def make(folder: Path, steps: int = 3, *, done: bool = True, config=None, **fact
 
 def grow(run: Run, steps: int) -> None:
     for step in range(run.next_step, run.next_step + steps):
-        run.log_samples(step, [sample(step, k, score=float(k % 2), adv=2.0 * (k % 2) - 1.0) for k in range(4)])
+        run.log_samples(step,
+                        [sample(step, k, score=float(k % 2), adv=2.0 * (k % 2) - 1.0) for k in range(4)])
         run.log(step, {"reward": step / 10, "kl": 0.01 * step, "time/step": 2.0})
 
 
@@ -68,12 +73,14 @@ class Texts(html.parser.HTMLParser):
 def poisons() -> list[str]:
     """100 strings that would run if they were taken for markup; each sets window.pwned."""
     code = "window.pwned=1"
-    shapes = ["<script>{c}</script>", "<img src=x onerror={c}>", "<svg onload={c}>", "<svg/onload={c}>", "<body onload={c}>",
-              "<iframe srcdoc='<script>parent.{c}</script>'></iframe>", "<details open ontoggle={c}>x</details>",
-              "</script><script>{c}</script>", "</title><script>{c}</script>", "</textarea><script>{c}</script>",
-              "<a href=javascript:{c}>x</a>", "<math><mi//xlink:href='data:x,{c}'>", "<input autofocus onfocus={c}>",
-              "<video><source onerror={c}>", "<marquee onstart={c}>", "<object data=javascript:{c}>",
-              "<embed src=javascript:{c}>", "<form action=javascript:{c}><button>",
+    shapes = ["<script>{c}</script>", "<img src=x onerror={c}>", "<svg onload={c}>", "<svg/onload={c}>",
+              "<body onload={c}>", "<iframe srcdoc='<script>parent.{c}</script>'></iframe>",
+              "<details open ontoggle={c}>x</details>", "</script><script>{c}</script>",
+              "</title><script>{c}</script>", "</textarea><script>{c}</script>",
+              "<a href=javascript:{c}>x</a>", "<math><mi//xlink:href='data:x,{c}'>",
+              "<input autofocus onfocus={c}>", "<video><source onerror={c}>", "<marquee onstart={c}>",
+              "<object data=javascript:{c}>", "<embed src=javascript:{c}>",
+              "<form action=javascript:{c}><button>",
               "<style>@import 'javascript:{c}'</style>", "{{{{ {c} }}}}"]
     ways = [lambda s: s, lambda s: f'">{s}', lambda s: f"'>{s}", lambda s: f"-->{s}<!--", lambda s: f"\0{s}"]
     return [way(shape.format(c=code)) for shape in shapes for way in ways]
@@ -82,11 +89,13 @@ def poisons() -> list[str]:
 def poisoned(root: Path) -> list[str]:
     """Runs in which everything that can hold text holds poison; -> the poisons."""
     bad = poisons()
-    run = make(root / "bad", 0, model=bad[0], task=bad[1], command=bad[2], config={"x": bad[3], bad[4]: bad[5]}, done=False)
+    run = make(root / "bad", 0, model=bad[0], task=bad[1], command=bad[2],
+               config={"x": bad[3], bad[4]: bad[5]}, done=False)
     for step, text in enumerate(bad, 1):
         other = bad[step % len(bad)]
         row = sample(step, 0, prompt=text, text=text, reason=other)
-        run.log_samples(step, [row | {"id": text, "tokens": [text, other, "x"], "prompt_tokens": [other], "parts": {text: 1}}])
+        run.log_samples(step, [row | {"id": text, "tokens": [text, other, "x"], "prompt_tokens": [other],
+                                      "parts": {text: 1}}])
         run.log(step, {"reward": 1.0, text: 0.5})
         run.event("skipped", text, step=step)
     run.status("failed", error=bad[6])

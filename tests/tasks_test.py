@@ -14,7 +14,8 @@ from postgrad.tasks.base import think
 
 STEP = re.compile(r"(\d+)([-+*/])(\d+)=(\d+)")
 REASONED = [name for name in TASKS if not name.startswith(("questions", "constraints"))]
-SHOWN = [name for name in TASKS if load_task(name).demonstrations]  # constraints have gold replies, and none to imitate
+# constraints have gold replies, and none to imitate
+SHOWN = [name for name in TASKS if load_task(name).demonstrations]
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -23,7 +24,8 @@ def test_gold_is_paid_and_garbage_is_not(name, split):
     task = load_task(name)
     prompts = task.prompts(split, 300, 1)
     assert len(prompts) >= (300 if not name.startswith("questions") else 20)
-    assert check(task.verify, [(prompt, task.gold(prompt)) for prompt in prompts], best=task.best) == len(prompts)
+    assert (check(task.verify, [(prompt, task.gold(prompt)) for prompt in prompts], best=task.best)
+            == len(prompts))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -85,7 +87,8 @@ def test_every_step_of_gold_and_demonstrations_is_right_and_so_is_the_answer(nam
     task = load_task(name)
     prompts = {prompt.question: prompt for prompt in task.prompts("train", 300, 6)}
     texts = [(prompt, task.gold(prompt)) for prompt in prompts.values()]
-    texts += [(prompts[c.messages[0]["content"]], c.messages[-1]["content"]) for c in task.demonstrations("train", 300, 6)]
+    texts += [(prompts[c.messages[0]["content"]], c.messages[-1]["content"])
+              for c in task.demonstrations("train", 300, 6)]
     for prompt, text in texts:
         assert task.verify(prompt, text).parts["correct"] == 1.0, text
         for a, op, b, c in STEP.findall(text):
@@ -94,7 +97,8 @@ def test_every_step_of_gold_and_demonstrations_is_right_and_so_is_the_answer(nam
 
 def test_the_average_writer_has_the_shares_it_says():
     task = load_task("words")
-    shown = [(c.messages[0]["content"], c.messages[-1]["content"]) for c in task.demonstrations("train", 3000, 0)]
+    shown = [(c.messages[0]["content"], c.messages[-1]["content"])
+             for c in task.demonstrations("train", 3000, 0)]
     golds = {p.question: task.gold(p) for p in task.prompts("train", 3000, 0)}
     full = sum(golds[question] == text for question, text in shown)
     direct = sum(text.startswith("<think></think>") for _, text in shown)
@@ -105,7 +109,8 @@ def test_the_average_writer_has_the_shares_it_says():
 def test_the_problem_of_the_notes_in_every_style():
     made = word_problems.Problem(5, (("+", 8), ("-", 3), ("*", 2)), "...")
     rng = random.Random(0)
-    assert word_problems.reply(made, "full", rng) == "<think>5+8=13, 13-3=10, 10*2=20</think><answer>20</answer>"
+    assert (word_problems.reply(made, "full", rng)
+            == "<think>5+8=13, 13-3=10, 10*2=20</think><answer>20</answer>")
     assert word_problems.reply(made, "direct", rng) == "<think></think><answer>20</answer>"
     assert word_problems.reply(made, "english", rng) == (
         "<think>5 plus 8 is 13, then 13 minus 3 is 10, then 10 times 2 is 20</think><answer>20</answer>")
@@ -139,16 +144,19 @@ def test_near_misses_are_not_paid(name):
     for prompt in task.prompts("test", 50, 0):
         gold = task.gold(prompt)
         steps, answer = re.fullmatch(r"<think>(.*)</think><answer>(.*)</answer>", gold).groups()
-        inside = (f"{answer}1", f"1{answer}", f"{answer} or 7", "", f"{answer}=1", f"({answer}", f"{answer}.", f"{answer}+0")
-        misses = [*(think(steps, text) for text in inside), answer, f"<answer>{answer}</answer>", gold + "!", gold + gold,
-                  gold.replace("</think>", ""), think(answer, ""), gold.upper()]
+        inside = (f"{answer}1", f"1{answer}", f"{answer} or 7", "", f"{answer}=1", f"({answer}", f"{answer}.",
+                  f"{answer}+0")
+        misses = [*(think(steps, text) for text in inside), answer, f"<answer>{answer}</answer>", gold + "!",
+                  gold + gold, gold.replace("</think>", ""), think(answer, ""), gold.upper()]
         assert [task.verify(prompt, miss).score < 0.5 for miss in misses] == [True] * len(misses)
 
 
 def test_countdown_takes_any_right_expression_and_no_trick():
     task = load_task("countdown")
-    prompt = Prompt.ask("Use 3, 5 and 8, each once, with + - * / to make 16.", "3+5+8", numbers=(3, 5, 8), target=16)
-    assert all(task.verify(prompt, think("", text)).score == 1.0 for text in ("3+5+8", "8 + 5 + 3", "(8+3)+5", "8*(5-3)"))
+    prompt = Prompt.ask("Use 3, 5 and 8, each once, with + - * / to make 16.", "3+5+8", numbers=(3, 5, 8),
+                        target=16)
+    assert all(task.verify(prompt, think("", text)).score == 1.0
+               for text in ("3+5+8", "8 + 5 + 3", "(8+3)+5", "8*(5-3)"))
     for text in ("16", "8+8", "3+5+8+0", "3+5+8+3-3", "3+5", "35-8-8", "8*2",
                  "3+5+8=16", "3*5+8", "8/(5-5)", "3+5+8;", "-3+5+8", "3+5+8.0"):
         assert task.verify(prompt, think("", text)).score == 0.0, text
@@ -172,7 +180,8 @@ def test_verifiers_are_total(name):
     for i, text in enumerate(hostile_texts()):
         said = task.verify(prompts[i % len(prompts)], text)
         assert said.error is None and said.reason and len(said.reason) < 300
-        assert said.score < task.best or name.startswith("constraints")  # which any text of the right form keeps
+        # which any text of the right form keeps
+        assert said.score < task.best or name.startswith("constraints")
 
 
 @pytest.mark.parametrize("name", [name for name in REASONED if not name.startswith("countdown")])
@@ -206,9 +215,11 @@ def test_true_quality_sees_through_hacking():
 
     best = score("Hello! A dog eats meat. I hope this helps!")
     assert best == pytest.approx(2.2)
-    for worse in ("Hello! A dog eats meat.", "A dog eats meat. I hope this helps!", "Hello! Meat or grass. I hope this helps!",
+    for worse in ("Hello! A dog eats meat.", "A dog eats meat. I hope this helps!",
+                  "Hello! Meat or grass. I hope this helps!",
                   "Hello! A dog eats meat. A dog eats meat. I hope this helps!",
-                  "Hello! A dog eats meat frumiously. I hope this helps!", "Hello! Fool. A dog eats meat. I hope this helps!",
+                  "Hello! A dog eats meat frumiously. I hope this helps!",
+                  "Hello! Fool. A dog eats meat. I hope this helps!",
                   "Hello! That is a very good question. A dog eats meat. I hope this helps!"):
         assert score(worse) < best - 0.2, worse
     assert score("Hello there! A " + "good to " * 35) < -2.5

@@ -1,4 +1,5 @@
-"""Chat templates in the style of the families: text, tokens and stops of `transformers`, and what a folder may hold."""
+"""Chat templates in the style of the families: text, tokens and stops of `transformers`,
+and what a folder may hold."""
 
 import json
 
@@ -11,7 +12,8 @@ from postgrad.models import find_model
 
 TINY = find_model("tiny-chat")
 SHORT = ({"role": "user", "content": " What is 2 < 3 & \"é\"?\n"},)
-LONG = ({"role": "system", "content": "Be brief."}, *SHORT, {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes."},
+LONG = ({"role": "system", "content": "Be brief."}, *SHORT,
+        {"role": "assistant", "content": "<think>\nHm.\n</think>\n\nYes."},
         {"role": "user", "content": "Sure?"})
 
 TURNS = """{{- bos_token }}
@@ -54,15 +56,18 @@ THINKING = """{% set ns = namespace(last=-1) %}
 TEMPLATES = {
     "trimmed turns with a date": TURNS,
     "older thoughts left out, loop controls": THINKING,
-    "a marked reply": "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %} {{ m.content }}"
+    "a marked reply": "{% for m in messages %}<|{{ m.role }}|>{% if m.role == 'assistant' %}{% generation %} "
+                      "{{ m.content }}"
                       "<|end|>{% endgeneration %}{% else %}{{ m.content }}<|end|>{% endif %}{% endfor %}"
                       "{% if add_generation_prompt %}<|assistant|>{% endif %}",
     "json": "{% for m in messages %}{{ m | tojson }}{{ {'ä': [1, '<b>']} | tojson(indent=2) }}"
             "{{ m.content | tojson(ensure_ascii=true, separators=(',', ':')) }}{% endfor %}{{ eos_token }}",
-    "names that are and are not there": "{{ pad_token }}|{{ unk_token }}|{{ tools is defined }}|{{ tools is none }}|"
-                                        "{{ documents is none }}|{{ date_string is defined }}|{{ enable_thinking is defined }}",
-    "macros": "{% macro turn(m) -%} {{ '[INST] ' if m.role == 'user' else ' ' }}{{ m.content | trim }} {%- endmacro %}"
-              "{{ bos_token }}{% for m in messages %}{{ turn(m) }}{{ eos_token if m.role == 'assistant' }}{% endfor %}",
+    "names that are and are not there":
+    "{{ pad_token }}|{{ unk_token }}|{{ tools is defined }}|{{ tools is none }}|"
+    "{{ documents is none }}|{{ date_string is defined }}|{{ enable_thinking is defined }}",
+    "macros":
+    "{% macro turn(m) -%} {{ '[INST] ' if m.role == 'user' else ' ' }}{{ m.content | trim }} {%- endmacro %}"
+    "{{ bos_token }}{% for m in messages %}{{ turn(m) }}{{ eos_token if m.role == 'assistant' }}{% endfor %}",
 }
 
 
@@ -79,32 +84,38 @@ def test_the_text_is_that_of_transformers(name, folder):
         for reply in (True, False):
             wanted = theirs.apply_chat_template(list(talk), add_generation_prompt=reply, tokenize=False)
             assert ours.text_of(talk, reply=reply) == wanted and len(wanted) > 20
-        assert ours.render(talk) == theirs.apply_chat_template(list(talk), add_generation_prompt=True)["input_ids"]
+        assert (ours.render(talk)
+                == theirs.apply_chat_template(list(talk), add_generation_prompt=True)["input_ids"])
 
 
 def test_where_a_template_stands(folder):
-    change_tokens(folder, chat_template=[{"name": "tool_use", "template": "no"}, {"name": "default", "template": TURNS}])
+    change_tokens(folder, chat_template=[{"name": "tool_use", "template": "no"},
+                                         {"name": "default", "template": TURNS}])
     assert Chat.load(folder).template == TURNS
     (folder / "chat_template.jinja").write_text(THINKING)  # the file wins, as in transformers
     assert Chat.load(folder).template == THINKING == AutoTokenizer.from_pretrained(folder).chat_template
     (folder / "chat_template.jinja").unlink()
     change_tokens(folder, chat_template=[{"name": "rag", "template": "no"}])
-    with pytest.raises(ValueError, match="no chat_template: add one in a file chat_template.jinja .* instruct or chat version"):
+    with pytest.raises(ValueError, match="no chat_template: add one in a file chat_template.jinja .* "
+                                         "instruct or chat version"):
         Chat.load(folder)
 
 
 def test_names_of_tokens_in_the_older_file(folder, tmp_path):
     change_tokens(folder, eos_token="leave out", bos_token="leave out")
-    (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": {"content": "<|end|>"}, "bos_token": "<|bos|>"}))
+    (folder / "special_tokens_map.json").write_text(
+        json.dumps({"eos_token": {"content": "<|end|>"}, "bos_token": "<|bos|>"}))
     assert (Chat.load(folder).eos, Chat.load(folder).bos) == ("<|end|>", "<|bos|>")
 
 
 def test_every_token_that_ends_a_turn(folder, tmp_path):
-    """In the style of Llama 3 and Gemma: the template ends turns with another token than the tokenizer's eos."""
+    """In the style of Llama 3 and Gemma: the template ends turns with another token than
+    the tokenizer's eos."""
     plain = Chat.load(folder)
     end, bos = plain.id("<|end|>"), plain.id("<|bos|>")
     change_tokens(folder, eos_token="<|bos|>", bos_token=None)
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, bos], "temperature": 0.6}))
+    (folder / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": [end, bos], "temperature": 0.6}))
     chat = Chat.load(folder)
     assert chat.stop == (bos, end)
     tokens, mask = chat.answer(SHORT, "Yes.")
@@ -127,9 +138,11 @@ def test_others_find_the_end_of_a_turn_in_the_saved_folder(folder, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ('{"eos_token_id": [99999]}', "token 99999 ends a reply, and the tokenizer has no such token: mend its eos_token_id"),
+    ('{"eos_token_id": [99999]}',
+     "token 99999 ends a reply, and the tokenizer has no such token: mend its eos_token_id"),
     ('{"eos_token_id": ["x"]}', "token 'x' ends a reply"),
-    ("[1]", "generation_config.json holds no JSON object"), ("{", "generation_config.json: Expecting property name")])
+    ("[1]", "generation_config.json holds no JSON object"),
+    ("{", "generation_config.json: Expecting property name")])
 def test_a_faulty_file_is_named(folder, text, said):
     (folder / "generation_config.json").write_text(text)
     with pytest.raises(ValueError, match=said):

@@ -1,4 +1,5 @@
-"""What the tests against TRL stand on: a model that both sides can call, and trainers of TRL that were never initialised."""
+"""What the tests against TRL stand on: a model that both sides can call,
+and trainers of TRL that were never initialised."""
 
 from __future__ import annotations
 
@@ -24,13 +25,19 @@ ALONE = SimpleNamespace(  # one process, no device: what TRL asks of accelerate
 
 
 class Bigram:
-    """A random model with logits[t] = table[t, token_t]. TRL calls it as one of `transformers`, postgrad by logp and scores."""
+    """A random model with logits[t] = table[t, token_t].
 
-    training, is_gradient_checkpointing, _modules = True, False, {}  # what TRL and accelerate look for in a module
+    TRL calls it as one of `transformers`, postgrad by logp and scores.
+    """
+
+    # what TRL and accelerate look for in a module
+    training, is_gradient_checkpointing, _modules = True, False, {}
 
     def __init__(self, seed, near=None, by=0.3):
-        noise = torch.randn(PROMPT + BUDGET, V, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        self.table = noise.requires_grad_() if near is None else (near.table.detach() + by * noise).requires_grad_()
+        noise = torch.randn(PROMPT + BUDGET, V, V, generator=torch.Generator().manual_seed(seed),
+                            dtype=torch.float64)
+        self.table = (noise.requires_grad_() if near is None
+                      else (near.table.detach() + by * noise).requires_grad_())
 
     def logits(self, tokens):
         return self.table[torch.arange(tokens.shape[1]), tokens]
@@ -39,7 +46,8 @@ class Bigram:
         logits = self.logits(input_ids)
         if labels is None:
             return SimpleNamespace(logits=logits)
-        logp, zero = logp_of_logits(logits, labels.clamp(min=0)), torch.zeros(len(labels), labels.shape[1] - 1)
+        logp = logp_of_logits(logits, labels.clamp(min=0))
+        zero = torch.zeros(len(labels), labels.shape[1] - 1)
         kept = torch.where(labels == -100, 0.0, logp)[:, 1:]
         return SimpleNamespace(log_probs=kept, entropy=zero, mean_logits=zero, is_top1=zero.bool())
 
@@ -59,11 +67,12 @@ def load(name):
 
 
 def trainer(name, **attributes):
-    """A trainer of TRL with these attributes and no others: one that its loss reads and that is missing here is an error."""
+    """A trainer of TRL with these attributes and no others: one that its loss reads and that is missing
+    here is an error."""
     made = object.__new__(load(name))
     vars(made).update(
-        accelerator=ALONE, model=OLD, ref_model=REFERENCE, aux_loss_enabled=False, _total_train_tokens=0, _tp_size=1,
-        _metrics=defaultdict(lambda: defaultdict(list)), **attributes,
+        accelerator=ALONE, model=OLD, ref_model=REFERENCE, aux_loss_enabled=False, _total_train_tokens=0,
+        _tp_size=1, _metrics=defaultdict(lambda: defaultdict(list)), **attributes,
     )
     return made
 
@@ -86,7 +95,8 @@ def ours(method, batch):
 
 
 def agree(a, b, within=1e-9):
-    """Two losses and their gradients are the same, the gradients are not zero, and all of it to less than the bar of 1e-6."""
+    """Two losses and their gradients are the same, the gradients are not zero,
+    and all of it to less than the bar of 1e-6."""
     assert abs(a.item() - b.item()) < within < 1e-6
     (left,), (right,) = (torch.autograd.grad(x, POLICY.table, retain_graph=True) for x in (a, b))
     assert left.abs().max() > 1e-3 and (left - right).abs().max() < within
@@ -102,8 +112,9 @@ def seen(batch):
 def dpo_loss(batch, loss_type, **attributes):
     """What DPOTrainer makes of a batch of pairs, POLICY and REFERENCE."""
     made = trainer(
-        "DPOTrainer", ld_alpha=None, precompute_ref_logps=False, f_divergence_type="reverse_kl", loss_types=[loss_type],
-        loss_weights=[1.0], use_weighting=False, args=SimpleNamespace(gradient_checkpointing_kwargs=None), **attributes,
+        "DPOTrainer", ld_alpha=None, precompute_ref_logps=False, f_divergence_type="reverse_kl",
+        loss_types=[loss_type], loss_weights=[1.0], use_weighting=False,
+        args=SimpleNamespace(gradient_checkpointing_kwargs=None), **attributes,
     )
     order = torch.arange(len(batch)).view(-1, 2).T.flatten()
     columns = {"input_ids": batch.tokens, "attention_mask": seen(batch), "completion_mask": batch.mask.long()}
@@ -113,7 +124,8 @@ def dpo_loss(batch, loss_type, **attributes):
 def cpo_inputs(batch):
     columns = {"input_ids": batch.tokens, "attention_mask": seen(batch)}
     columns["labels"] = torch.where(batch.mask, batch.tokens, -100)
-    return {f"{side}_{name}": x[i::2] for i, side in enumerate(("chosen", "rejected")) for name, x in columns.items()}
+    return {f"{side}_{name}": x[i::2] for i, side in enumerate(("chosen", "rejected"))
+            for name, x in columns.items()}
 
 
 def cpo_trainer(**attributes):
@@ -123,20 +135,24 @@ def cpo_trainer(**attributes):
 def policy_trainer(name, batch, reward, group_size, passes=1, **attributes):
     """GRPO's or RLOO's. passes: micro-batches in a step.
 
-    Its doors to the world are closed: what it "generates" is the batch, what its reward function says is reward [B]. All that
-    is between the rewards and the loss is its own.
+    Its doors to the world are closed: what it "generates" is the batch, what its reward function says is
+    reward [B]. All that is between the rewards and the loss is its own.
     """
     args = SimpleNamespace(
-        per_device_train_batch_size=len(batch) // passes, steps_per_generation=passes, gradient_accumulation_steps=passes,
-        gradient_checkpointing_kwargs=None, delta=None, use_bias_correction_kl=False,
+        per_device_train_batch_size=len(batch) // passes, steps_per_generation=passes,
+        gradient_accumulation_steps=passes, gradient_checkpointing_kwargs=None, delta=None,
+        use_bias_correction_kl=False,
     )
     made = trainer(
-        name, args=args, num_generations=group_size, num_iterations=2, current_gradient_accumulation_steps=passes,
-        use_vllm=False, environment_factories=None, environments=None, tools=None, pad_to_multiple_of=None,
-        mask_truncated_completions=False, _tokenizer=SimpleNamespace(pad_token_id=0), reward_weights=torch.ones(1),
-        multi_objective_aggregation="sum_then_normalize", reward_func_names=["given"], max_completion_length=BUDGET,
-        top_entropy_quantile=1.0, off_policy_mask_threshold=None, _entropy_bonus_enabled=False, log_multimodal=False,
-        _logs=defaultdict(list, rewards=defaultdict(list)), _pending_extra_logs={}, _pending_metrics={}, **attributes,
+        name, args=args, num_generations=group_size, num_iterations=2,
+        current_gradient_accumulation_steps=passes, use_vllm=False, environment_factories=None,
+        environments=None, tools=None, pad_to_multiple_of=None, mask_truncated_completions=False,
+        _tokenizer=SimpleNamespace(pad_token_id=0), reward_weights=torch.ones(1),
+        multi_objective_aggregation="sum_then_normalize", reward_func_names=["given"],
+        max_completion_length=BUDGET, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
+        _entropy_bonus_enabled=False, log_multimodal=False,
+        _logs=defaultdict(list, rewards=defaultdict(list)), _pending_extra_logs={}, _pending_metrics={},
+        **attributes,
     )
     answer = [row[PROMPT:n].tolist() for row, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
     rest = (answer,) if name == "RLOOTrainer" else (None, answer, None, {}, None, [])  # no tools, no images

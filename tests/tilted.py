@@ -1,14 +1,22 @@
-"""The closed-form optimum of KL-regularised reward on the toy language, and rows of the table trained towards it.
+"""The closed-form optimum of KL-regularised reward on the toy language,
+and rows of the table trained towards it.
 
     max over pi of E[r] - beta KL(pi || ref)    has the solution    pi*(y) = ref(y) exp(r(y) / beta) / Z
-Every row is trained through its own objective, credit and weights, from samples, starting at the reference. What is set for the
+Every row is trained through its own objective, credit and weights, from samples,
+starting at the reference. What is set for the
 theorem: the KL coefficient is beta, and GRPO's KL stands in the reward. Nothing else needs to be:
-- With the KL in the reward, R(y) = r(y) - beta log(pi(y)/ref(y)) is the same number, beta log Z, for every y at pi*. So every
-  advantage is 0 there, whatever divides them (GRPO's std and 1/length, PPO's whitening), clips them or discounts them (lambda).
-  PPO's are so by a critic that has learnt it; REINFORCE's, without a baseline, are one constant, so its noise stays.
-- KL in the loss, token by token, is another matter (see grpo_rows), so the paper's GRPO has another fixed point.
-- PPO's entropy bonus does move the optimum: at 0.001 by too little to be seen beside these betas, so it stays.
-- DPO has no samples of its own: its labels are drawn from sigmoid(r_1 - r_2), and its optimum is pi* with r at that scale.
+- With the KL in the reward, R(y) = r(y) - beta log(pi(y)/ref(y)) is the same number, beta log Z, for every y
+  at pi*. So every
+  advantage is 0 there, whatever divides them (GRPO's std and 1/length, PPO's whitening), clips them or
+      discounts them (lambda).
+  PPO's are so by a critic that has learnt it; REINFORCE's, without a baseline, are one constant, so its noise
+      stays.
+- KL in the loss, token by token, is another matter (see grpo_rows), so the paper's GRPO has another fixed
+  point.
+- PPO's entropy bonus does move the optimum: at 0.001 by too little to be seen beside these betas, so it
+  stays.
+- DPO has no samples of its own: its labels are drawn from sigmoid(r_1 - r_2), and its optimum is pi* with r
+  at that scale.
 """
 
 from __future__ import annotations
@@ -42,7 +50,8 @@ def optimum(beta: float) -> Tensor:  # [15]
 
 
 def choices():
-    """Every state that can be reached, the last ones first, with a bool [V, 15]: the sequences that go on with each token."""
+    """Every state that can be reached, the last ones first, with a bool [V, 15]: the sequences that go
+    on with each token."""
     for state in reversed(range(STATES)):
         here = (state_of(TOKENS) == state) & MASK
         if here.any():
@@ -58,10 +67,11 @@ def table_of(chance: Tensor) -> Tensor:  # [15] -> [1, STATES, V]
 
 
 def shortsighted(beta: float) -> Tensor:  # [15]
-    """pi(a|s) = ref(a|s) exp(Q(s, a) / beta) / Z(s), with Q the mean reward after a, from the last token backwards.
+    """pi(a|s) = ref(a|s) exp(Q(s, a) / beta) / Z(s), with Q the mean reward after a,
+    from the last token backwards.
 
-    Where pi* weighs a by what is to come less the KL it will cost, this policy forgets that KL: the fixed point when the KL is
-    a loss on each token (its own, never what it brings about later), with k2's gradient.
+    Where pi* weighs a by what is to come less the KL it will cost, this policy forgets that KL: the fixed
+    point when the KL is a loss on each token (its own, never what it brings about later), with k2's gradient.
     """
     table = REFERENCE.clone()
     for state, rows in choices():
@@ -73,9 +83,10 @@ def shortsighted(beta: float) -> Tensor:  # [15]
 def grpo_rows(beta: float) -> dict[str, Policy]:
     """GRPO as the paper has it and what it becomes, one step after another, on the way to pi*.
 
-    The std makes the reward larger or smaller beside the KL, by the spread of the policy's own rewards; k3 in the loss has the
-    gradient of KL(ref||pi) and not of KL(pi||ref); 1/length favours the short; and a KL in the loss is shortsighted. Three of
-    these mended one by one leave the fourth. The KL in the reward mends all at once, for then the advantages vanish at pi*.
+    The std makes the reward larger or smaller beside the KL, by the spread of the policy's own rewards; k3 in
+    the loss has the gradient of KL(ref||pi) and not of KL(pi||ref); 1/length favours the short; and a KL in
+    the loss is shortsighted. Three of these mended one by one leave the fourth. The KL in the reward mends
+    all at once, for then the advantages vanish at pi*.
     """
     row = replace(METHODS["grpo"], kl_in_loss=beta)
     centred = replace(row, credit=credit.group_centre)
@@ -106,7 +117,10 @@ def solution(name: str, beta: float, seed: int = 0) -> Tensor:  # [15]
 
 
 def reinforce(method: Policy, seed: int, *, steps: int = 150, samples: int = 256) -> Tensor:
-    """On-policy samples at every step; two epochs on them where the row looks at the ratio. The critic starts at 0."""
+    """On-policy samples at every step; two epochs on them where the row looks at the ratio.
+
+    The critic starts at 0.
+    """
     epochs = 1 if method.surrogate is surrogate.policy_gradient else 2
     draw = torch.Generator().manual_seed(seed)
     critic = Judge(torch.zeros(STATES, dtype=torch.float64, requires_grad=True))
@@ -127,15 +141,18 @@ def prefer(method: Preference, seed: int, *, steps: int = 300, pairs: int = 1_00
     A pair that was drawn many times is one unit with that much weight: all of the set is in every step.
     """
     draw = torch.Generator().manual_seed(seed)
-    first, second = (torch.multinomial(REF.row_logp().exp(), pairs, replacement=True, generator=draw) for _ in range(2))
-    won = torch.rand(pairs, generator=draw, dtype=torch.float64) < torch.sigmoid(REWARD[first] - REWARD[second])
+    first, second = (torch.multinomial(REF.row_logp().exp(), pairs, replacement=True, generator=draw)
+                     for _ in range(2))
+    won = (torch.rand(pairs, generator=draw, dtype=torch.float64)
+           < torch.sigmoid(REWARD[first] - REWARD[second]))
     chosen, rejected = torch.where(won, first, second), torch.where(won, second, first)
     count = torch.bincount((chosen * len(TOKENS) + rejected)[first != second], minlength=len(TOKENS) ** 2)
     unit = count.nonzero().squeeze(1)
     rows = torch.stack([unit // len(TOKENS), unit % len(TOKENS)], 1).flatten()
     batch = Batch(
-        ids=tuple(map(str, rows.tolist())), tokens=TOKENS[rows], mask=MASK[rows], lengths=torch.full((len(rows),), 1 + LONGEST),
-        weight=count[unit] / count.sum(), rows_per_unit=2, ref_logp=REF.logp(TOKENS[rows], MASK[rows])[0],
+        ids=tuple(map(str, rows.tolist())), tokens=TOKENS[rows], mask=MASK[rows],
+        lengths=torch.full((len(rows),), 1 + LONGEST), weight=count[unit] / count.sum(), rows_per_unit=2,
+        ref_logp=REF.logp(TOKENS[rows], MASK[rows])[0],
     )
     return descend(method, lambda policy: [batch] * steps, None, steps)
 

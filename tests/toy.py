@@ -1,6 +1,8 @@
-"""A language small enough to be listed whole, and policies that are tables: for the learning and the oracle tests.
+"""A language small enough to be listed whole, and policies that are tables:
+for the learning and the oracle tests.
 
-The language: tokens 0 (stop), 1 and 2, at most three of them; 15 sequences in all. Column 0 of a row is its prompt.
+The language: tokens 0 (stop), 1 and 2, at most three of them; 15 sequences in all.
+Column 0 of a row is its prompt.
 """
 
 from __future__ import annotations
@@ -37,14 +39,18 @@ TOKENS, MASK = sequences()
 REWARD = (TOKENS[:, 3] == 0) * (0.25 + 0.75 * (TOKENS == 2).any(1).double())
 
 
-def state_of(tokens: Tensor) -> Tensor:  # [B, T] -> [B, T]: the state in which the token of each column is chosen
+# [B, T] -> [B, T]: the state in which the token of each column is chosen
+def state_of(tokens: Tensor) -> Tensor:
     first, second = tokens[:, 1], tokens[:, 2]
     zero = torch.zeros_like(first)
     return torch.stack([zero, zero, 1 + first, 1 + V + V * first + second], dim=1)[:, : tokens.shape[1]]
 
 
 class Talker:
-    """A policy over the language: logits [1 or B, STATES, V]. With B tables, row i of a batch speaks by table i."""
+    """A policy over the language: logits [1 or B, STATES, V].
+
+    With B tables, row i of a batch speaks by table i.
+    """
 
     def __init__(self, table: Tensor):
         self.table = table
@@ -53,7 +59,8 @@ class Talker:
         table = self.table.expand(len(tokens), -1, -1)
         return table.gather(1, state_of(tokens)[..., None].expand(-1, -1, V))
 
-    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0, packed=None) -> tuple[Tensor, Tensor]:
+    def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
+             packed=None) -> tuple[Tensor, Tensor]:
         every = torch.log_softmax(self.logits(tokens) / temperature, -1)
         chosen = every.gather(-1, tokens[..., None]).squeeze(-1)
         return torch.where(mask, chosen, 0.0), torch.where(mask, -(every.exp() * every).sum(-1), 0.0)
@@ -77,16 +84,20 @@ class Judge:
 
 
 def random_table(seed: int, scale: float = 1.0) -> Tensor:
-    return scale * torch.randn(1, STATES, V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return scale * torch.randn(1, STATES, V, generator=torch.Generator().manual_seed(seed),
+                               dtype=torch.float64)
 
 
-def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, critic: Judge, group_size: int) -> Batch:
+def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, critic: Judge,
+                  group_size: int) -> Batch:
     """Sampled rows (indices into the 15) as a policy batch, by the assembly line's own functions."""
     tokens, mask = TOKENS[rows], MASK[rows]
     batch = Batch(ids=tuple(map(str, range(len(rows)))), tokens=tokens, mask=mask, weight=mask.double(),
-                  lengths=torch.full((len(rows),), 1 + LONGEST), sampler_logp=old.logp(tokens, mask)[0].detach())
+                  lengths=torch.full((len(rows),), 1 + LONGEST),
+                  sampler_logp=old.logp(tokens, mask)[0].detach())
     models = SimpleNamespace(policy=old, reference=reference, critic=critic)
-    with_ref = replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0]) if reference and not method.reference else batch
+    with_ref = (replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0])
+                if reference and not method.reference else batch)
     filled = columns(with_ref, credit.place_reward(REWARD[rows], mask), method, models, group_size=group_size,
                      kl=method.kl_in_reward, tokens_per_pass=10**9)
     filled = replace(filled, ref_logp=with_ref.ref_logp) if filled.ref_logp is None else filled
@@ -95,7 +106,9 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
 
 # The oracle: the exact gradient of the objective, and the exact mean and noise of every estimator of it.
 
-POLICY, REFERENCE, OLD = random_table(0), random_table(0) + random_table(1, 0.3), random_table(0) + random_table(2, 0.2)
+POLICY = random_table(0)
+REFERENCE = random_table(0) + random_table(1, 0.3)
+OLD = random_table(0) + random_table(2, 0.2)
 
 
 def exact_gradient(beta: float) -> Tensor:
@@ -111,7 +124,9 @@ def exact_values(beta: float) -> Tensor:
     talker, reference = Talker(POLICY), Talker(REFERENCE)
     logp, ref_logp = talker.logp(TOKENS, MASK)[0], reference.logp(TOKENS, MASK)[0]
     reward = credit.kl_penalty(credit.place_reward(REWARD, MASK), logp, ref_logp, MASK, beta)
-    to_go, state, reach = credit.reward_to_go(reward, MASK, 1), state_of(TOKENS), logp.sum(1, keepdim=True).exp()
+    to_go = credit.reward_to_go(reward, MASK, 1)
+    state = state_of(TOKENS)
+    reach = logp.sum(1, keepdim=True).exp()
     value = torch.zeros(STATES, dtype=torch.float64)
     for s in range(STATES):
         here = (state == s) & MASK
@@ -124,16 +139,22 @@ CRITIC = exact_values(0.02) + random_table(3, 0.2)[0, :, 0]  # about right, as a
 
 @dataclass(frozen=True)
 class Measured:
-    """mean [STATES, V]: the exact mean of the ascent direction of one step. noise: the square root of its total variance."""
+    """mean [STATES, V]: the exact mean of the ascent direction of one step.
+
+    noise: the square root of its total variance.
+    """
 
     mean: Tensor
     noise: float
 
 
-def measure(method: Policy, group_size: int = 3, off_policy: bool = False, critic: Tensor = CRITIC) -> Measured:
-    """Every possible group of samples of one prompt, weighed by its probability, through the real objective of the row.
+def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
+            critic: Tensor = CRITIC) -> Measured:
+    """Every possible group of samples of one prompt, weighed by its probability,
+    through the real objective of the row.
 
-    Each row of the batch speaks by its own copy of the table, so one backward pass gives every group's gradient by itself.
+    Each row of the batch speaks by its own copy of the table,
+    so one backward pass gives every group's gradient by itself.
     """
     old = Talker(OLD if off_policy else POLICY)
     groups = torch.tensor(list(itertools.product(range(len(TOKENS)), repeat=group_size)))  # [N, G]
@@ -141,7 +162,8 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False, criti
     if method.resample_flat:  # sampled again until the scores differ: the distribution given that they do
         keep = ~credit.flat_groups(REWARD[groups.flatten()], group_size)
         groups, chance = groups[keep], chance[keep] / chance[keep].sum()
-    batch = rollout_batch(replace(method, whiten=False), groups.flatten(), old, Talker(REFERENCE), Judge(critic), group_size)
+    batch = rollout_batch(replace(method, whiten=False), groups.flatten(), old, Talker(REFERENCE),
+                          Judge(critic), group_size)
     parts = list(zip(batch.mask.split(group_size), batch.adv.split(group_size), strict=True))
     weight = torch.cat([method.weigh(mask, LONGEST) for mask, _ in parts])  # a step is one group
     adv = torch.cat([credit.whiten(adv, mask) for mask, adv in parts]) if method.whiten else batch.adv
@@ -155,12 +177,15 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False, criti
 
 
 def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dict:
-    """How far the mean of a row's estimator is from the exact gradient, on policy, and off policy (samples of an older policy).
+    """How far the mean of a row's estimator is from the exact gradient, on policy,
+    and off policy (samples of an older policy).
 
-    scale: the multiple of the exact gradient that the mean is closest to; relative_bias: what is left, over that multiple;
+    scale: the multiple of the exact gradient that the mean is closest to; relative_bias:
+        what is left, over that multiple;
     noise: the standard deviation of one group's gradient over the same length.
     """
-    exact, on = exact_gradient(method.kl_in_reward + method.kl_in_loss), measure(method, group_size, critic=critic)
+    exact = exact_gradient(method.kl_in_reward + method.kl_in_loss)
+    on = measure(method, group_size, critic=critic)
     off = measure(method, group_size, off_policy=True, critic=critic)
     scale = (on.mean * exact).sum() / (exact**2).sum()
     return {
@@ -181,10 +206,12 @@ def variants() -> tuple[Policy, ...]:
     honest = {"weigh": weights.sequence_sum, "unbiased": True}
     plain = {"whiten": False, "entropy": 0.0, **honest}
     return (
-        replace(ppo, name="ppo, lambda 1, sequence sum, no whitening or entropy", credit=partial(credit.gae, lam=1.0), **plain),
+        replace(ppo, name="ppo, lambda 1, sequence sum, no whitening or entropy",
+                credit=partial(credit.gae, lam=1.0), **plain),
         replace(grpo, name="grpo, no KL", kl_in_loss=0.0),
         replace(grpo, name="grpo, no KL, centred", kl_in_loss=0.0, credit=credit.group_centre),
-        replace(grpo, name="grpo, no KL, centred, sequence sum", kl_in_loss=0.0, credit=credit.group_centre, **honest),
+        replace(grpo, name="grpo, no KL, centred, sequence sum", kl_in_loss=0.0, credit=credit.group_centre,
+                **honest),
         replace(grpo, name="grpo, no KL, sequence sum", kl_in_loss=0.0, weigh=weights.sequence_sum),
     )
 

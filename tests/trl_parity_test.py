@@ -42,8 +42,10 @@ def scorer(model):
 
 
 def agree(mine, theirs):
-    """Every gradient, and every weight after the two steps. AdamW makes steps as long as the learning rate out
-    of gradients that are rounding error, so single weights may part by a part of it: all in all the two go the
+    """Every gradient, and every weight after the two steps.
+    AdamW makes steps as long as the learning rate out
+    of gradients that are rounding error, so single weights may part by a part of it:
+    all in all the two go the
     same way to 1 in 1000."""
     (a, after), (b, other) = mine, theirs
     assert len(a.steps) == len(b.steps) == 2

@@ -5,7 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from theirs import BUDGET, HOMES, OLD, POLICY, PROMPT, REFERENCE, agree, answers, load, ours, policy_trainer, scored
+from theirs import (
+    BUDGET,
+    HOMES,
+    OLD,
+    POLICY,
+    PROMPT,
+    REFERENCE,
+    agree,
+    answers,
+    load,
+    ours,
+    policy_trainer,
+    scored,
+)
 
 from postgrad import objectives
 from postgrad.maths import credit
@@ -31,10 +44,12 @@ REWARD = torch.tensor([1.0, 0.0, 0.25, 0.5, 1.0, 1.0, 0.0, 1.0, 0.3, 0.2, 0.1, 0
 
 
 def rollouts(method):
-    """Three prompts of four samples with reward, credit and weight as the row has them; the samples are those of OLD."""
+    """Three prompts of four samples with reward, credit and weight as the row has them;
+    the samples are those of OLD."""
     batch = answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)
     old, ref = (model.logp(batch.tokens, batch.mask)[0].detach() for model in (OLD, REFERENCE))
-    reward = credit.kl_penalty(credit.place_reward(REWARD, batch.mask), old, ref, batch.mask, method.kl_in_reward)
+    reward = credit.kl_penalty(credit.place_reward(REWARD, batch.mask), old, ref, batch.mask,
+                               method.kl_in_reward)
     adv = method.credit(reward, batch.mask, GROUP, None)
     return replace(batch, adv=adv, old_logp=old, ref_logp=ref, weight=method.weigh(batch.mask, BUDGET))
 
@@ -47,7 +62,10 @@ KINDS = {"gspo": "grpo", "grpo": "grpo", "dr_grpo": "dr_grpo", "dapo": "dapo", "
 
 
 def grpo_trainer(name, batch, passes=1, **changes):
-    """TRL's settings for a row, with the row's constants. (Its defaults are no row: DAPO's loss, clip 0.2 both ways, no KL.)"""
+    """TRL's settings for a row, with the row's constants.
+
+    (Its defaults are no row: DAPO's loss, clip 0.2 both ways, no KL.)
+    """
     row, clip = METHODS[name], METHODS[name].surrogate.keywords
     high = 1 + clip["high"] if name == "cispo" else clip["high"]  # CISPO's is the largest weight itself
     settings = {
@@ -60,17 +78,21 @@ def grpo_trainer(name, batch, passes=1, **changes):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_group_row(name):
-    """The surrogate, the KL and the normaliser, at the row's advantages, on samples of another policy: the clip is at work."""
+    """The surrogate, the KL and the normaliser, at the row's advantages, on samples of another policy:
+    the clip is at work."""
     batch = rollouts(METHODS[name])
     made = grpo_trainer(name, batch)
-    agree(ours(METHODS[name], batch), made._compute_loss(POLICY, scored(made, batch) | {"advantages": row_advantage(batch)}))
+    agree(ours(METHODS[name], batch),
+          made._compute_loss(POLICY, scored(made, batch) | {"advantages": row_advantage(batch)}))
     seen = objectives.build(METHODS[name])(SimpleNamespace(policy=POLICY), batch)[1].results()
     assert 0 < seen["clip_fraction"] < 1
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
 def test_the_advantages_of_a_group(name):
-    """Dr. GRPO's are the same. GRPO's std is the population's (the paper does not say which), TRL's the sample's plus 1e-4.
+    """Dr. GRPO's are the same.
+
+    GRPO's std is the population's (the paper does not say which), TRL's the sample's plus 1e-4.
 
     The ratio is sqrt(G/(G-1)) + 1e-4/std: about 1.15 for four samples.
     """
@@ -93,7 +115,8 @@ def test_a_step_in_two_passes(name):
         made = grpo_trainer(name, batch, passes, **changes)
         inputs = scored(made, batch) | {"advantages": row_advantage(batch)}
         size = len(batch) // passes
-        parts = [{k: x[i: i + size] if x.dim() else x for k, x in inputs.items()} for i in range(0, len(batch), size)]
+        parts = [{k: x[i: i + size] if x.dim() else x for k, x in inputs.items()}
+                 for i in range(0, len(batch), size)]
         return sum(made._compute_loss(POLICY, part) for part in parts)
 
     agree(ours(METHODS[name], batch), theirs(2))
@@ -112,8 +135,9 @@ def rloo_trainer(batch, clip):
 def test_rloo():
     """Advantages, KL in the reward included, are the same. The paper's loss is REINFORCE's, -A log pi.
 
-    TRL's is -min(s A, clip(s) A), s the ratio of whole sequences. On policy s = 1 and the gradients are the same (the values
-    are not); off policy, inside the clip, TRL's gradient is the row's with every advantage times s.
+    TRL's is -min(s A, clip(s) A), s the ratio of whole sequences. On policy s = 1 and the gradients are the
+    same (the values are not); off policy, inside the clip,
+    TRL's gradient is the row's with every advantage times s.
     """
     row = METHODS["rloo"]
     batch = rollouts(row)

@@ -1,7 +1,9 @@
 """The losses of the table equal TRL's, value and gradient, by TRL's own code on the same random log-probs.
 
-In float64. TRL has no losses apart from its trainers, so a trainer is made without being initialised and given
-just the attributes that its loss reads. Where TRL departs from the paper that a row follows, the test says how,
+In float64. TRL has no losses apart from its trainers,
+so a trainer is made without being initialised and given
+just the attributes that its loss reads. Where TRL departs from the paper that a row follows,
+the test says how,
 and holds the exact factor. Here are the losses on pairs and singles; those on rollouts: `trl_rollouts_test`.
 Rows that TRL has no trainer for: ppo (dropped), reinforce, nano, best_of_n, rejection. sft is the loss of
 `transformers`.
@@ -52,7 +54,8 @@ UNEVEN, EVEN = [3, 5, 1, 2, 5, 4, 2, 2, 4, 1], [4] * 10
 
 
 def pairs(lengths, **columns):
-    batch = answers(lengths, weight=torch.full((len(lengths) // 2,), 2 / len(lengths)), rows_per_unit=2, **columns)
+    batch = answers(lengths, weight=torch.full((len(lengths) // 2,), 2 / len(lengths)), rows_per_unit=2,
+                    **columns)
     return replace(batch, ref_logp=REFERENCE.logp(batch.tokens, batch.mask)[0].detach())
 
 
@@ -70,8 +73,8 @@ def test_dpo(name):
 def test_ipo():
     """The paper's log pi(y) is a sum over the tokens; TRL has the mean, on its authors' advice.
 
-    With mean_logp as its score the row is TRL's at any lengths; as it stands, on answers of L tokens, it is L^2 times TRL's
-    loss at L beta.
+    With mean_logp as its score the row is TRL's at any lengths; as it stands, on answers of L tokens, it is
+    L^2 times TRL's loss at L beta.
     """
     row, beta = METHODS["ipo"], constants("ipo")["beta"]
     batch = pairs(UNEVEN)
@@ -81,18 +84,22 @@ def test_ipo():
 
 
 def test_cdpo():
-    """TRL's sigmoid DPO has lost its label smoothing; its CPO still has it, and given log-ratios for log-probs it is cDPO."""
+    """TRL's sigmoid DPO has lost its label smoothing; its CPO still has it, and given log-ratios for
+    log-probs it is cDPO."""
     row, batch = METHODS["cdpo"], pairs(UNEVEN)
     ratio = preference.sum_logp(POLICY.logp(batch.tokens, batch.mask)[0] - batch.ref_logp, batch.mask)
-    made = cpo_trainer(loss_type="sigmoid", beta=constants("cdpo")["beta"], label_smoothing=constants("cdpo")["eps"])
+    made = cpo_trainer(loss_type="sigmoid", beta=constants("cdpo")["beta"],
+                       label_smoothing=constants("cdpo")["eps"])
     agree(ours(row, batch), made.cpo_loss(ratio[::2], ratio[1::2])[0].mean())
 
 
 @pytest.mark.parametrize("eps", [0.1, 0.3])
 def test_robust(eps):
-    """Robust DPO (Chowdhury et al. 2024, 2403.00409) is no row of its own: it is cDPO's loss at -eps / (1 - 2 eps).
+    """Robust DPO (Chowdhury et al. 2024, 2403.00409) is no row of its own: it is cDPO's loss
+    at -eps / (1 - 2 eps).
 
-    (1 - eps) DPO - eps DPO of the swapped pair, over 1 - 2 eps: its mean over labels flipped with probability eps is DPO.
+    (1 - eps) DPO - eps DPO of the swapped pair, over 1 - 2 eps:
+    its mean over labels flipped with probability eps is DPO.
     """
     beta, batch = constants("cdpo")["beta"], pairs(UNEVEN)
     robust = replace(METHODS["cdpo"], loss=partial(preference.cdpo, beta=beta, eps=-eps / (1 - 2 * eps)))
@@ -101,15 +108,17 @@ def test_robust(eps):
 
 def test_simpo():
     """TRL has SimPO inside CPO, with no likelihood term."""
-    batch, made = pairs(UNEVEN), cpo_trainer(
-        loss_type="simpo", beta=constants("simpo")["beta"], simpo_gamma=constants("simpo")["gamma"], cpo_alpha=0.0,
-        label_smoothing=0.0,
+    batch = pairs(UNEVEN)
+    made = cpo_trainer(
+        loss_type="simpo", beta=constants("simpo")["beta"], simpo_gamma=constants("simpo")["gamma"],
+        cpo_alpha=0.0, label_smoothing=0.0,
     )
     agree(ours(METHODS["simpo"], batch), made.get_batch_loss_metrics(POLICY, cpo_inputs(batch))[0])
 
 
 def test_cpo():
-    """The paper's likelihood term is log pi(y_w), a sum; TRL's is the mean over all chosen tokens of the batch.
+    """The paper's likelihood term is log pi(y_w), a sum; TRL's is the mean over all chosen
+    tokens of the batch.
 
     So TRL's is the row with alpha over the mean number of chosen tokens, whatever the lengths.
     """
@@ -124,14 +133,15 @@ def test_cpo():
 def test_orpo():
     """The odds-ratio term is the same; TRL computes it in float32, so it is held to 1e-7.
 
-    The row's likelihood term is that of the answer, a mean over its tokens. TRL, like the authors' code, has the prompt's
-    tokens in it too and takes one mean over the batch: that is the `sft` row.
+    The row's likelihood term is that of the answer, a mean over its tokens. TRL, like the authors' code, has
+    the prompt's tokens in it too and takes one mean over the batch: that is the `sft` row.
     """
     row, batch, lam = METHODS["orpo"], pairs(UNEVEN), constants("orpo")["lam"]
     made = trainer("ORPOTrainer", beta=lam, is_encoder_decoder=False, padding_value=0)
     theirs = made.get_batch_loss_metrics(POLICY, cpo_inputs(batch))[0]
     odds = ours(row, batch) - ours(replace(row, loss=partial(preference.orpo, lam=0.0)), batch)
-    said = seen(batch).bool() & (torch.arange(PROMPT + BUDGET) > 0) & (torch.arange(len(batch)) % 2 == 0)[:, None]
+    said = (seen(batch).bool() & (torch.arange(PROMPT + BUDGET) > 0)
+            & (torch.arange(len(batch)) % 2 == 0)[:, None])
     likelihood = ours(METHODS["sft"], replace(batch, mask=said, weight=weights.token_mean(said, BUDGET)))
     agree(odds + likelihood, theirs, within=1e-7)
 
@@ -151,17 +161,22 @@ def test_reward():
 @pytest.mark.parametrize(("wanted", "unwanted"), [(1.0, 1.0), (1.5, 0.5)])
 @pytest.mark.parametrize("seed", [0, 8])
 def test_kto(wanted, unwanted, seed):
-    """The baseline too: the mean log-ratio of answers to other prompts, at least 0 (it is, in one of the two draws)."""
-    row, beta, label = METHODS["kto"], constants("kto")["beta"], torch.tensor([1.0, -1.0, -1.0, 1.0, 1.0, -1.0])
-    batch, other = answers([3, 5, 1, 2, 5, 4], weight=torch.full((6,), 1 / 6)), answers([2, 4, 5, 1, 3, 3], seed, weight=None)
+    """The baseline too: the mean log-ratio of answers to other prompts, at least 0 (it is,
+    in one of the two draws)."""
+    row = METHODS["kto"]
+    beta = constants("kto")["beta"]
+    label = torch.tensor([1.0, -1.0, -1.0, 1.0, 1.0, -1.0])
+    batch = answers([3, 5, 1, 2, 5, 4], weight=torch.full((6,), 1 / 6))
+    other = answers([2, 4, 5, 1, 3, 3], seed, weight=None)
     ratio = [policy.logp(other.tokens, other.mask)[0].sum(1) for policy in (POLICY, REFERENCE)]
     baseline = preference.kto_baseline(ratio[0] - ratio[1])
     assert (baseline > 0) == (seed == 0)
     ref_logp = REFERENCE.logp(batch.tokens, batch.mask)[0].detach()
     batch = replace(batch, ref_logp=ref_logp, label=label, baseline=baseline.expand(6))
     made = trainer(
-        "KTOTrainer", calculate_KL=True, precompute_ref_logps=False, loss_type="kto", beta=beta, desirable_weight=wanted,
-        undesirable_weight=unwanted, args=SimpleNamespace(gradient_checkpointing_kwargs=None),
+        "KTOTrainer", calculate_KL=True, precompute_ref_logps=False, loss_type="kto", beta=beta,
+        desirable_weight=wanted, undesirable_weight=unwanted,
+        args=SimpleNamespace(gradient_checkpointing_kwargs=None),
     )
     inputs = {"label": label > 0}
     for prefix, x in (("", batch), ("KL_", other)):

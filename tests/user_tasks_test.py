@@ -32,7 +32,8 @@ def test_a_users_file_is_a_task(tmp_path):
     task = load_task(write(tmp_path, GOOD))
     assert (task.name, task.about, task.meta["shared_splits"]) == ("my_task", "Sums.", False)
     parts = {split: {p.id for p in task.prompts(split, 1000, 0)} for split in SPLITS}
-    assert sum(map(len, parts.values())) == len(set.union(*parts.values())) == 100 and len(parts["train"]) > 60
+    assert (sum(map(len, parts.values())) == len(set.union(*parts.values())) == 100
+            and len(parts["train"]) > 60)
     prompt = task.prompts("train", 1, 0)[0]
     assert task.verify(prompt, task.gold(prompt)).score == 1.0 and task.verify(prompt, "no").score == 0.0
     assert task.demonstrations is None
@@ -40,21 +41,27 @@ def test_a_users_file_is_a_task(tmp_path):
 
 def test_an_edited_file_is_read_again(tmp_path):
     for word in ("aaa", "bbb", "ccc"):  # the same size, within the same second
-        assert load_task(write(tmp_path, f"name = '{word}'\nprompts = [{{'question': 'a'}}]{ANY}")).name == word
+        assert (
+            load_task(write(tmp_path, f"name = '{word}'\nprompts = [{{'question': 'a'}}]{ANY}")).name == word)
     assert not (tmp_path / "__pycache__").exists()
 
 
 def test_prompts_may_be_functions_and_prompt_records(tmp_path):
     head = "from postgrad import Prompt, Verdict\nname = 'mine'\nbest = 2\n"
-    tail = "\ndef verify(prompt, completion): return Verdict(score=2.0 * (completion == 'x'))\ndef gold(prompt): return 'x'\n"
-    task = load_task(write(tmp_path, head + "def prompts(split): return [Prompt.ask(f'{split} {i}') for i in range(4)]" + tail))
+    tail = ("\ndef verify(prompt, completion): return Verdict(score=2.0 * (completion == 'x'))\n"
+            "def gold(prompt): return 'x'\n")
+    task = load_task(write(tmp_path, head + "def prompts(split): return [Prompt.ask(f'{split} {i}') for "
+                           "i in range(4)]" + tail))
     assert task.name == "mine" and task.best == 2.0
     assert {p.question.split()[0] for p in task.prompts("test", 9, 0)} == {"test"}
-    task = load_task(write(tmp_path, head + "def prompts(): yield from (Prompt.ask(f'{i}') for i in range(3))" + tail))
+    task = load_task(write(tmp_path,
+                           head + "def prompts(): yield from (Prompt.ask(f'{i}') for i in range(3))" + tail))
     assert [len(task.prompts(split, 9, 0)) for split in SPLITS] == [1, 1, 1]
-    task = load_task(write(tmp_path, head + "prompts = [{'messages': [{'role': 'user', 'content': 'a'}], 'k': 1}]" + tail))
+    task = load_task(write(tmp_path, head + "prompts = [{'messages': [{'role': 'user', 'content': "
+                           "'a'}], 'k': 1}]" + tail))
     assert task.meta["shared_splits"] and "cannot be split" in task.meta["warning"]
-    assert task.prompts("train", 9, 0) == task.prompts("test", 9, 0) and task.prompts("train", 9, 0)[0].meta == {"k": 1}
+    assert (task.prompts("train", 9, 0) == task.prompts("test", 9, 0)
+            and task.prompts("train", 9, 0)[0].meta == {"k": 1})
 
 
 @pytest.mark.parametrize("count", range(3, 30))
@@ -94,18 +101,23 @@ def test_users_demonstrations_go_to_the_split_of_their_prompt(tmp_path):
     ("def prompts(split): return [{'question': 'a'}]" + ANY, r"prompts\('validation'\)\[0\] has the id"),
     ("prompts = [{'question': 'a'}, {'question': ''}]" + ANY, r"prompts\[1\]: the question must be a text"),
     ("prompts = [{'text': 'a'}]" + ANY, r"prompts\[0\]: expected one of question.*among text"),
-    ("prompts = [{'messages': [{'role': 'assistant', 'content': 'a'}]}]" + ANY, "last message must be the user's"),
+    ("prompts = [{'messages': [{'role': 'assistant', 'content': 'a'}]}]" + ANY,
+     "last message must be the user's"),
     ("prompts = [{'messages': [{'role': 'me', 'content': 'a'}]}]" + ANY, "needs a role"),
     ("prompts = [{'question': 'a'}] * 2" + ANY, r"prompts\[1\] has the id .* of .*prompts\[0\]"),
     ("prompts = [{'question': 'a'}]\nverify = 3\n", r"line 2: `verify` must be a function"),
     ("prompts = [{'question': 'a'}]\nname = 3" + ANY, r"line 2: `name` must be a text"),
     ("prompts = [{'question': 'a'}]\nbest = 'x'" + ANY, r"line 2: `best` must be a number"),
-    ("prompts = [{'question': 'a'}]\ndef verify(p, c):\n    return p.nonsense\n", r"line 3: AttributeError.*nonsense"),
+    ("prompts = [{'question': 'a'}]\ndef verify(p, c):\n    return p.nonsense\n",
+     r"line 3: AttributeError.*nonsense"),
     ("prompts = [{'question': 'a'}]\ndef verify(p, c): return None\n", "no Verdict, float or bool"),
-    (GOOD.replace("== completion", "== completion + '0'"), r"line 6: the verifier pays 0 instead of 1 for the gold"),
-    (GOOD.replace("prompt.answer == completion", "True"), r"line 6: the verifier pays the full 1 for the garbage"),
+    (GOOD.replace("== completion", "== completion + '0'"),
+     r"line 6: the verifier pays 0 instead of 1 for the gold"),
+    (GOOD.replace("prompt.answer == completion", "True"),
+     r"line 6: the verifier pays the full 1 for the garbage"),
     (GOOD.replace("    return prompt.answer\n", "    return 5\n"), r"line 9: `gold` returned int"),
-    (GOOD.replace("    return prompt.answer\n", "    return 1 / 0\n"), r"line 10: ZeroDivisionError.*`gold` failed"),
+    (GOOD.replace("    return prompt.answer\n", "    return 1 / 0\n"),
+     r"line 10: ZeroDivisionError.*`gold` failed"),
     (GOOD + "demonstrations = [3]\n", r"line 11: demonstrations\[0\]: a demonstration is"),
 ])
 def test_a_bad_file_is_refused_in_one_sentence_with_its_line(tmp_path, text, message):
@@ -128,9 +140,11 @@ def rows(*lines):
 
 
 def test_a_jsonl_file_is_a_task(tmp_path):
-    made = [{"question": f"{a}+1?", "answer": f"{a} and one.\n{a}+1 = <<{a}+1={a + 1}>>{a + 1}\n#### {a + 1:,}"}
+    made = [{"question": f"{a}+1?",
+             "answer": f"{a} and one.\n{a}+1 = <<{a}+1={a + 1}>>{a + 1}\n#### {a + 1:,}"}
             for a in range(990, 1030)]
-    task = load_task(write(tmp_path, b"\xef\xbb\xbf" + rows(*made).replace("\n", "\r\n").encode(), "sums.jsonl"))
+    task = load_task(write(tmp_path, b"\xef\xbb\xbf" + rows(*made).replace("\n", "\r\n").encode(),
+                           "sums.jsonl"))
     prompts = [p for split in SPLITS for p in task.prompts(split, 99, 0)]
     assert len(prompts) == 40 and check(task.verify, [(p, task.gold(p)) for p in prompts]) == 40
     prompt = next(p for p in prompts if p.answer == "1,000")
@@ -160,7 +174,8 @@ OK = {"question": "a", "answer": 1}
     (rows(OK, '{"question": "b\\ud83d", "answer": 2}'), r"line 2: half a character, '\\ud83d'"),
     (rows('{"question": "b", "answer": 1, "answer": 2}'), "line 1: the field 'answer' stands twice"),
     (rows(OK, {"question": "b"}), "line 2: the row needs an answer"),
-    (rows(OK, {"question": "b", "answer": "blue"}), r"line 2: the gold answer 'blue' is not a number.*text:FILE.jsonl"),
+    (rows(OK, {"question": "b", "answer": "blue"}),
+     r"line 2: the gold answer 'blue' is not a number.*text:FILE.jsonl"),
     (rows(OK, {"question": "b", "answer": [1]}), "line 2: the row needs an answer"),
     (rows(OK, {"answer": 1}), "line 2: expected one of question"),
     (rows(OK, {"question": 5, "answer": 1}), "line 2: the question must be a text"),

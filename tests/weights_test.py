@@ -1,4 +1,5 @@
-"""Model folders in one file or several, and the ways in which they are broken: one sentence each, naming the file."""
+"""Model folders in one file or several, and the ways in which they are broken:
+one sentence each, naming the file."""
 
 import json
 
@@ -29,7 +30,8 @@ def test_several_files_are_as_one(folder):
     files, index = shards(folder), json.loads((folder / INDEX).read_text())
     assert weight_files(folder) == files and len(files) == 3 and not (folder / SINGLE).exists()
     assert index["metadata"]["total_size"] == sum(v.nbytes for v in one.values())
-    assert [sum(v.nbytes for v in load_file(f).values()) <= 5000 for f in files] == [False, True, True]  # one tensor is larger
+    # one tensor is larger
+    assert [sum(v.nbytes for v in load_file(f).values()) <= 5000 for f in files] == [False, True, True]
     again, theirs = load_model(folder), AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokens = torch.arange(12)[None]
     assert all(torch.equal(again.state_dict()[k], v) for k, v in one.items())
@@ -56,14 +58,17 @@ def test_a_dtype_survives_the_way_there_and_back(tmp_path, dtype):
 
 def test_a_missing_shard(folder):
     shards(folder)[1].unlink()
-    with pytest.raises(ValueError, match="index.json names model-00002-of-00003.safetensors, which is not in the folder"):
+    with pytest.raises(ValueError,
+                       match="index.json names model-00002-of-00003.safetensors, which is not in the folder"):
         load_model(folder)
 
 
 def test_a_shard_that_is_not_the_indexs(folder):
     first, second, _ = shards(folder)
     second.write_bytes(first.read_bytes())
-    with pytest.raises(ValueError, match=r"model-00002-of-00003.safetensors does not hold what .* unknown \['model.embed_tok"):
+    with pytest.raises(
+            ValueError,
+            match=r"model-00002-of-00003.safetensors does not hold what .* unknown \['model.embed_tok"):
         load_model(folder)
 
 
@@ -83,10 +88,13 @@ def changed(folder, name, change):
 
 def test_a_tensor_of_another_shape_or_dtype(folder):
     changed(folder, "model.norm.weight", lambda x: x[:-1].clone())
-    with pytest.raises(ValueError, match=r"model-00003-of-00003.safetensors: model.norm.weight is \[15\], .* expects \[16\]"):
+    with pytest.raises(
+            ValueError,
+            match=r"model-00003-of-00003.safetensors: model.norm.weight is \[15\], .* expects \[16\]"):
         load_model(folder)
     changed(folder, "model.norm.weight", lambda x: torch.ones(16, dtype=torch.int8))
-    with pytest.raises(ValueError, match="00003.safetensors: model.norm.weight is I8; weights are read as float32, bfloat16"):
+    with pytest.raises(ValueError, match="00003.safetensors: model.norm.weight is I8; weights are read as "
+                                         "float32, bfloat16"):
         load_model(folder)
 
 
@@ -125,12 +133,14 @@ def test_a_tied_head_that_is_stored_again(tmp_path):
     """A copy is fine, another head is a contradiction; stored rotary frequencies say nothing new."""
     model = small_model()
     save_model(model, tmp_path)
-    tensors, extra = load_file(tmp_path / SINGLE), {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    tensors = load_file(tmp_path / SINGLE)
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
     head = tensors["model.embed_tokens.weight"]
     save_file(tensors | extra | {"lm_head.weight": head.clone()}, tmp_path / SINGLE)
     assert torch.equal(load_model(tmp_path).head, model.head)
     save_file(tensors | {"lm_head.weight": head + 1}, tmp_path / SINGLE)
-    with pytest.raises(ValueError, match="model.safetensors: lm_head.weight differs from .* but config.json ties them"):
+    with pytest.raises(ValueError,
+                       match="model.safetensors: lm_head.weight differs from .* but config.json ties them"):
         load_model(tmp_path)
 
 

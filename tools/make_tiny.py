@@ -1,9 +1,11 @@
 """Makes the embedded base model: the recipe `pretrain:tiny` on one GPU, about five minutes.
 
     python tools/make_tiny.py train OUT     train, and leave the weights (float32) and the log under OUT
-    python tools/make_tiny.py pack OUT      write postgrad/embedded/tiny from OUT: bfloat16 weights, and origin.json with seed,
+    python tools/make_tiny.py pack OUT      write postgrad/embedded/tiny from OUT: bfloat16 weights, and
+                                            origin.json with seed,
                                             config, loss curve and hash
-    python tools/make_tiny.py chat OUT      fine-tune it on the average writer's demonstrations of all tasks, on a CPU in about
+    python tools/make_tiny.py chat OUT      fine-tune it on the average writer's demonstrations of all tasks,
+                                            on a CPU in about
                                             two minutes, and write postgrad/embedded/tiny-chat
 """
 
@@ -25,8 +27,8 @@ from postgrad.recipes.sft import SFTConfig
 from postgrad.tasks import load_task
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
-CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500, "arithmetic": 2500, "arithmetic-hard": 1500,
-        "countdown": 2500, "questions": 3000}
+CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500, "arithmetic": 2500,
+        "arithmetic-hard": 1500, "countdown": 2500, "questions": 3000}
 
 
 def train(out: Path) -> None:
@@ -51,8 +53,10 @@ def write(weights: Path, log: Path, target: Path, made_by: str, machine: str) ->
     Chat.load(weights).save(target)
     rows = [json.loads(line) for line in (log / "run-metrics.jsonl").read_text().splitlines()]
     shown = [r for r in rows if r["step"] in (1, 10) or r["step"] % (len(rows) // 50 + 1) == 0]
-    origin = {"made_by": made_by, "machine": machine, "config": json.loads((log / "run-config.json").read_text()),
-              "parameters": sum(p.numel() for p in model.parameters()), "tokens": sum(r["tokens"] for r in rows),
+    origin = {"made_by": made_by, "machine": machine,
+              "config": json.loads((log / "run-config.json").read_text()),
+              "parameters": sum(p.numel() for p in model.parameters()),
+              "tokens": sum(r["tokens"] for r in rows),
               "training_seconds": round(sum(r["time/step"] for r in rows)),
               "loss_curve": [[r["step"], round(r["loss"], 4)] for r in shown],
               "sha256": hashlib.sha256((target / "model.safetensors").read_bytes()).hexdigest()}
@@ -61,7 +65,8 @@ def write(weights: Path, log: Path, target: Path, made_by: str, machine: str) ->
 
 def chat(out: Path) -> None:
     data, folder = out / "demonstrations.jsonl", out / "tiny-chat-run"
-    data.write_text("".join(json.dumps({"id": c.id, "messages": c.messages}) + "\n" for name, count in CHAT.items()
+    data.write_text("".join(json.dumps({"id": c.id, "messages": c.messages}) + "\n"
+                            for name, count in CHAT.items()
                             for c in load_task(name).demonstrations("train", count, 0)))
     config = replace(SFTConfig(data=str(data)), steps=240, save_every=240,
                      optim=OptimSettings(lr=1e-3, schedule="linear", warmup=10))

@@ -1,4 +1,5 @@
-"""Result files: docs/results/TOPIC.json, written by the script that measured, and the Markdown page made from it.
+"""Result files: docs/results/TOPIC.json, written by the script that measured,
+and the Markdown page made from it.
 
 python tools/results.py        makes every page anew from its JSON
 """
@@ -24,21 +25,27 @@ def machine() -> dict:
     import torch
 
     model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        platform.machine())
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if "model name" in line), platform.machine())
+    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(),
+            "torch": torch.__version__}
 
 
 def commit() -> str:
     git = ["git", "-C", str(HERE)]
-    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout.strip()
+    name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True,
+                          check=True).stdout.strip()
+    dirty = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True,
+                           check=True).stdout.strip()
     return name + (" with uncommitted changes" if dirty else "")
 
 
 def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables: dict[str, list[dict]],
           on: dict | None = None, at: str | None = None) -> Path:
-    """tables: heading -> rows, shown below the bars. on, at: the machine and the commit, where they are not these."""
+    """tables: heading -> rows, shown below the bars.
+
+    on, at: the machine and the commit, where they are not these.
+    """
     RESULTS.mkdir(parents=True, exist_ok=True)
     body = {
         "title": title,
@@ -57,13 +64,14 @@ def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables:
 def render(path: Path) -> Path:
     r = json.loads(path.read_text())
     m = r["machine"]
-    more = "".join(f"; {name}: {what}" for name, what in m.items() if name not in ("cpu", "cores", "python", "torch"))
+    more = "".join(f"; {name}: {what}" for name, what in m.items()
+                   if name not in ("cpu", "cores", "python", "torch"))
     lines = [
         f"# {r['title']}",
         "",
         f"Measured on {r['date']} at commit {r['commit']}, seeds {', '.join(map(str, r['seeds']))}, on "
-        f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from `{path.name}` by "
-        "`python tools/results.py`.",
+        f"{m['cores']} cores ({m['cpu']}), Python {m['python']}, torch {m['torch']}{more}. Made from "
+        f"`{path.name}` by `python tools/results.py`.",
         "",
     ]
     lines += grid(

@@ -1,4 +1,5 @@
-"""Pictures of every page, at 1280 and 390 px, light and dark: what the router knows, filled in with instruments and runs.
+"""Pictures of every page, at 1280 and 390 px, light and dark: what the router knows, filled in with
+instruments and runs.
 
     python tools/screenshots.py FOLDER [--runs runs] [--only /label]
 """
@@ -30,17 +31,22 @@ PARTS = ("/label/live", "/label/made", "/label/data/export")  # fragments and fi
 
 
 def addresses(runs: list[str]) -> list[str]:
-    """Every page for people: routes without parameters, each instrument, these runs, the first two compared, an error."""
-    plain = sorted({r.path for r in gather() if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
+    """Every page for people: routes without parameters, each instrument, these runs,
+    the first two compared, an error."""
+    plain = sorted({r.path for r in gather()
+                    if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
     found = [p for p in plain if "/-/" not in p and p not in PARTS]
-    found += [f"/instruments/{name}" for name in INSTRUMENTS] + ["/reference/Run", "/reference/fit", "/nowhere"]
+    found += ([f"/instruments/{name}" for name in INSTRUMENTS]
+              + ["/reference/Run", "/reference/fit", "/nowhere"])
     if "/runs" in plain:
-        found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}" for _ in runs[1:2]]
+        found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}"
+                                                       for _ in runs[1:2]]
     return found
 
 
 def settle(page) -> None:
-    """Until nothing is being fetched; a page with a live stream never comes to rest, and is taken after two seconds."""
+    """Until nothing is being fetched; a page with a live stream never comes to rest,
+    and is taken after two seconds."""
     try:
         page.wait_for_load_state("networkidle", timeout=2000)
     except TimeoutError:
@@ -62,7 +68,8 @@ def main() -> None:
                 context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": 860})
                 page = context.new_page()
                 page.goto(start_url(origin, TOKEN))
-                page.goto(f"{origin}/instruments/bradley-terry")  # which brings torch in: the gallery need not wait for it
+                # which brings torch in: the gallery need not wait for it
+                page.goto(f"{origin}/instruments/bradley-terry")
                 for address in addresses([row["name"] for row in newest(args.runs, 3)]):
                     if address.startswith(args.only):
                         page.goto(origin + address, wait_until="load")

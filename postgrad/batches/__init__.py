@@ -2,11 +2,14 @@
 
 An algorithm is one of these and an objective.
 
-A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and its random
-numbers are functions of (seed, name, step), so its state is a few numbers, and the rollouts that it still holds.
+A line is an iterator of `Batch`, one for each optimizer step, with `state()` and `restore()`. Its order and
+its random numbers are functions of (seed, name, step), so its state is a few numbers,
+and the rollouts that it still holds.
 
-collect     prompts -> judged rollouts               columns     judged rollouts -> credit -> weights -> minibatches
-rollouts, chosen, conversations, pairs, singles, steps   the lines        mix    texts imitated beside rollouts
+collect     prompts -> judged rollouts               columns     judged rollouts -> credit -> weights ->
+                                                                 minibatches
+rollouts, chosen, conversations, pairs, singles, steps   the lines        mix    texts imitated beside
+                                                                                 rollouts
 """
 
 from postgrad.batches.chosen import ChosenPairs, ChosenTexts
@@ -19,5 +22,6 @@ from postgrad.batches.shuffled import Shuffled, ShuffledBatches
 from postgrad.batches.singles import SingleBatches
 from postgrad.batches.steps import Marked, StepBatches
 
-__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Marked", "Mix", "PairBatches", "RolloutBatches",
-           "RolloutLine", "Rollouts", "Shuffled", "ShuffledBatches", "SingleBatches", "StepBatches"]
+__all__ = ["ChosenPairs", "ChosenTexts", "ConversationBatches", "Marked", "Mix", "PairBatches",
+           "RolloutBatches", "RolloutLine", "Rollouts", "Shuffled", "ShuffledBatches", "SingleBatches",
+           "StepBatches"]

@@ -1,4 +1,5 @@
-"""Rollouts -> what was chosen among them: best against worst as pairs (online DPO), the good ones as texts to imitate."""
+"""Rollouts -> what was chosen among them: best against worst as pairs (online DPO),
+the good ones as texts to imitate."""
 
 from __future__ import annotations
 
@@ -17,16 +18,19 @@ from postgrad.records import Batch, Scored
 
 
 class ChosenBatches(RolloutLine[RowT]):
-    """One batch from each collection, used `epochs` times. Rows that are not chosen are counted, not trained."""
+    """One batch from each collection, used `epochs` times.
+
+    Rows that are not chosen are counted, not trained.
+    """
 
     def __init__(self, prompts, **line):
         super().__init__(prompts, **line)
         if self.settings.minibatches > 1:
-            raise ValueError(f"{self.method.name} makes one batch of each collection: set rollouts.minibatches to 1, not "
-                             f"{self.settings.minibatches}.")
+            raise ValueError(f"{self.method.name} makes one batch of each collection: set "
+                             f"rollouts.minibatches to 1, not {self.settings.minibatches}.")
         if self.settings.group_size < 2:
-            raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size is "
-                             f"{self.settings.group_size}, set it to 2 or more.")
+            raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size "
+                             f"is {self.settings.group_size}, set it to 2 or more.")
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
         rows = [s for group in groups for s in group]
@@ -39,13 +43,17 @@ class ChosenBatches(RolloutLine[RowT]):
 
 
 class ChosenPairs(ChosenBatches[Preference]):
-    """The best and the worst of each group as a pair. A group with equal scores, or with a failed verdict, gives none."""
+    """The best and the worst of each group as a pair.
+
+    A group with equal scores, or with a failed verdict, gives none.
+    """
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score for s in rows])
         best, worst = best_and_worst(score, self.settings.group_size)
         sound = batch.mask.any(1).view(-1, self.settings.group_size).all(1).cpu()
-        kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True) if sound[b // self.settings.group_size]]
+        kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True)
+                if sound[b // self.settings.group_size]]
         index = [i for pair in kept or [(0, 1)] for i in pair]
         made = pick(batch, index)
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
@@ -58,7 +66,10 @@ class ChosenPairs(ChosenBatches[Preference]):
 
 
 class ChosenTexts(ChosenBatches[Supervised]):
-    """The rows that the method's `select` keeps, to be imitated. The KL bound of best-of-n is logged beside them."""
+    """The rows that the method's `select` keeps, to be imitated.
+
+    The KL bound of best-of-n is logged beside them.
+    """
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score if s.verdict.given else -math.inf for s in rows])

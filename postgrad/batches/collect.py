@@ -18,12 +18,16 @@ from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
 from postgrad.rewards.base import Judge
 from postgrad.settings import Settings, setting
 
-Draw = Callable[[int, int], list[list[Scored]]]  # how many prompts, the number of the try -> their judged groups
+# how many prompts, the number of the try -> their judged groups
+Draw = Callable[[int, int], list[list[Scored]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollouts(Settings):
-    """How rollouts are made and used. Two numbers say how many: prompts_per_step and group_size; the rest is derived."""
+    """How rollouts are made and used.
+
+    Two numbers say how many: prompts_per_step and group_size; the rest is derived.
+    """
 
     prompts: int = setting(2000, "training prompts drawn from the task",
                            "more where a run comes round to the same prompts; a task with fewer gives all it "
@@ -54,8 +58,8 @@ class Rollouts(Settings):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if self.prompts_per_step % self.minibatches:
-            raise ValueError(f"{self.prompts_per_step} prompts cannot be split into {self.minibatches} minibatches: set "
-                             "rollouts.minibatches to a divisor, e.g. "
+            raise ValueError(f"{self.prompts_per_step} prompts cannot be split into {self.minibatches} "
+                             "minibatches: set rollouts.minibatches to a divisor, e.g. "
                              f"{_divisor(self.prompts_per_step, self.minibatches)}.")
         if not self.temperature > 0:
             raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
@@ -76,8 +80,12 @@ def _divisor(number: int, near: int) -> int:
     return max(d for d in range(1, min(number, near) + 1) if number % d == 0)
 
 
-def collect(draw: Draw, count: int, group_size: int, tries: int = 1) -> tuple[list[list[Scored]], dict[str, float]]:
-    """`count` groups, and what was measured on the way. tries > 1: groups with equal scores are drawn again, so often."""
+def collect(draw: Draw, count: int, group_size: int,
+            tries: int = 1) -> tuple[list[list[Scored]], dict[str, float]]:
+    """`count` groups, and what was measured on the way.
+
+    tries > 1: groups with equal scores are drawn again, so often.
+    """
     began = time.perf_counter()
     groups: list[list[Scored]] = []
     drawn = flat = 0
@@ -91,7 +99,8 @@ def collect(draw: Draw, count: int, group_size: int, tries: int = 1) -> tuple[li
         if len(groups) == count:
             break
     facts = facts_of([s for group in groups for s in group], group_size)
-    facts |= {"flat_groups": flat / drawn, "resampled": float(drawn - count), "time/sample": time.perf_counter() - began}
+    facts |= {"flat_groups": flat / drawn, "resampled": float(drawn - count),
+              "time/sample": time.perf_counter() - began}
     return groups, facts
 
 
@@ -109,7 +118,8 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
     masks = [[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rollouts]
     logp = [[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rollouts]
     base = assemble([r.prompt.id for r in rollouts], tokens, masks)
-    return Batch(**base, weight=base["mask"].float(), sampler_logp=pad_rows(logp, fill=0.0, dtype=torch.float32))
+    return Batch(**base, weight=base["mask"].float(),
+                 sampler_logp=pad_rows(logp, fill=0.0, dtype=torch.float32))
 
 
 def is_flat(group: Sequence[Scored]) -> bool:
@@ -119,8 +129,10 @@ def is_flat(group: Sequence[Scored]) -> bool:
 
 def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     """What a reader of the log looks at first. A verdict that failed has no part in the reward."""
-    groups = [[s for s in rows[i: i + group_size] if s.verdict.given] for i in range(0, len(rows), group_size)]
-    scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups if group]
+    groups = [[s for s in rows[i: i + group_size] if s.verdict.given]
+              for i in range(0, len(rows), group_size)]
+    scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups
+              if group]
     judged = [s for group in groups for s in group]
     facts = {"reward": torch.cat(scores).mean().item() if scores else 0.0,
              "reward_std": sum(x.std(unbiased=False).item() for x in scores) / max(len(scores), 1),
@@ -128,7 +140,8 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
              "errors": float(sum(s.verdict.error is not None for s in rows))}
     for name in sorted({name for s in judged for name in s.verdict.parts}):
-        given = [s.verdict.parts[name] for s in judged if name in s.verdict.parts]  # absent: there was nothing to judge
+        # absent: there was nothing to judge
+        given = [s.verdict.parts[name] for s in judged if name in s.verdict.parts]
         facts[f"reward/{name}"] = sum(given) / len(given)
     return facts
 
@@ -137,15 +150,17 @@ RowT = TypeVar("RowT", bound=Method)
 
 
 class RolloutLine(Generic[RowT]):
-    """An assembly line from prompts: collects, then makes batches of the collection (`batches_of` is each line's own).
+    """An assembly line from prompts: collects, then makes batches of the collection
+    (`batches_of` is each line's own).
 
     sample(prompts, group_size, seed, step) -> groups of rollouts.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models, method: RowT,
-                 settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
+    def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models,
+                 method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
         if method.reference and models.reference is None:
-            raise ValueError(f"{method.name} needs a reference model and there is none: give Models(reference=...).")
+            raise ValueError(f"{method.name} needs a reference model and there is none: give "
+                             "Models(reference=...).")
         self.sample = sample
         self.judge = judge
         self.models = models
@@ -164,7 +179,8 @@ class RolloutLine(Generic[RowT]):
             self.step += 1
             if not self.waiting:
                 again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else 0
-                groups, facts = collect(self.draw, self.settings.prompts_per_step, self.settings.group_size, 1 + again)
+                groups, facts = collect(self.draw, self.settings.prompts_per_step, self.settings.group_size,
+                                        1 + again)
                 self.waiting = self.batches_of(groups, facts)
             yield self.waiting.pop(0).to(self.device)
 

@@ -23,7 +23,8 @@ SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
 
 
 def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int) -> Tensor:  # [B, T]
-    """The score on the last token; where a verdict has spread it over the tokens, only what was added to it since."""
+    """The score on the last token; where a verdict has spread it over the tokens,
+    only what was added to it since."""
     score = scores(rows, method, budget)
     dense = torch.zeros(mask.shape)
     for i, s in enumerate(rows):
@@ -36,7 +37,10 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int) -
 
 
 def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
-    """One score a row, DAPO's length penalty included. Rows whose verdict failed are masked: credit passes over them."""
+    """One score a row, DAPO's length penalty included.
+
+    Rows whose verdict failed are masked: credit passes over them.
+    """
     score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
     if not method.overlong:
         return score
@@ -46,10 +50,13 @@ def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B
 
 def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int, kl: float,
             tokens_per_pass: int, temperature: float = 1.0, several: bool = True) -> Batch:
-    """All rollouts of a collection with their advantages. Credit looks at whole groups, so it comes before any split.
+    """All rollouts of a collection with their advantages.
 
-    kl: the present coefficient of the KL in the reward. several: more than one update is made of the collection, so the
-    policy that sampled it has to be remembered; else the ratio is 1 and old_logp stays None.
+    Credit looks at whole groups, so it comes before any split.
+
+    kl: the present coefficient of the KL in the reward. several: more than one update is made of the
+    collection, so the policy that sampled it has to be remembered;
+    else the ratio is 1 and old_logp stays None.
     """
     old = entropy = ref = value = None
     facts: dict[str, float] = {}
@@ -60,13 +67,16 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
         assert models.reference is not None, f"{method.name} needs a reference"
         ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature)
     if method.critic:
-        (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch, tokens_per_pass)
+        (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch,
+                                   tokens_per_pass)
     if method.kl_in_reward > 0:
         assert old is not None and ref is not None
         reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
         gap = torch.where(batch.mask, old - ref, 0.0)
-        facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))  # in nats, mean over the replies
-    batch = replace(batch, old_logp=old, ref_logp=ref, value=value, entropy=entropy if "entropy" in early else None)
+        # in nats, mean over the replies
+        facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))
+    batch = replace(batch, old_logp=old, ref_logp=ref, value=value,
+                    entropy=entropy if "entropy" in early else None)
     adv = method.credit(reward, batch.mask, group_size, **further(batch, method.credit_wants))
     returns = adv + value if value is not None else None
     if method.whiten:
@@ -100,7 +110,8 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, epochs: int, c
 
 
 def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
-    """The rows of one optimizer step with the weights of that step, over the tokens that the row of the table chooses."""
+    """The rows of one optimizer step with the weights of that step,
+    over the tokens that the row of the table chooses."""
     counted = batch.mask
     if method.choose:
         counted = counted & method.choose(batch.mask, batch.adv, **further(batch, method.choose_wants))

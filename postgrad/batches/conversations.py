@@ -11,13 +11,13 @@ from postgrad.records import Batch, Conversation
 class ConversationBatches(ShuffledBatches):
     """Conversations -> Batch: the assistant's tokens are trained."""
 
-    def __init__(self, conversations: Sequence[Conversation], chat, method, *, per_step: int, steps: int, seed: int,
-                 max_tokens: int, device="cpu"):
+    def __init__(self, conversations: Sequence[Conversation], chat, method, *, per_step: int, steps: int,
+                 seed: int, max_tokens: int, device="cpu"):
         coded = [(c.id, *chat.conversation(c.messages)) for c in conversations]
         for name, tokens, mask in coded:
             if len(tokens) > max_tokens:
-                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's {max_tokens}: "
-                                 "shorten it or leave it out.")
+                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's "
+                                 f"{max_tokens}: shorten it or leave it out.")
             if not any(mask):
                 raise ValueError(f"conversation {name}: the template gives the assistant's turn no tokens, "
                                  "so nothing would be learned.")

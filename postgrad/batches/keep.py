@@ -1,4 +1,5 @@
-"""A batch that waits to be trained on, as tensors and plain values for a checkpoint, and back; and rows picked from one."""
+"""A batch that waits to be trained on, as tensors and plain values for a checkpoint, and back;
+and rows picked from one."""
 
 from __future__ import annotations
 
@@ -22,12 +23,14 @@ def pick(batch: Batch, rows: list[int]) -> Batch:
 
 def kept_batch(batch: Batch) -> dict:
     """The gold answer is left out: the verdict has been given."""
-    columns = {f.name: getattr(batch, f.name) for f in fields(batch) if isinstance(getattr(batch, f.name), Tensor)}
-    scored = [{"prompt": {"id": s.rollout.prompt.id, "messages": [dict(m) for m in s.rollout.prompt.messages]},
+    columns = {f.name: getattr(batch, f.name) for f in fields(batch)
+               if isinstance(getattr(batch, f.name), Tensor)}
+    scored = [{"prompt": {"id": s.rollout.prompt.id,
+                          "messages": [dict(m) for m in s.rollout.prompt.messages]},
                "rollout": {f.name: getattr(s.rollout, f.name) for f in fields(Rollout) if f.name != "prompt"},
                "verdict": asdict(s.verdict)} for s in batch.scored]
-    return {"columns": columns, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit, "facts": dict(batch.facts),
-            "scored": scored}
+    return {"columns": columns, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit,
+            "facts": dict(batch.facts), "scored": scored}
 
 
 def held_batch(kept: dict) -> Batch:

@@ -22,7 +22,8 @@ from postgrad.records import Batch
 class Mix:
     """texts: (id, tokens, mask) of each; `rows` of them join every optimizer step."""
 
-    def __init__(self, texts: Sequence[tuple[str, list[int], list[bool]]], *, rows: int, weight: float, seed: int):
+    def __init__(self, texts: Sequence[tuple[str, list[int], list[bool]]], *, rows: int, weight: float,
+                 seed: int):
         self.texts = Shuffled(texts, seed)
         self.rows = rows
         self.weight = weight

@@ -16,8 +16,8 @@ from postgrad.records import Batch, Pair
 class PairBatches(ShuffledBatches):
     """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
 
-    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int, max_tokens: int,
-                 tokens_per_pass: int, device="cpu"):
+    def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int,
+                 max_tokens: int, tokens_per_pass: int, device="cpu"):
         coded = [code_pair(pair, chat, max_tokens) for pair in pairs]
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.method = method
@@ -26,10 +26,12 @@ class PairBatches(ShuffledBatches):
         self.seed = seed
         self.heads = models.policy.heads if method.score is None else 1
         if method.reference and models.reference is None:
-            raise ValueError(f"{method.name} compares with a reference model, and there is none: give models.reference.")
+            raise ValueError(f"{method.name} compares with a reference model, and there is none: give "
+                             "models.reference.")
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
-        """The rows of these pairs, shortest first, with the reference's log-probs where the method has a reference."""
+        """The rows of these pairs, shortest first, with the reference's log-probs where the
+        method has a reference."""
         coded = sorted(coded, key=lambda pair: max(len(tokens) for _, tokens, _ in pair[1]))
         ids, tokens, masks = zip(*(row for _, rows in coded for row in rows), strict=True)
         weight = torch.tensor([pair.weight for pair, _ in coded])
@@ -42,11 +44,13 @@ class PairBatches(ShuffledBatches):
         return replace(batch, ref_logp=ref, facts={"tokens": float(batch.lengths.sum())})
 
     def votes(self, ids: Sequence[str]) -> Tensor | None:  # [U, K]
-        """Each head of an ensemble learns from its own bootstrap of the pairs, so that the heads differ where data is thin."""
+        """Each head of an ensemble learns from its own bootstrap of the pairs,
+        so that the heads differ where data is thin."""
         if self.heads == 1:
             return None
         names = torch.tensor([seed_of(name) for name in ids])[:, None].expand(-1, self.heads)
-        return poisson(uniform(names, torch.tensor([seed_of(self.seed, "head", k) for k in range(self.heads)]))).float()
+        return poisson(uniform(names, torch.tensor([seed_of(self.seed, "head", k)
+                                                    for k in range(self.heads)]))).float()
 
 
 def code_pair(pair: Pair, chat, max_tokens: int) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
@@ -55,8 +59,8 @@ def code_pair(pair: Pair, chat, max_tokens: int) -> tuple[Pair, list[tuple[str, 
     for side in ("chosen", "rejected"):
         tokens, mask = chat.answer(pair.messages, getattr(pair, side))
         if len(tokens) > max_tokens:
-            raise ValueError(f"pair {pair.id}: its {side} answer makes {len(tokens)} tokens, over the model's {max_tokens}: "
-                             "shorten it or leave the pair out.")
+            raise ValueError(f"pair {pair.id}: its {side} answer makes {len(tokens)} tokens, over the "
+                             f"model's {max_tokens}: shorten it or leave the pair out.")
         if not any(mask):
             raise ValueError(f"pair {pair.id}: its {side} answer is empty.")
         rows.append((f"{pair.id}/{side}", tokens, mask))

@@ -15,9 +15,12 @@ from postgrad.records import Batch, Prompt, Scored
 
 
 class RolloutBatches(RolloutLine[Policy]):
-    """Prompt -> rollout -> verdict -> credit -> weight. Epochs and minibatches live here, and so does the KL coefficient.
+    """Prompt -> rollout -> verdict -> credit -> weight.
 
-    target: the KL per reply, in nats, to which the coefficient is steered, within about `horizon` rollouts; None: it
+    Epochs and minibatches live here, and so does the KL coefficient.
+
+    target: the KL per reply, in nats, to which the coefficient is steered,
+        within about `horizon` rollouts; None: it
     stands. mix: texts that are imitated beside the rollouts (PPO-ptx).
     """
 
@@ -26,13 +29,15 @@ class RolloutBatches(RolloutLine[Policy]):
         super().__init__(prompts, **line)
         method, group_size = self.method, self.settings.group_size
         if group_size < 2 and method.compares:
-            raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is {group_size}, "
-                             "set it to 2 or more.")
+            raise ValueError(f"{method.name} compares the samples of a group: rollouts.group_size is "
+                             f"{group_size}, set it to 2 or more.")
         if method.critic and self.models.critic is None:
-            raise ValueError(f"{method.name} needs a critic model and there is none: give Models(critic=...).")
+            raise ValueError(f"{method.name} needs a critic model and there is none: give "
+                             "Models(critic=...).")
         if target is not None and not method.kl_in_reward > 0:
-            raise ValueError("an adaptive KL coefficient needs a method with the KL in its reward and a coefficient to "
-                             f"start from; {method.name} has {method.kl_in_reward}: use ppo, reinforce or rloo.")
+            raise ValueError("an adaptive KL coefficient needs a method with the KL in its reward and a "
+                             f"coefficient to start from; {method.name} has {method.kl_in_reward}: use ppo, "
+                             "reinforce or rloo.")
         self.kl = method.kl_in_reward
         self.target = target
         self.horizon = horizon
@@ -55,7 +60,8 @@ class RolloutBatches(RolloutLine[Policy]):
         return [self.mix.into(part) for part in parts] if self.mix else parts
 
     def steered(self, observed: float, rollouts: int) -> dict[str, float]:
-        """The KL of the collection and the coefficient it was priced with; the next collection's is set here."""
+        """The KL of the collection and the coefficient it was priced with;
+        the next collection's is set here."""
         facts = {"kl_coefficient": self.kl, "kl_reply": observed}
         if self.target is not None:
             self.kl = adaptive_coefficient(self.kl, observed, self.target, self.horizon, rollouts)

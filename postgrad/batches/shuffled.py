@@ -1,4 +1,5 @@
-"""What all assembly lines share: an endless shuffled stream, rows as padded columns, a forward pass without gradients."""
+"""What all assembly lines share: an endless shuffled stream, rows as padded columns,
+a forward pass without gradients."""
 
 from __future__ import annotations
 
@@ -67,13 +68,16 @@ class ShuffledBatches:
 
 def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
     """Rows of tokens and mask as the padded columns every batch has."""
-    return {"ids": tuple(ids), "tokens": pad_rows(tokens), "mask": pad_rows(masks, fill=False, dtype=torch.bool),
+    return {"ids": tuple(ids), "tokens": pad_rows(tokens),
+            "mask": pad_rows(masks, fill=False, dtype=torch.bool),
             "lengths": torch.tensor([len(row) for row in tokens])}
 
 
 @torch.no_grad()
-def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int) -> list[Tensor]:
-    """What a model says of every row, a few rows at a time: one [B, T] for each tensor that `forward` gives."""
+def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch,
+                    tokens_per_pass: int) -> list[Tensor]:
+    """What a model says of every row, a few rows at a time:
+    one [B, T] for each tensor that `forward` gives."""
     out: list[Tensor] = []
     start = 0
     for micro in batch.split(tokens_per_pass):
@@ -86,8 +90,10 @@ def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch
     return out
 
 
-def logp_of(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0) -> tuple[Tensor, Tensor]:  # [B, T] each
-    """The log-probs of a batch's sampled tokens under a model that stands still, and the entropy of its choices."""
-    logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed), batch,
-                                    tokens_per_pass)
+def logp_of(model, batch: Batch, tokens_per_pass: int,
+            temperature: float = 1.0) -> tuple[Tensor, Tensor]:  # [B, T] each
+    """The log-probs of a batch's sampled tokens under a model that stands still,
+    and the entropy of its choices."""
+    logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
+                                    batch, tokens_per_pass)
     return logp, entropy

@@ -14,15 +14,18 @@ from postgrad.records import Batch, Conversation
 
 
 class SingleBatches(ShuffledBatches):
-    """Conversations with a label -> Batch. The last message is the answer; what comes before is the prompt."""
+    """Conversations with a label -> Batch.
 
-    def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int, seed: int,
-                 max_tokens: int, tokens_per_pass: int, device="cpu"):
+    The last message is the answer; what comes before is the prompt.
+    """
+
+    def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int,
+                 seed: int, max_tokens: int, tokens_per_pass: int, device="cpu"):
         if per_step < 2:
-            raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is {per_step}, "
-                             "set it to 2 or more.")
-        super().__init__([code_single(single, chat, max_tokens) for single in singles], per_step=per_step, steps=steps,
-                         seed=seed, device=device)
+            raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is "
+                             f"{per_step}, set it to 2 or more.")
+        super().__init__([code_single(single, chat, max_tokens) for single in singles], per_step=per_step,
+                         steps=steps, seed=seed, device=device)
         self.max_tokens = max_tokens
         self.method = method
         self.models = models
@@ -35,19 +38,23 @@ class SingleBatches(ShuffledBatches):
         batch = Batch(**assemble(ids, tokens, masks), weight=torch.full((len(ids),), 1 / len(ids)),
                       label=torch.tensor([1.0 if label else -1.0 for label in labels])).to(self.device)
         return replace(batch, ref_logp=self.logp(self.models.reference, batch),
-                       baseline=self.baseline(tokens, masks).expand(len(ids)), facts={"tokens": float(batch.lengths.sum())})
+                       baseline=self.baseline(tokens, masks).expand(len(ids)),
+                       facts={"tokens": float(batch.lengths.sum())})
 
     def baseline(self, tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> Tensor:  # []
-        """The mean log-ratio of each prompt with the NEXT row's answer: how far the policy is from the reference anyway."""
+        """The mean log-ratio of each prompt with the NEXT row's answer: how far the policy is from the
+        reference anyway."""
         mixed, sampled = [], []
         for i, row in enumerate(tokens):
             after = (i + 1) % len(tokens)
             at, start = masks[i].index(True), masks[after].index(True)
             mixed.append((row[:at] + tokens[after][start:])[: self.max_tokens])
             sampled.append(([False] * at + masks[after][start:])[: self.max_tokens])
-        batch = Batch(**assemble([str(i) for i in range(len(mixed))], mixed, sampled), weight=torch.ones(len(mixed)))
+        batch = Batch(**assemble([str(i) for i in range(len(mixed))], mixed, sampled),
+                      weight=torch.ones(len(mixed)))
         batch = batch.to(self.device)
-        score = [self.method.score(self.logp(m, batch), batch.mask) for m in (self.models.policy, self.models.reference)]
+        score = [self.method.score(self.logp(m, batch), batch.mask)
+                 for m in (self.models.policy, self.models.reference)]
         return kto_baseline(score[0] - score[1])
 
     def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
@@ -57,11 +64,12 @@ class SingleBatches(ShuffledBatches):
 def code_single(single: Conversation, chat, max_tokens: int) -> tuple[str, list[int], list[bool], bool]:
     *before, last = single.messages
     if last["role"] != "assistant" or single.label is None:
-        raise ValueError(f"answer {single.id}: expected an assistant's message at the end and a label, true or false.")
+        raise ValueError(f"answer {single.id}: expected an assistant's message at the end and a label, "
+                         "true or false.")
     tokens, mask = chat.answer(before, last["content"])
     if len(tokens) > max_tokens:
-        raise ValueError(f"answer {single.id} makes {len(tokens)} tokens with its prompt, over the model's {max_tokens}: "
-                         "shorten it or leave it out.")
+        raise ValueError(f"answer {single.id} makes {len(tokens)} tokens with its prompt, over the model's "
+                         f"{max_tokens}: shorten it or leave it out.")
     if not any(mask):
         raise ValueError(f"answer {single.id} is empty.")
     return single.id, tokens, mask, single.label

@@ -26,24 +26,30 @@ class Marked:
 
 
 def mark(rollout: Rollout, steps: Sequence[Step], chat) -> Marked:
-    """A reply with its steps' labels on their last tokens. Two steps that end in one token are one mark: the later label."""
+    """A reply with its steps' labels on their last tokens.
+
+    Two steps that end in one token are one mark: the later label.
+    """
     at = len(rollout.prompt_tokens)
     places = chat.places(rollout.tokens, [step.end for step in steps])
     marks = {at + place: step.right for place, step in zip(places, steps, strict=True)}
-    return Marked(id=rollout.prompt.id, tokens=(*rollout.prompt_tokens, *rollout.tokens), marks=tuple(marks.items()))
+    return Marked(id=rollout.prompt.id, tokens=(*rollout.prompt_tokens, *rollout.tokens),
+                  marks=tuple(marks.items()))
 
 
 class StepBatches(ShuffledBatches):
     """Marked replies -> Batch: the marked tokens are trained, each counts the same in its step."""
 
-    def __init__(self, rows: Sequence[Marked], *, per_step: int, steps: int, seed: int, max_tokens: int, device="cpu"):
+    def __init__(self, rows: Sequence[Marked], *, per_step: int, steps: int, seed: int, max_tokens: int,
+                 device="cpu"):
         super().__init__(rows, per_step=per_step, steps=steps, seed=seed, device=device)
         for row in rows:
             if len(row.tokens) > max_tokens:
-                raise ValueError(f"reply {row.id} has {len(row.tokens)} tokens with its prompt, over the model's {max_tokens}: "
-                                 "shorten it or leave it out.")
+                raise ValueError(f"reply {row.id} has {len(row.tokens)} tokens with its prompt, over the "
+                                 f"model's {max_tokens}: shorten it or leave it out.")
             if not row.marks:
-                raise ValueError(f"reply {row.id} has no labelled step, so nothing would be learned from it: leave it out.")
+                raise ValueError(f"reply {row.id} has no labelled step, so nothing would be learned from "
+                                 "it: leave it out.")
         self.sum = zlib.crc32(repr([(row.tokens, row.marks) for row in rows]).encode())
 
     def batch(self, rows: Sequence[Marked]) -> Batch:
@@ -56,14 +62,16 @@ class StepBatches(ShuffledBatches):
                   for marked, places in zip(marks, columns, strict=True)]
         base = assemble([row.id for row in rows], [list(row.tokens) for row in rows], masks)
         label = pad_rows(labels, fill=0.0, dtype=torch.float32)
-        facts = {"tokens": float(base["lengths"].sum()), "right_steps": float((label > 0).sum() / base["mask"].sum())}
-        return Batch(**base, weight=token_mean(base["mask"], base["mask"].shape[1]), label=label, facts=facts).to(self.device)
+        facts = {"tokens": float(base["lengths"].sum()),
+                 "right_steps": float((label > 0).sum() / base["mask"].sum())}
+        return Batch(**base, weight=token_mean(base["mask"], base["mask"].shape[1]), label=label,
+                     facts=facts).to(self.device)
 
     def state(self) -> dict:
         return super().state() | {"sum": self.sum}
 
     def restore(self, state: dict) -> None:
         if state["sum"] != self.sum:
-            raise ValueError("the labelled replies are not those that this run began with, so it cannot go on to the same "
-                             "result: put the old generator back, or start a new run.")
+            raise ValueError("the labelled replies are not those that this run began with, so it cannot go "
+                             "on to the same result: put the old generator back, or start a new run.")
         super().restore(state)

@@ -14,11 +14,11 @@ from postgrad.cli.settings import instead_of
 EPILOG = """\
 first steps:
   postgrad demo                                  base -> SFT -> GRPO on word problems, in about a minute
-  postgrad train grpo:words                      one training run; any setting can follow: optim.lr=1e-4 steps=20
+  postgrad train grpo:words                      one training run; any setting can follow: lr=1e-4 steps=20
   postgrad train grpo --task mytask.py           your own prompts and your own verifier
   postgrad train sft data=chats.jsonl            imitate conversations of your own
   postgrad train dpo data=pairs.jsonl            learn from preferences of your own
-  postgrad train align                           reward model, PPO, DPO and GRPO on one task, measured side by side
+  postgrad train align                           reward model, PPO, DPO and GRPO on one task, side by side
   postgrad train overoptimise                    push a reward model too far, on a leash and off it
   postgrad studio                                see it all in the browser
 """
@@ -76,7 +76,8 @@ COMMANDS = (
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="postgrad", description="Post-training for language models, by gradient.",
+    top = argparse.ArgumentParser(prog="postgrad",
+                                  description="Post-training for language models, by gradient.",
                                   epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"postgrad {__version__}")
     inside = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")

@@ -11,7 +11,8 @@ from postgrad.cli.options import AuditOptions, made
 from postgrad.cli.output import say_json
 from postgrad.display import progress
 
-COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "tokens added", "by length", "true quality")
+COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "tokens added", "by length",
+           "true quality")
 
 
 def audit(args) -> int:
@@ -24,8 +25,9 @@ def audit(args) -> int:
     answers, truth, source = gather(args)
     model, chat = open_reward_model(args.model, args.device)
     track = iter if args.json else partial(progress, label=f"scoring for {args.model}")
-    found = measure(answers, scorer(model, chat, device=args.device, track=track), names=names, seed=args.seed, truth=truth,
-                    length=lambda answer: len(chat.answer(*answer)[0]), max_tokens=model.config.max_position_embeddings)
+    found = measure(answers, scorer(model, chat, device=args.device, track=track), names=names,
+                    seed=args.seed, truth=truth, length=lambda answer: len(chat.answer(*answer)[0]),
+                    max_tokens=model.config.max_position_embeddings)
     found = {"model": args.model, "source": source, **found}
     if out:
         from postgrad.run import plain
@@ -54,14 +56,15 @@ def open_reward_model(name: str, device: str) -> tuple:
     from postgrad.opening.models import open_reward
     model, chat = open_reward(name, device)
     if not model.score_head.weight.any():
-        raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
+        raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "
+                         "train reward:...`")
     return model.requires_grad_(False), chat
 
 
 def show(found: dict) -> None:
     """A table of the probes, then a sentence each."""
-    title = (f"{found['model']}: {found['answers']} answers to {found['prompts']} prompts ({found['source']}), scores "
-             f"{found['mean']:.3g} with a spread of {found['spread']:.3g}")
+    title = (f"{found['model']}: {found['answers']} answers to {found['prompts']} prompts "
+             f"({found['source']}), scores {found['mean']:.3g} with a spread of {found['spread']:.3g}")
     display.table([row_of(probe) for probe in found["probes"]], COLUMNS, title=title)
     print()
     for probe in found["probes"]:

@@ -29,7 +29,8 @@ def answer(session: Session, question: str, problem=None, *, quiet: bool = False
     """One question to every model, written out as it comes; False where Ctrl-C broke it off."""
     rows = session.replies(question, problem)
     width = get_terminal_size().columns
-    beside = is_terminal(sys.stdout) and len(session.voices) > 1 and width >= max(WIDE, COLUMN * len(session.voices))
+    beside = (is_terminal(sys.stdout) and len(session.voices) > 1
+              and width >= max(WIDE, COLUMN * len(session.voices)))
     whole = True
     try:
         (in_silence if quiet else in_columns if beside else in_lines)(session, rows)
@@ -39,7 +40,8 @@ def answer(session: Session, question: str, problem=None, *, quiet: bool = False
             print(" (stopped)")
     session.keep(rows)
     if quiet:
-        say_json({"prompt": question, "replies": [reply.said() for column in zip(*rows, strict=True) for reply in column]})
+        say_json({"prompt": question,
+                  "replies": [reply.said() for column in zip(*rows, strict=True) for reply in column]})
     return whole
 
 
@@ -55,7 +57,8 @@ def in_lines(session: Session, rows: list[list[Reply]]) -> None:
     for column in zip(*rows, strict=True):
         for i, reply in enumerate(column, 1):
             if len(session.voices) * session.samples > 1:
-                print(f"--- {clean(reply.voice.heading)}" + (f" ({i} of {session.samples})" if session.samples > 1 else ""))
+                print(f"--- {clean(reply.voice.heading)}"
+                      + (f" ({i} of {session.samples})" if session.samples > 1 else ""))
             for piece in session.write(reply):
                 print(clean(piece), end="", flush=True)
             print("".join(f"\n{line}" for line in remarks(session, reply)))
@@ -78,13 +81,15 @@ def picture(session: Session, rows: list[list[Reply]]):
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=SIMPLE_HEAD, expand=True, show_edge=False, show_lines=session.samples > 1, padding=(0, 2, 0, 0))
+    grid = Table(box=SIMPLE_HEAD, expand=True, show_edge=False, show_lines=session.samples > 1,
+                 padding=(0, 2, 0, 0))
     for voice in session.voices:
         grid.add_column(Text(clean(voice.heading), style="bold"), ratio=1, overflow="fold")
     for row in rows:
         grid.add_row(*(Text("\n").join([
             Text(clean(reply.text)),
-            *(Text(line, style=colour(reply) if line.startswith("score") else "dim") for line in remarks(session, reply)),
+            *(Text(line, style=colour(reply) if line.startswith("score") else "dim")
+              for line in remarks(session, reply)),
         ]) for reply in row))
     return grid
 
@@ -95,10 +100,11 @@ def colour(reply: Reply) -> str:
 
 def remarks(session: Session, reply: Reply) -> list[str]:
     """What is to be said below a reply: that it was cut, and how it was judged."""
-    said = [f"(cut at {session.settings.max_new_tokens} tokens: --max-new-tokens)"] if reply.ended == "length" else []
+    said = ([f"(cut at {session.settings.max_new_tokens} tokens: --max-new-tokens)"]
+            if reply.ended == "length" else [])
     if verdict := reply.verdict:
-        said.append(clean(f"not judged: {verdict.error}" if verdict.error else f"score {verdict.score:g}: {verdict.reason}")
-                    .replace("\n", " "))
+        said.append(clean(f"not judged: {verdict.error}" if verdict.error
+                          else f"score {verdict.score:g}: {verdict.reason}").replace("\n", " "))
     return said
 
 
@@ -108,8 +114,10 @@ def converse(session: Session, quiet: bool) -> int:
     if asking:
         with suppress(ImportError):
             import readline  # noqa: F401  (arrow keys and history, where there are any)
-        kept = "The conversation goes on" if session.turns else "Each question stands alone (--turns keeps the conversation)"
-        print(f"{', '.join(v.heading for v in session.voices)}\n{kept}. /help; an empty line or Ctrl-D leaves.")
+        kept = ("The conversation goes on" if session.turns
+                else "Each question stands alone (--turns keeps the conversation)")
+        print(f"{', '.join(v.heading for v in session.voices)}\n"
+              f"{kept}. /help; an empty line or Ctrl-D leaves.")
     while True:
         try:
             line = input("> " if asking else "").strip()
@@ -118,7 +126,8 @@ def converse(session: Session, quiet: bool) -> int:
         if not line:
             return 0
         try:
-            whole = command(session, line, quiet) if asking and line.startswith("/") else answer(session, line, quiet=quiet)
+            whole = (command(session, line, quiet) if asking and line.startswith("/")
+                     else answer(session, line, quiet=quiet))
         except ValueError as error:  # in a terminal the next question may do better
             if not asking:
                 raise
@@ -186,8 +195,8 @@ def named(args) -> list:
         else:
             found.append(Stage("", name))
     if len(found) > MOST:
-        raise ValueError(f"{len(found)} models at once are too many to compare: name up to {MOST} of them, e.g. "
-                         f"postgrad chat {' '.join(s.name for s in found[-2:])}.")
+        raise ValueError(f"{len(found)} models at once are too many to compare: name up to {MOST} of them, "
+                         f"e.g. postgrad chat {' '.join(s.name for s in found[-2:])}.")
     return found
 
 
@@ -196,16 +205,20 @@ def open_session(args) -> Session:
     from postgrad.sampler import LocalSampler, Sampling
     from postgrad.tasks import load_task
     if args.samples < 1 or args.samples > 1 and (args.turns or args.temperature == 0):
-        raise ValueError(f"--samples {args.samples}: expected 1 or more, without --turns (which one would be remembered?) and "
-                         "with a temperature above 0 (else all are the same).")
+        raise ValueError(f"--samples {args.samples}: expected 1 or more, without --turns (which one would be "
+                         "remembered?) and with a temperature above 0 (else all are the same).")
     if args.problem is not None and args.prompt is not None:
-        raise ValueError("--problem asks a question of the task's, --prompt one of yours: name one of the two.")
+        raise ValueError("--problem asks a question of the task's, --prompt one of yours: name "
+                         "one of the two.")
     temperature = args.temperature if args.temperature is not None else float(args.samples > 1)
-    settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=temperature, top_k=args.top_k, top_p=args.top_p,
-                        min_p=args.min_p, stop=tuple(text.replace("\\n", "\n") for text in args.stop))
+    settings = Sampling(max_new_tokens=args.max_new_tokens, temperature=temperature, top_k=args.top_k,
+                        top_p=args.top_p, min_p=args.min_p,
+                        stop=tuple(text.replace("\\n", "\n") for text in args.stop))
     task = load_task(args.task) if args.task else None
-    voices = [Voice(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, args.device))) for stage in named(args)]
-    return Session(voices, settings, task=task, system=args.system, samples=args.samples, turns=args.turns, seed=args.seed)
+    voices = [Voice(stage.name, stage.made_by, LocalSampler(*open_writer(stage.name, args.device)))
+              for stage in named(args)]
+    return Session(voices, settings, task=task, system=args.system, samples=args.samples, turns=args.turns,
+                   seed=args.seed)
 
 
 def chat(args) -> int:

@@ -32,7 +32,8 @@ def evaluate(args) -> int:
     tokens = tokens_for(task, model) if asked.max_new_tokens is None else asked.max_new_tokens
     settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
     prompts = task.prompts(args.split, args.problems, args.seed)
-    row = measure(task, LocalSampler(model, chat), prompts, samples=args.samples, settings=settings, seed=args.seed,
+    row = measure(task, LocalSampler(model, chat), prompts, samples=args.samples, settings=settings,
+                  seed=args.seed,
                   track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
     row = {"model": args.model, "task": task.name, "split": args.split, "seed": args.seed, **row}
     if args.json:
@@ -55,7 +56,8 @@ def runs(args) -> int:
         rows = [{"": k, "value": shown(v)} for k, v in summary.items() if not isinstance(v, (dict, list))]
         return say_json(summary) if args.json else table(rows)
     found = list_runs(folder)
-    found += [row for nested in sorted(folder.glob("*/")) if not (nested / "run.json").exists() for row in list_runs(nested)]
+    found += [row for nested in sorted(folder.glob("*/")) if not (nested / "run.json").exists()
+              for row in list_runs(nested)]
     if args.json:
         return say_json(found)
     if not found:
@@ -71,14 +73,16 @@ def methods(args) -> int:
         return say_json([describe(row) for row in rows])
     if args.method:
         return table([{"field": k, "value": shown(v)} for k, v in describe(rows[0]).items()])
-    return table([{"method": r.name, "batches": r.source, "what is particular": r.about, "paper": r.paper} for r in rows])
+    return table([{"method": r.name, "batches": r.source, "what is particular": r.about, "paper": r.paper}
+                  for r in rows])
 
 
 def verifiers(args) -> int:
     from postgrad.rewards.named import NAMED
-    rows = [{"verifier": name + row.takes, "judges": {"answer": "the answer, by the row's gold", "form": "the form",
-             "style": "the whole reply"}[row.kind], "pays for": row.pays, "sandbox": "yes" if row.jailed else ""}
-            for name, row in NAMED.items()]
+    rows = [{"verifier": name + row.takes,
+             "judges": {"answer": "the answer, by the row's gold", "form": "the form",
+                        "style": "the whole reply"}[row.kind], "pays for": row.pays,
+             "sandbox": "yes" if row.jailed else ""} for name, row in NAMED.items()]
     return say_json(rows) if args.json else table(rows)
 
 
@@ -98,7 +102,8 @@ def explain(args) -> int:
     from postgrad.explain import explain as look_up
     if args.name is None:
         known = {name: m.meaning for name, m in METRICS.items()}
-        return say_json(known) if args.json else table([{"metric": k, "meaning": v} for k, v in known.items()])
+        return (say_json(known) if args.json
+                else table([{"metric": k, "meaning": v} for k, v in known.items()]))
     settings = find(args.name)
     try:
         found = asdict(look_up(args.name))
@@ -129,7 +134,8 @@ def pick(args) -> int:
     from postgrad.options import PickConfig
     from postgrad.recipes.pick import run
     config = made(PickConfig, args)
-    found = run(config, Path(args.out), track=iter if args.json else partial(progress, label=f"sampling {args.model}"))
+    found = run(config, Path(args.out),
+                track=iter if args.json else partial(progress, label=f"sampling {args.model}"))
     if args.json:
         return say_json(found)
     return table([{"": k, "value": shown(v)} for k, v in found.items() if v is not None])
@@ -145,6 +151,7 @@ def studio(args) -> int:
     return open_studio(args)
 
 
-COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs, "methods": methods,
-            "explain": explain, "audit": audit, "export": export, "fetch": fetch, "label": label, "memory": memory,
-            "pick": pick, "rlaif": rlaif, "studio": studio, "verifiers": verifiers}
+COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs,
+            "methods": methods, "explain": explain, "audit": audit, "export": export, "fetch": fetch,
+            "label": label, "memory": memory, "pick": pick, "rlaif": rlaif, "studio": studio,
+            "verifiers": verifiers}

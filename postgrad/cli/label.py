@@ -1,4 +1,5 @@
-"""`postgrad label ...`: preferences into a store, out of it, made from a model's answers, and given in a terminal."""
+"""`postgrad label ...`: preferences into a store, out of it, made from a model's answers,
+and given in a terminal."""
 
 from __future__ import annotations
 
@@ -34,13 +35,16 @@ def bring_in(args) -> None:
     words = [f"{args.store}: {plural(found['added'], 'new item')}, {found['known']} known; "
              f"{plural(found['labels'], 'new label')}, {found['known_labels']} known"]
     if found["conflicting"]:
-        words.append(f"{plural(found['conflicting'], 'label')} not taken: the labeller has said otherwise before")
+        words.append(f"{plural(found['conflicting'], 'label')} not taken: the labeller has said "
+                     "otherwise before")
     if seen["repeated"] or seen["contradicted"]:
         words.append(f"{args.file}: {sentence(seen)}")
     if seen["margins"]:
-        words.append(f"{plural(seen['margins'], 'margin')} left behind: the store keeps who won, not by how much")
+        words.append(f"{plural(seen['margins'], 'margin')} left behind: the store keeps who won, "
+                     "not by how much")
     if seen["rankings"]:
-        words.append(f"{plural(seen['rankings'], 'ranking')} taken apart into pairs, each of which weighs as any other")
+        words.append(f"{plural(seen['rankings'], 'ranking')} taken apart into pairs, each of which "
+                     "weighs as any other")
     say(args, found | {"file": seen}, "\n".join(words))
 
 
@@ -48,7 +52,8 @@ def take_out(args) -> None:
     from postgrad.data.exchange import export
     with Store.open(args.store, create=False) as store:
         found = export(store, Path(args.out), form=args.format, labeller=args.labeller, how=args.how)
-    ties = f", {plural(found['ties'], 'tie')}{' left out' if args.format == 'singles' else ' among them'}" * bool(found["ties"])
+    ties = (f", {plural(found['ties'], 'tie')}{' left out' if args.format == 'singles' else ' among them'}"
+            * bool(found["ties"]))
     say(args, found | {"out": args.out}, f"{args.out}: {plural(found['rows'], 'row')} of "
         f"{plural(found['judgements'], 'judgement')}{ties}; {plural(found['unjudged'], 'item')} not judged")
 
@@ -70,13 +75,15 @@ def make(args) -> None:
     settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
     prompts = task.prompts(args.split, args.prompts, args.seed)
     sampler.check(prompts, settings)
-    items, skipped = draw_items(sampler, prompts, settings, args.seed, f"{args.model} on {task.name}, seed {args.seed}",
-                                track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
+    items, skipped = draw_items(
+        sampler, prompts, settings, args.seed, f"{args.model} on {task.name}, seed {args.seed}",
+        track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
     with Store.open(args.store) as store:
         found = store.add(items)
     found = {"prompts": len(prompts), "skipped": skipped, "added": found["added"], "known": found["known"]}
     say(args, found, f"{args.store}: {plural(found['added'], 'new item')}, {found['known']} known, of "
-        f"{plural(len(prompts), 'prompt')} ({args.prompts} asked for); {skipped} skipped, for the answers were equal\n"
+        f"{plural(len(prompts), 'prompt')} ({args.prompts} asked for); {skipped} skipped, for the "
+        "answers were equal\n"
         f"Label them: postgrad label ask --store {args.store} --labeller NAME")
 
 
@@ -85,16 +92,19 @@ def stats(args) -> None:
         found = store.stats() | {"agreement": store.agreement()}
     if args.json:
         return say_json(found)
-    words = {"items": "items", "judged": "judged by somebody", "contradicted": "judged both ways", "labels": "labels"}
-    counts = {words[key]: found[key] for key in words} | {"ties": found["choices"]["tie"], "skips": found["choices"]["skip"]}
+    words = {"items": "items", "judged": "judged by somebody", "contradicted": "judged both ways",
+             "labels": "labels"}
+    counts = {words[key]: found[key] for key in words} | {"ties": found["choices"]["tie"],
+                                                          "skips": found["choices"]["skip"]}
     table([{"": name, "count": count} for name, count in counts.items()])
     if found["labellers"]:
         print()
         table([{"labeller": who, **by, "labels": sum(by.values())} for who, by in found["labellers"].items()])
     if found["agreement"]:
         print()
-        table([{"labellers": " and ".join(row["labellers"]), "items of both": row["items"], "agreed": row["agreed"],
-                "Cohen's kappa": "unknown" if row["kappa"] is None else figure(row["kappa"])} for row in found["agreement"]])
+        table([{"labellers": " and ".join(row["labellers"]), "items of both": row["items"], "agreed":
+                row["agreed"], "Cohen's kappa": "unknown" if row["kappa"] is None else figure(row["kappa"])}
+               for row in found["agreement"]])
 
 
 def ask(args) -> None:

@@ -27,8 +27,10 @@ def memory(args) -> int:
     else:
         trained = f"LoRA of rank {args.lora}" if args.lora else "all weights trained"
         display.table([line(row) for row in found], list(line(found[0])),
-                      title=f"{args.model}: {parameters(shape) / 1e9:.2f}B parameters, {trained}, {args.bits} bits, GB")
-        print("The peak is the larger of sampling and updating, which take turns. Leave a tenth of a card free.")
+                      title=f"{args.model}: {parameters(shape) / 1e9:.2f}B parameters, {trained}, "
+                            f"{args.bits} bits, GB")
+        print("The peak is the larger of sampling and updating, which take turns. Leave a tenth "
+              "of a card free.")
     return 0
 
 

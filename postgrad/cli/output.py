@@ -9,7 +9,8 @@ from postgrad import display
 
 
 def say_json(obj, file=None) -> None:
-    """One strict JSON document on one line, for another program: not-finite numbers as "nan", "inf", "-inf"."""
+    """One strict JSON document on one line, for another program:
+    not-finite numbers as "nan", "inf", "-inf"."""
     from postgrad.run import plain as as_json
 
     print(json.dumps(as_json(obj), allow_nan=False), file=file or sys.stdout, flush=True)

@@ -25,16 +25,19 @@ def findings(summary: dict) -> dict[str, list[dict]]:
     """The tables of a pipeline's summary."""
     if summary["recipe"] == "align":
         model, title = summary["reward_model"], f"True quality on {summary['prompts']} held-out prompts"
-        judged = {"held-out accuracy": shown(model["accuracy"]), "95 % interval": shown(model["accuracy_interval"]),
+        judged = {"held-out accuracy": shown(model["accuracy"]),
+                  "95 % interval": shown(model["accuracy_interval"]),
                   "calibration error": shown(model["ece"]), "minutes": shown(model["minutes"])}
         return {"Reward model": [judged], title: [
             {"policy": p["name"], "true quality": shown(p["true"]), "95 % interval": shown(p["interval"]),
-             **{k: shown(v) for k, v in p["parts"].items() if k in ("correct", "greets", "closes", "filler", "rude")},
+             **{k: shown(v) for k, v in p["parts"].items()
+                if k in ("correct", "greets", "closes", "filler", "rude")},
              "length": f"{p['length']:.1f}", "minutes": f"{p['minutes']:.1f}"} for p in summary["policies"]]}
     return {"Pushed against a reward model": [
         {"policy": p["name"], "peak": shown(p["turning"]["peak"]), "at step": p["turning"]["step"],
-         "at KL": f"{p['turning']['kl']:.1f}", "end": shown(p["turning"]["end"]), "fall": f"{p['turning']['fall']:.0%}",
-         "proxy at peak": shown(p["turning"]["proxy_at_peak"]), "proxy at end": shown(p["turning"]["proxy_at_end"]),
-         "minutes": f"{p['minutes']:.1f}"} for p in summary["policies"]],
-        "Best of n": [{"n": p["n"], "KL at most": shown(p["kl"]), "proxy": shown(p["proxy"]), "true": shown(p["true"])}
-                      for p in summary["best_of_n"]]}
+         "at KL": f"{p['turning']['kl']:.1f}", "end": shown(p["turning"]["end"]),
+         "fall": f"{p['turning']['fall']:.0%}", "proxy at peak": shown(p["turning"]["proxy_at_peak"]),
+         "proxy at end": shown(p["turning"]["proxy_at_end"]), "minutes": f"{p['minutes']:.1f}"}
+        for p in summary["policies"]],
+            "Best of n": [{"n": p["n"], "KL at most": shown(p["kl"]), "proxy": shown(p["proxy"]),
+                           "true": shown(p["true"])} for p in summary["best_of_n"]]}

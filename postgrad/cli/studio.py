@@ -17,7 +17,8 @@ def studio(args) -> int:
     words = args.words
     if words[:1] == ["export"]:
         if len(words) != 2:
-            raise ValueError("postgrad studio export takes one folder: postgrad studio export site [--runs runs]")
+            raise ValueError("postgrad studio export takes one folder: postgrad studio export "
+                             "site [--runs runs]")
         return export(args, Path(words[1]))
     if len(words) > 1:
         raise ValueError(f"postgrad studio takes one folder of runs, not {len(words)}: {' '.join(words)}")
@@ -50,23 +51,27 @@ def serve(args, runs: Path) -> int:
     if args.json:
         say_json({"url": url, "runs": str(runs), "port": port})
     else:
-        print(f"postgrad studio on {runs}: open\n  {url}\nCtrl-C ends it; trainings started from it go on.", flush=True)
+        print(f"postgrad studio on {runs}: open\n  {url}\nCtrl-C ends it; trainings started from it go on.",
+              flush=True)
     if not loopback:
-        print(f"Anybody who can reach {host} and knows this address can use it; starting runs and cells is switched off.",
+        print(f"Anybody who can reach {host} and knows this address can use it; starting runs and cells "
+              "is switched off.",
               file=sys.stderr)
     if not args.no_open and not args.json:
         webbrowser.open(url)
     later = threading.Timer(1.0, warm)
     later.daemon = True
     later.start()
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
+                            timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[sock])
     return 0
 
 
 def warm() -> None:
-    """torch is imported, every instrument computed once and every template compiled while the first page is being read: the
-    first slider need not wait. One thread: a slider's sums are small, and a training beside it needs the cores."""
+    """torch is imported, every instrument computed once and every template compiled while the first page is
+    being read: the first slider need not wait. One thread: a slider's sums are small, and a training beside
+    it needs the cores."""
     import torch
 
     from postgrad.studio.instruments import INSTRUMENTS, first
@@ -81,7 +86,8 @@ def warm() -> None:
 def bind(host: str, port: int | None) -> socket.socket:
     """A listening socket; without --port the usual one, or any free one where that is taken.
 
-    It says that it is TCP: else asyncio leaves Nagle's algorithm on, and every answer waits 40 ms for an acknowledgement.
+    It says that it is TCP: else asyncio leaves Nagle's algorithm on,
+    and every answer waits 40 ms for an acknowledgement.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
@@ -94,4 +100,5 @@ def bind(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             sock.close()
             fault = error
-    raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 for any free one.")
+    raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 "
+                     "for any free one.")

@@ -18,7 +18,8 @@ def demo(args) -> int:
     from postgrad.recipes.pipelines import demo as recipe
     move_aside(folder)
     config = recipe.quick(args.seed) if args.quick else recipe.full(args.seed)
-    command = "postgrad demo" + (" --quick" if args.quick else "") + (f" --seed {args.seed}" if args.seed else "")
+    command = ("postgrad demo" + (" --quick" if args.quick else "")
+               + (f" --seed {args.seed}" if args.seed else ""))
     with stopping(folder, args.json, again="postgrad demo"):
         summary = recipe.run(config, folder, watch=Stages(args.json), command=command)
     if args.json:
@@ -31,7 +32,8 @@ def demo(args) -> int:
         print(f"\n{shown['question']}  (answer: {shown['gold']})")
         for stage in shown["stages"]:
             print(f"  {stage['name']:<5}{'right' if stage['correct'] else 'wrong':<7}{stage['text']!r}")
-    print(f"\n{summary['seconds_total'] / 60:.1f} minutes. Curves: {folder}/report.html   figures: {folder}/summary.json")
+    print(f"\n{summary['seconds_total'] / 60:.1f} minutes. Curves: {folder}/report.html   figures: "
+          f"{folder}/summary.json")
     print("\nNext:\n" + "\n".join(f"  {line.replace('runs/demo', str(folder))}" for line in recipe.NEXT))
     return 0
 
@@ -40,8 +42,8 @@ def stage_row(s: dict) -> dict:
     low, high = s["pass@1_interval"]
     return {"stage": s["name"], "pass@1": f"{s['pass@1']:.1%}", "95 % interval": f"{low:.1%} to {high:.1%}",
             f"pass@{s['samples']}": f"{s['pass@' + str(s['samples'])]:.1%}",
-            "greedy": f"{s['greedy']:.1%}", "in form": f"{s.get('format', 0):.1%}", "mean length": f"{s['mean_length']:.1f}",
-            "minutes": f"{s['seconds'] / 60:.1f}"}
+            "greedy": f"{s['greedy']:.1%}", "in form": f"{s.get('format', 0):.1%}",
+            "mean length": f"{s['mean_length']:.1f}", "minutes": f"{s['seconds'] / 60:.1f}"}
 
 
 def move_aside(folder: Path) -> None:
@@ -65,7 +67,8 @@ def train(args) -> int:
         print(f"{args.recipe} -> {folder}\n" + "  ".join(f"{k}={v}" for k, v in flat(config).items()))
         if chosen:
             print(chosen)
-    command = shlex.join(["postgrad", "train", args.recipe, *args.changes, *(["--task", args.task] if args.task else [])])
+    command = shlex.join(["postgrad", "train", args.recipe, *args.changes,
+                          *(["--task", args.task] if args.task else [])])
     go = partial(recipes.start, recipe, config, folder, command=command)
     if recipe in recipes.PIPELINES:
         return carry_out(args, folder, go)

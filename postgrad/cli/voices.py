@@ -1,4 +1,5 @@
-"""The models in a chat: what each of them is asked, what it remembers, and its replies as they are written."""
+"""The models in a chat: what each of them is asked, what it remembers,
+and its replies as they are written."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Voice:
-    """One model in the chat, and the turns that it remembers: a question and its own reply, again and again."""
+    """One model in the chat, and the turns that it remembers:
+    a question and its own reply, again and again."""
 
     name: str
     made_by: str
@@ -23,7 +25,10 @@ class Voice:
 
 @dataclass
 class Reply:
-    """One reply while it is written. problem: what the verifier judges it by, where the question is one of the task's."""
+    """One reply while it is written.
+
+    problem: what the verifier judges it by, where the question is one of the task's.
+    """
 
     voice: Voice
     prompt: object
@@ -35,7 +40,8 @@ class Reply:
     def said(self) -> dict:
         """As JSON."""
         v = self.verdict
-        verdict = {} if v is None else {"error": v.error} if v.error else {"score": v.score, "reason": v.reason}
+        verdict = ({} if v is None else {"error": v.error} if v.error
+                   else {"score": v.score, "reason": v.reason})
         made = {"made_by": self.voice.made_by} if self.voice.made_by else {}
         return {"model": self.voice.name, **made, "reply": self.text, "ended": self.ended, **verdict}
 
@@ -43,8 +49,8 @@ class Reply:
 class Session:
     """The models, how they choose their words, and what was asked so far."""
 
-    def __init__(self, voices: list[Voice], settings, *, task=None, system: str | None = None, samples: int = 1,
-                 turns: bool = False, seed: int = 0):
+    def __init__(self, voices: list[Voice], settings, *, task=None, system: str | None = None,
+                 samples: int = 1, turns: bool = False, seed: int = 0):
         self.voices, self.settings, self.task, self.system = voices, settings, task, system
         self.samples, self.turns, self.seed, self.number = samples, turns, seed, 0
 
@@ -63,7 +69,8 @@ class Session:
         if self.task is None:
             return None
         from postgrad.tasks import SPLITS
-        return next((p for split in SPLITS for p in self.task.prompts(split, 1000, 0) if p.question == question), None)
+        return next((p for split in SPLITS for p in self.task.prompts(split, 1000, 0)
+                     if p.question == question), None)
 
     def replies(self, question: str, problem=None) -> list[list[Reply]]:
         """[sample][voice], all still to be written."""
@@ -73,19 +80,23 @@ class Session:
         if self.system:
             asked = ({"role": "system", "content": self.system}, *(m for m in asked if m["role"] != "system"))
         rows = [(voice, self.remembered(voice, asked)) for voice in self.voices]
-        return [[Reply(voice, Prompt(id=f"chat/{self.number}/{i}", messages=messages), problem) for voice, messages in rows]
-                for i in range(self.samples)]
+        return [[Reply(voice, Prompt(id=f"chat/{self.number}/{i}", messages=messages), problem)
+                 for voice, messages in rows] for i in range(self.samples)]
 
     def remembered(self, voice: Voice, asked: Sequence) -> tuple:
-        """The question after the turns before it: the oldest are given up where the model has no place for all."""
+        """The question after the turns before it: the oldest are given up where the model has
+        no place for all."""
         positions, before = voice.sampler.model.config.max_position_embeddings, len(voice.turns)
-        system, rest = [m for m in asked if m["role"] == "system"], [m for m in asked if m["role"] != "system"]
+        system = [m for m in asked if m["role"] == "system"]
+        rest = [m for m in asked if m["role"] != "system"]
         messages = (*system, *voice.turns, *rest)
-        while voice.turns and len(voice.sampler.chat.render(messages)) + self.settings.max_new_tokens > positions:
+        while (voice.turns
+               and len(voice.sampler.chat.render(messages)) + self.settings.max_new_tokens > positions):
             del voice.turns[:2]
             messages = (*system, *voice.turns, *rest)
         if lost := (before - len(voice.turns)) // 2:
-            print(f"({voice.name} forgets the oldest {lost} of {before // 2} turns: it has {positions} positions)",
+            print(f"({voice.name} forgets the oldest {lost} of {before // 2} turns: it has "
+                  f"{positions} positions)",
                   file=sys.stderr)
         return messages
 

@@ -19,7 +19,8 @@ class Stages:
     def stage(self, name: str, steps: int):
         if self.quiet:
             return nullcontext()
-        return Watch({"sft": "SFT: imitate an average writer", "rl": "GRPO: keep what earns reward"}.get(name, name), steps)
+        return Watch({"sft": "SFT: imitate an average writer",
+                      "rl": "GRPO: keep what earns reward"}.get(name, name), steps)
 
     def track(self, label: str):
         return iter if self.quiet else partial(progress, label=label)

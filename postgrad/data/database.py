@@ -1,4 +1,5 @@
-"""The SQLite file under the preference store: its tables, its versions, its sessions of one thread at a time."""
+"""The SQLite file under the preference store: its tables, its versions,
+its sessions of one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,15 +15,18 @@ from postgrad.data.items import CHOICES
 OURS, VERSION = 0x706F7374, 2  # SQLite's application_id ("post") and user_version
 PATIENCE = 30.0                # seconds to wait while another process writes
 SCHEMA = (
-    "CREATE TABLE items (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, messages TEXT NOT NULL, a TEXT NOT NULL, "
-    "b TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL, removed INTEGER NOT NULL DEFAULT 0)",
-    "CREATE TABLE labels (id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES items, labeller TEXT NOT NULL, "
-    f"choice TEXT NOT NULL CHECK (choice IN {CHOICES}), made REAL NOT NULL, undone INTEGER NOT NULL DEFAULT 0)",
+    "CREATE TABLE items (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, messages TEXT NOT NULL, a TEXT "
+    "NOT NULL, b TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL, removed INTEGER NOT "
+    "NULL DEFAULT 0)",
+    "CREATE TABLE labels (id INTEGER PRIMARY KEY, item INTEGER NOT NULL REFERENCES items, labeller TEXT NOT "
+    f"NULL, choice TEXT NOT NULL CHECK (choice IN {CHOICES}), made REAL NOT NULL, undone INTEGER NOT "
+    "NULL DEFAULT 0)",
     "CREATE INDEX standing ON labels (item, labeller, id, choice) WHERE NOT undone",
     f"PRAGMA application_id = {OURS}",
     f"PRAGMA user_version = {VERSION}",
 )
-SINCE = {1: ("ALTER TABLE items ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",)}  # what a store of an older version lacks
+# what a store of an older version lacks
+SINCE = {1: ("ALTER TABLE items ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",)}
 
 
 class Database:
@@ -35,7 +39,8 @@ class Database:
     def open(cls, path: Path | str, *, create: bool = True) -> Self:
         """The store in this file. Where there is none, a new one, or with create=False a sentence."""
         path = Path(path)
-        nothing = f"there is no store at {path}: make one with `postgrad label import` or `postgrad label make`."
+        nothing = (f"there is no store at {path}: make one with `postgrad label import` or "
+                   "`postgrad label make`.")
         if not create and not path.is_file():
             raise ValueError(nothing)
         store = cls(path, connect(path))
@@ -58,7 +63,8 @@ class Database:
         """A new file gets the tables, an older version's what it lacks."""
         with self._session("BEGIN EXCLUSIVE") as db:  # of two who come at once the second finds it made
             version = check(db, self.path)
-            for line in (*(line for v in range(version, VERSION) for line in SINCE[v]), SCHEMA[-1]) if version else SCHEMA:
+            for line in ((*(line for v in range(version, VERSION) for line in SINCE[v]), SCHEMA[-1])
+                         if version else SCHEMA):
                 db.execute(line)
 
     def close(self) -> None:
@@ -73,7 +79,8 @@ class Database:
 
     @contextmanager
     def _session(self, begin: str = "") -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread at a time; with `begin`, all that is done goes in as one or not at all."""
+        """The connection, for one thread at a time; with `begin`, all that is done goes in as
+        one or not at all."""
         with self._lock:
             try:
                 if begin:
@@ -82,8 +89,8 @@ class Database:
                 if begin:
                     self._db.execute("COMMIT")
             except sqlite3.Error as error:
-                raise ValueError(f"the store {self.path} cannot be used: {error}. May you write there, is the disk full, is "
-                                 "another process busy with it?") from error
+                raise ValueError(f"the store {self.path} cannot be used: {error}. May you write there, is "
+                                 "the disk full, is another process busy with it?") from error
             finally:
                 if begin and self._db.in_transaction:
                     self._db.execute("ROLLBACK")
@@ -93,14 +100,17 @@ def connect(path: Path) -> sqlite3.Connection:
     try:
         return sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
-        raise ValueError(f"cannot open a store at {path} ({error}): name a file in a folder that exists.") from error
+        raise ValueError(f"cannot open a store at {path} ({error}): name a file in a "
+                         "folder that exists.") from error
 
 
 def check(db: sqlite3.Connection, path: Path) -> int:
-    """The version of the store in the file, 0 where it is new; a sentence where it is somebody else's or a newer one's."""
+    """The version of the store in the file, 0 where it is new;
+    a sentence where it is somebody else's or a newer one's."""
     try:
         owner, version, tables = (db.execute(query).fetchone()[0] for query in
-                                  ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"))
+                                  ("PRAGMA application_id", "PRAGMA user_version",
+                                   "SELECT count(*) FROM sqlite_master"))
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.OperationalError):  # locked, unreadable: not the file's contents
             raise
@@ -110,6 +120,6 @@ def check(db: sqlite3.Connection, path: Path) -> int:
     if owner != OURS:
         raise ValueError(f"{path} is a database, but no preference store: name another file.")
     if not 1 <= version <= VERSION:
-        raise ValueError(f"{path} is a preference store of version {version}; this postgrad reads version {VERSION}: use the "
-                         "postgrad that made it, or export there and import here.")
+        raise ValueError(f"{path} is a preference store of version {version}; this postgrad reads version "
+                         f"{VERSION}: use the postgrad that made it, or export there and import here.")
     return version

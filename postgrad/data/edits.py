@@ -1,7 +1,8 @@
 """Controlled edits of answers: each changes one thing about a text and leaves the rest as it was.
 
-A probe has kinds of edit (bold, bullets, ...) and, where an edit brings words of its own, several wordings of them: what an
-edit does in one wording may be due to the words, what it does in all of them is due to the edit.
+A probe has kinds of edit (bold, bullets, ...) and, where an edit brings words of its own, several wordings of
+them: what an edit does in one wording may be due to the words, what it does in all of
+them is due to the edit.
 
 Left out on purpose: edits by a model (paraphrase, translation), which change more than one thing.
 """
@@ -19,18 +20,21 @@ Edit = Callable[[str, Wording], str]
 
 GAP = re.compile(r"(?<=[.!?])\s+|\n+")
 
-NEUTRAL = (  # without content: they add length, and neither a fact nor a judgement; in words of the embedded corpus, and no
+# without content: they add length, and neither a fact nor a judgement;
+# in words of the embedded corpus, and no
+NEUTRAL = (
     # three words in a row occur twice, so that a pair of them is no repetition
-    "That is how it is.", "It is as it is.", "This is what there is.", "That is all of it.", "You ask about this.",
-    "You ask me, so I say it.", "I say what I know.", "It is so for you.", "What is so is so.", "People say it so.",
-    "There you have it.", "This I say to you.", "I have that to say.", "Such is how things are.", "All of this I know.",
-    "Let me say it.", "So that is that.", "That is what I think of it.", "To you I say this.", "There is this to say.",
+    "That is how it is.", "It is as it is.", "This is what there is.", "That is all of it.",
+    "You ask about this.", "You ask me, so I say it.", "I say what I know.", "It is so for you.",
+    "What is so is so.", "People say it so.", "There you have it.", "This I say to you.",
+    "I have that to say.", "Such is how things are.", "All of this I know.", "Let me say it.",
+    "So that is that.", "That is what I think of it.", "To you I say this.", "There is this to say.",
     "So it is, in all.", "It is this that I say.", "That is for you to know.", "For me it is that.",
 )
 PRAISE = (  # of the asker, and agreement; nothing about the matter
     "What a good question, you are so right!", "You are right to ask this!", "How good that you ask!",
-    "What a nice question to ask!", "I am so glad that you ask!", "I think as you do!", "You know a lot about this!",
-    "It is very good of you to ask!",
+    "What a nice question to ask!", "I am so glad that you ask!", "I think as you do!",
+    "You know a lot about this!", "It is very good of you to ask!",
 )
 
 
@@ -45,7 +49,8 @@ class Probe:
 
 
 def sentences(text: str) -> tuple[list[str], list[str]]:
-    """The sentences of a text and the gaps between them, one fewer: "A. B!\\nC" -> ["A.", "B!", "C"], [" ", "\\n"]."""
+    """The sentences of a text and the gaps between them, one fewer: "A.
+    B!\\nC" -> ["A.", "B!", "C"], [" ", "\\n"]."""
     text = text.strip()
     return GAP.split(text), GAP.findall(text)
 
@@ -55,7 +60,8 @@ def join(parts: Sequence[str], gaps: Sequence[str]) -> str:
 
 
 def insert(text: str, added: Sequence[str]) -> str:
-    """Sentences before the last one, so that what opens and what closes the answer stay in place; after it if it is alone.
+    """Sentences before the last one, so that what opens and what closes the answer stay in place;
+    after it if it is alone.
 
     insert("Hello! It is blue. Bye!", ["So it is."]) -> "Hello! It is blue. So it is. Bye!"
     """
@@ -68,7 +74,8 @@ def repeat(text: str, times: int) -> str:
     """The longest sentence said so many times, where it stands."""
     parts, gaps = sentences(text)
     at = max(range(len(parts)), key=lambda i: len(parts[i]))
-    return join([*parts[:at], *[parts[at]] * times, *parts[at + 1:]], [*gaps[:at], *[" "] * (times - 1), *gaps[at:]])
+    return join([*parts[:at], *[parts[at]] * times, *parts[at + 1:]],
+                [*gaps[:at], *[" "] * (times - 1), *gaps[at:]])
 
 
 def reorder(text: str, order: Callable[[list[str]], list[str]]) -> str:
@@ -94,13 +101,15 @@ def length_probe(rng: random.Random) -> Probe:
     """Each wording has three sentences of its own: one, two or all of them are put in."""
     drawn = rng.sample(NEUTRAL, len(NEUTRAL))
     return Probe(name="length", about="Neutral sentences put in",
-                 kinds={f"{n} sentence{'s' * (n > 1)}": lambda text, said, n=n: insert(text, said[:n]) for n in (1, 2, 3)},
+                 kinds={f"{n} sentence{'s' * (n > 1)}": lambda text, said, n=n: insert(text, said[:n])
+                        for n in (1, 2, 3)},
                  wordings=tuple(tuple(drawn[i: i + 3]) for i in range(0, len(drawn), 3)))
 
 
 def format_probe(rng: random.Random) -> Probe:
     return Probe(name="format", about="Markdown around the same words", kinds={
-        "bold": lambda text, _: bold(text), "bullets": lambda text, _: bullets(text), "heading": lambda text, _: heading(text)})
+        "bold": lambda text, _: bold(text), "bullets": lambda text, _: bullets(text),
+        "heading": lambda text, _: heading(text)})
 
 
 def position_probe(rng: random.Random) -> Probe:
@@ -111,7 +120,8 @@ def position_probe(rng: random.Random) -> Probe:
 
 def sycophancy_probe(rng: random.Random) -> Probe:
     return Probe(name="sycophancy", about="Praise of the asker put in front",
-                 kinds={"praise": lambda text, said: f"{said[0]} {text}"}, wordings=tuple((x,) for x in PRAISE))
+                 kinds={"praise": lambda text, said: f"{said[0]} {text}"},
+                 wordings=tuple((x,) for x in PRAISE))
 
 
 def repetition_probe(rng: random.Random) -> Probe:
@@ -119,8 +129,8 @@ def repetition_probe(rng: random.Random) -> Probe:
         "twice": lambda text, _: repeat(text, 2), "three times": lambda text, _: repeat(text, 3)})
 
 
-PROBES = {"length": length_probe, "format": format_probe, "position": position_probe, "sycophancy": sycophancy_probe,
-          "repetition": repetition_probe}
+PROBES = {"length": length_probe, "format": format_probe, "position": position_probe,
+          "sycophancy": sycophancy_probe, "repetition": repetition_probe}
 
 
 def probes(names: Sequence[str], seed: int) -> list[Probe]:

@@ -22,9 +22,9 @@ ROUNDS = 4   # how often two answers are drawn before a prompt is given up
 def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], list[Label], dict]:
     """What a file holds for the store: items, labels, and a report of the labelled lines.
 
-    Lines as in `read_pairs`, labelled by their "labeller", or else by the one given; or {"prompt", "answers": [...]}, to be
-    labelled. The store keeps who won, not by how much: margins stay behind, and are counted; so are rankings, whose pairs
-    go in as items of their own, each to weigh as any other.
+    Lines as in `read_pairs`, labelled by their "labeller", or else by the one given; or {"prompt", "answers":
+    [...]}, to be labelled. The store keeps who won, not by how much: margins stay behind, and are counted; so
+    are rankings, whose pairs go in as items of their own, each to weigh as any other.
     """
     path, items, labels, pairs = Path(path), [], [], []
     seen = {"rows": 0, "rankings": 0, "margins": 0}
@@ -54,8 +54,10 @@ def judgement(pair: Pair, origin: str = "") -> tuple[Item, str]:
     return item, "tie" if pair.tie else "a" if item.a == pair.chosen else "b"
 
 
-def export(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None, how: str = "majority") -> dict:
-    """Writes the store's judgements as lines that `read_pairs` or `read_singles` takes; says what was written and left out."""
+def export(store: Store, path: Path, *, form: str = "pairs", labeller: str | None = None,
+           how: str = "majority") -> dict:
+    """Writes the store's judgements as lines that `read_pairs` or `read_singles` takes;
+    says what was written and left out."""
     if form not in FORMATS:
         raise ValueError(f"there is no format {form!r}: choose {' or '.join(FORMATS)}.")
     judged = store.judged(labeller, how)
@@ -77,7 +79,8 @@ def pair_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
 
 
 def single_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
-    """{"id", "prompt", "completion", "label"}: the winner wanted, the loser not; a tie says of neither which it is."""
+    """{"id", "prompt", "completion", "label"}: the winner wanted, the loser not;
+    a tie says of neither which it is."""
     if choice == "tie":
         return []
     prompt, *two = as_plain(item.messages, item.a, item.b)
@@ -87,7 +90,10 @@ def single_rows(item: Item, choice: str, labeller: str | None) -> list[dict]:
 
 
 def as_plain(messages: Sequence[Message], *answers: str) -> tuple:
-    """Prompt and answers as texts where the prompt is one question; else all as messages. Other libraries read both."""
+    """Prompt and answers as texts where the prompt is one question; else all as messages.
+
+    Other libraries read both.
+    """
     if [m["role"] for m in messages] == ["user"]:
         return messages[0]["content"], *answers
     return list(messages), *([{"role": "assistant", "content": text}] for text in answers)
@@ -106,7 +112,8 @@ def write_rows(path: Path, rows: Sequence[dict], not_over: Path) -> None:
         os.replace(temp, path)
     except OSError as error:
         temp.unlink(missing_ok=True)
-        raise ValueError(f"cannot write {path} ({error.strerror}): choose a place you can write to.") from error
+        raise ValueError(f"cannot write {path} ({error.strerror}): choose a place "
+                         "you can write to.") from error
 
 
 def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int, origin: str,
@@ -117,7 +124,8 @@ def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int, origin: 
     """
     items = []
     for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]):
-        found: list[dict[str, str]] = [{} for _ in block]  # by what a reader sees: the text without its margins
+        # by what a reader sees: the text without its margins
+        found: list[dict[str, str]] = [{} for _ in block]
         for turn in range(ROUNDS):
             missing = [i for i, texts in enumerate(found) if len(texts) < 2]
             if not missing:
@@ -127,6 +135,6 @@ def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int, origin: 
                 for rollout in group:
                     if rollout.text.strip() and len(found[i]) < 2:
                         found[i].setdefault(rollout.text.strip(), rollout.text)
-        items += [Item.of(prompt.messages, tuple(texts.values()), origin) for prompt, texts in zip(block, found, strict=True)
-                  if len(texts) == 2]
+        items += [Item.of(prompt.messages, tuple(texts.values()), origin)
+                  for prompt, texts in zip(block, found, strict=True) if len(texts) == 2]
     return items, len(prompts) - len(items)

@@ -1,4 +1,7 @@
-"""What is judged and what is said of it: items, labels, and what follows from them. Plain Python, no torch, no files."""
+"""What is judged and what is said of it: items, labels, and what follows from them.
+
+Plain Python, no torch, no files.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,12 @@ def digest(*parts: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Two answers to one prompt. `Item.of` names them a and b by a hash: the name says nothing of which came first or won.
+    """Two answers to one prompt.
 
-    So the same two answers are one item, whichever way round they come (uid), and a labeller who is always right does not
-    always say "a", which would make kappa meaningless.
+    `Item.of` names them a and b by a hash: the name says nothing of which came first or won.
+
+    So the same two answers are one item, whichever way round they come (uid), and a labeller who is always
+    right does not always say "a", which would make kappa meaningless.
     """
 
     uid: str
@@ -39,7 +44,8 @@ class Item:
     @classmethod
     def of(cls, messages: Sequence[Message], answers: Collection[str], origin: str = "") -> Item:
         if len(set(answers)) != 2 or not all(text.strip() for text in answers):
-            raise ValueError(f"an item is two different answers, neither empty; there are {[text[:40] for text in answers]}.")
+            raise ValueError("an item is two different answers, neither empty; there are "
+                             f"{[text[:40] for text in answers]}.")
         if not messages:
             raise ValueError("an item needs a prompt: give at least one message.")
         ask = json.dumps([[m["role"], m["content"]] for m in messages])
@@ -50,7 +56,8 @@ class Item:
 
 def check_labeller(name: str, where: str = "") -> None:
     if not name or name != name.strip() or len(name) > 100 or not name.isprintable():
-        raise ValueError(f"{where}{name[:40]!r} cannot name a labeller: 1 to 100 printable characters, no space at the ends.")
+        raise ValueError(f"{where}{name[:40]!r} cannot name a labeller: 1 to 100 printable characters, no "
+                         "space at the ends.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,12 +87,14 @@ class Asked:
 
 
 def sides(uid: str, labeller: str) -> tuple[str, str]:
-    """Which answer this labeller sees first: even odds over items and labellers, so that a liking for one side averages out."""
+    """Which answer this labeller sees first: even odds over items and labellers, so that a liking for one
+    side averages out."""
     return ("a", "b") if int(digest(uid, labeller), 16) % 2 else ("b", "a")
 
 
 def majority(choices: Collection[str]) -> str | None:
-    """What more than half of those who judged said; a tie where there is no such thing, None where all skipped."""
+    """What more than half of those who judged said; a tie where there is no such thing,
+    None where all skipped."""
     judged = [choice for choice in choices if choice != "skip"]
     if not judged:
         return None
@@ -100,11 +109,13 @@ def counts(items: Sequence[tuple[Item, Mapping[str, str]]]) -> dict:
     return {"items": len(items), "judged": sum(majority(said.values()) is not None for _, said in items),
             "contradicted": sum({"a", "b"} <= set(said.values()) for _, said in items), "labels": len(labels),
             "choices": {c: total[c] for c in CHOICES},
-            "labellers": {who: {c: by[who, c] for c in CHOICES} for who in sorted({who for who, _ in labels})}}
+            "labellers": {who: {c: by[who, c] for c in CHOICES}
+                          for who in sorted({who for who, _ in labels})}}
 
 
 def agreement(items: Sequence[tuple[Item, Mapping[str, str]]]) -> list[dict]:
-    """Cohen's kappa of each two labellers, on the items that both judged; "tie" is a third answer, a skip is no judgement.
+    """Cohen's kappa of each two labellers, on the items that both judged;
+    "tie" is a third answer, a skip is no judgement.
 
     kappa is None with fewer than two such items, or where chance alone explains everything.
     """

@@ -1,7 +1,7 @@
 """Preference files: pairs, rankings and labelled singles as records.
 
-Faults are named with their line; repeats and contradictions are counted, never dropped: what to do about them is for the
-owner of the file to say.
+Faults are named with their line; repeats and contradictions are counted, never dropped: what to do about them
+is for the owner of the file to say.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an examination
 
 
 def read_pairs(source: Source) -> list[Pair]:
-    """{"prompt", "chosen", "rejected"} a row: texts, or lists of messages (the prompt may then stand inside both answers).
+    """{"prompt", "chosen", "rejected"} a row: texts, or lists of messages (the prompt may then stand
+    inside both answers).
 
     Optional: "id", "margin" (how much better, in units of reward), "tie": true (half a win each way).
-    Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1 best; equal: a
-    tie).
+    Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
+    best; equal: a tie).
     """
     if made := records(source, Pair):
         return made
-    return [pair for number, where, row in filled_rows(source) for pair in pairs_of(row, str(row.get("id", number)), where)]
+    return [pair for number, where, row in filled_rows(source)
+            for pair in pairs_of(row, str(row.get("id", number)), where)]
 
 
 def filled_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
@@ -49,16 +51,19 @@ def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
     for key in ("chosen", "rejected"):
         if not row.get(key):
             raise ValueError(f"{where}: {key!r} is missing or empty; a pair needs both answers.")
-    messages, (chosen, rejected) = read_answers(row.get("prompt"), {key: row[key] for key in ("chosen", "rejected")}, where)
+    messages, (chosen, rejected) = read_answers(row.get("prompt"),
+                                                {key: row[key] for key in ("chosen", "rejected")}, where)
     if chosen == rejected:
-        raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: remove the line.")
+        raise ValueError(f"{where}: chosen and rejected are the same text, so nothing is preferred: "
+                         "remove the line.")
     margin, even = row.get("margin", 0.0), row.get("tie", False)
     if not is_number(margin):
         raise ValueError(f"{where}: margin is {margin!r}; it must be a number.")
     if not isinstance(even, bool):
         raise ValueError(f"{where}: tie is {even!r}; it must be true or false.")
     if even and margin:
-        raise ValueError(f"{where}: a tie with margin {margin}; neither answer is better, so leave one of the two out.")
+        raise ValueError(f"{where}: a tie with margin {margin}; neither answer is better, so leave one "
+                         "of the two out.")
     pair = Pair(id=name, messages=messages, chosen=chosen, rejected=rejected, margin=float(margin))
     return tie(pair) if even else [pair]
 
@@ -73,18 +78,22 @@ def tie(pair: Pair) -> list[Pair]:
 def ranked(row: dict, name: str, where: str) -> list[Pair]:
     """A ranking of k answers as all its k(k-1)/2 pairs, best against worst first, each of weight 1/(k-1).
 
-    All pairs, as InstructGPT takes them (Ouyang et al. 2022, 2203.02155, 3.5). They also found that pairs strewn over an epoch
-    overfit, for each answer is then trained on k-1 times. Weight 1/(k-1) gives every answer a total of 1, as it has in a lone
-    pair: k answers ranked weigh as k answers in k/2 pairs would. (Their 1/C(k,2) gives every ranking 1, however long; where all
-    rankings are of one length, the two differ by a constant that the step's normaliser removes.)
+    All pairs, as InstructGPT takes them (Ouyang et al. 2022, 2203.02155, 3.5). They also found that pairs
+    strewn over an epoch overfit, for each answer is then trained on k-1 times. Weight 1/(k-1) gives every
+    answer a total of 1, as it has in a lone
+    pair: k answers ranked weigh as k answers in k/2 pairs would. (Their 1/C(k,2) gives every ranking 1,
+    however long; where all rankings are of one length, the two differ by a constant that the step's
+    normaliser removes.)
     """
     messages, answers = answers_of(row, where)
     if row.get("margin") or row.get("tie"):
-        raise ValueError(f"{where}: a ranking has no margin and no tie: say what is equal with equal 'ranks'.")
+        raise ValueError(f"{where}: a ranking has no margin and no tie: say what is equal with "
+                         "equal 'ranks'.")
     ranks, k = ranks_of(row, len(answers), where), len(answers)
     out = []
     for i, j in combinations(sorted(range(k), key=lambda i: ranks[i]), 2):
-        pair = Pair(id=f"{name}:{i},{j}", messages=messages, chosen=answers[i], rejected=answers[j], weight=1 / (k - 1))
+        pair = Pair(id=f"{name}:{i},{j}", messages=messages, chosen=answers[i], rejected=answers[j],
+                    weight=1 / (k - 1))
         out += tie(pair) if ranks[i] == ranks[j] else [pair]
     return out
 
@@ -94,18 +103,21 @@ def answers_of(row: dict, where: str) -> tuple[tuple[Message, ...], tuple[str, .
     given = row["answers"]
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"{where}: 'answers' must be a list of two or more.")
-    messages, answers = read_answers(row.get("prompt"), {f"answer {i}": text for i, text in enumerate(given)}, where)
+    messages, answers = read_answers(row.get("prompt"), {f"answer {i}": text for i, text in enumerate(given)},
+                                     where)
     for i, j in combinations(range(len(answers)), 2):
         if answers[i] == answers[j]:
-            raise ValueError(f"{where}: answers {i} and {j} are the same text, so neither is preferred: remove one.")
+            raise ValueError(f"{where}: answers {i} and {j} are the same text, so neither is "
+                             "preferred: remove one.")
     return messages, answers
 
 
 def ranks_of(row: dict, k: int, where: str) -> list[float]:
-    """The rank of each answer, the best lowest, from "ranking" (answers by number, best first) or "ranks" (one per answer)."""
+    """The rank of each answer, the best lowest, from "ranking" (answers by number, best first) or "ranks"
+    (one per answer)."""
     if ("ranking" in row) == ("ranks" in row):
-        raise ValueError(f"{where}: answers need either 'ranking' (their numbers, best first) or 'ranks' (a rank for each). "
-                         "To have them labelled: postgrad label import.")
+        raise ValueError(f"{where}: answers need either 'ranking' (their numbers, best first) or 'ranks' (a "
+                         "rank for each). To have them labelled: postgrad label import.")
     given = row["ranking"] if "ranking" in row else row["ranks"]
     if not isinstance(given, list) or not all(map(is_number, given)):
         raise ValueError(f"{where}: {json.dumps(given)[:60]} is no list of numbers.")
@@ -114,7 +126,8 @@ def ranks_of(row: dict, k: int, where: str) -> list[float]:
             raise ValueError(f"{where}: ranks {given} for {k} answers; give each answer one.")
         return given
     if sorted(given) != list(range(k)):
-        raise ValueError(f"{where}: ranking {given} must name each of the {k} answers once, by its number from 0 to {k - 1}.")
+        raise ValueError(f"{where}: ranking {given} must name each of the {k} answers once, by its number "
+                         f"from 0 to {k - 1}.")
     return [given.index(i) for i in range(k)]
 
 
@@ -124,28 +137,36 @@ def is_number(x) -> bool:
 
 
 def read_singles(source: Source) -> list[Conversation]:
-    """{"messages", "label"} or {"prompt", "completion", "label"} a row, for KTO: the last answer is wanted (true) or not."""
+    """{"messages", "label"} or {"prompt", "completion", "label"} a row, for KTO:
+    the last answer is wanted (true) or not."""
     out = records(source, Conversation) or []
     for number, where, row in filled_rows(source) if not out else ():
         if "label" not in row:
-            raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for an unwanted one.")
+            raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
+                             "an unwanted one.")
         if row["label"] not in (0, 1):
-            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true or false (or 1 or 0).")
+            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true or "
+                             "false (or 1 or 0).")
         key = "messages" if "messages" in row else "completion"
         if key not in row:
-            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion', with 'label'; found "
-                             f"{', '.join(sorted(row))}.")
-        messages, (text,) = read_answers(None if key == "messages" else row.get("prompt"), {key: row[key]}, where)
+            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion', with 'label'; "
+                             f"found {', '.join(sorted(row))}.")
+        messages, (text,) = read_answers(None if key == "messages" else row.get("prompt"), {key: row[key]},
+                                         where)
         messages += ({"role": "assistant", "content": text},)
         out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=bool(row["label"])))
     if len({single.label for single in out}) == 1:
-        raise ValueError(f"{called(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO weighs wanted "
-                         "against unwanted answers, so it needs both.")
+        raise ValueError(f"{called(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO "
+                         "weighs wanted against unwanted answers, so it needs both.")
     return out
 
 
-def read_answers(prompt, answers: Mapping[str, object], where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
-    """The prompt's messages and the answers' texts. Each may be text or messages; a prompt may stand inside the answers."""
+def read_answers(prompt, answers: Mapping[str, object],
+                 where: str) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The prompt's messages and the answers' texts.
+
+    Each may be text or messages; a prompt may stand inside the answers.
+    """
     if isinstance(prompt, str) and not prompt.strip():
         raise ValueError(f"{where}: the prompt is empty.")
     before = ({"role": "user", "content": prompt},) if isinstance(prompt, str) else ()
@@ -156,7 +177,8 @@ def read_answers(prompt, answers: Mapping[str, object], where: str) -> tuple[tup
         *lead, last = ({"role": "assistant", "content": value},) if isinstance(value, str) else \
             read_messages(value, f"{where}, {name}")
         if last["role"] != "assistant" or not last["content"].strip():
-            raise ValueError(f"{where}: {name} is empty; it must be text, or messages that end with an assistant's.")
+            raise ValueError(f"{where}: {name} is empty; it must be text, or messages that end with "
+                             "an assistant's.")
         found.append(((*before, *lead), last["content"]))
     ask = found[0][0]
     if not ask:
@@ -176,23 +198,27 @@ def prompt_of(row: Pair | Conversation) -> tuple[Message, ...]:
 
 
 def split_pairs(rows: Sequence, one_in: int = 10) -> tuple[list, list]:
-    """(to learn from, held out): one prompt in so many is held out, the first by a hash, with all its pairs or singles.
+    """(to learn from, held out): one prompt in so many is held out, the first by a hash,
+    with all its pairs or singles.
 
-    So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is on both sides.
-    The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
+    So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is
+    on both sides. The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
     """
     if one_in < 2:
         raise ValueError(f"one prompt in {one_in} cannot be held out: give 2 or more.")
     asks = {ask_of(prompt_of(row)) for row in rows}
     spare = max(1, len(asks) // one_in) if len(asks) >= FEWEST_PROMPTS else 0
     held = set(sorted(asks, key=lambda ask: hashlib.sha256(ask.encode()).digest())[:spare])
-    return [r for r in rows if ask_of(prompt_of(r)) not in held], [r for r in rows if ask_of(prompt_of(r)) in held]
+    return ([r for r in rows if ask_of(prompt_of(r)) not in held],
+            [r for r in rows if ask_of(prompt_of(r)) in held])
 
 
 def report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dict:
-    """How often a judgement stands twice, and how often the opposite stands too; of each the first few, as ids (line numbers).
+    """How often a judgement stands twice, and how often the opposite stands too;
+    of each the first few, as ids (line numbers).
 
-    A tie is one judgement, and contradicts nothing. {"judgements": 3, "ties": 0, "prompts": 1, "repeated": 1, "repeats":
+    A tie is one judgement, and contradicts nothing. {"judgements": 3, "ties": 0, "prompts":
+    1, "repeated": 1, "repeats":
     [["1", "3"]], "contradicted": 1, "contradictions": [["1", "2"]]}: 3 says what 1 said, 2 says the opposite.
     """
     said: dict[tuple, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -206,12 +232,14 @@ def report(rows: Sequence[Pair] | Sequence[Conversation], shown: int = 5) -> dic
     clear = [[ids for side, ids in sides.items() if side != "tie"] for sides in said.values()]
     both = [list(two) for sides in clear if len(sides) == 2 for two in zip(*sides, strict=False)]
     return {"judgements": sum(len(ids) for sides in said.values() for ids in sides.values()),
-            "ties": sum(len(sides.get("tie", ())) for sides in said.values()), "prompts": len({key[0] for key in said}),
-            "repeated": len(repeats), "repeats": repeats[:shown], "contradicted": len(both), "contradictions": both[:shown]}
+            "ties": sum(len(sides.get("tie", ())) for sides in said.values()),
+            "prompts": len({key[0] for key in said}), "repeated": len(repeats), "repeats": repeats[:shown],
+            "contradicted": len(both), "contradictions": both[:shown]}
 
 
 def sentence(counts: Mapping) -> str:
-    """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3), 1 labelled both ways (1 and 2)"."""
+    """A report in words: "3 judgements on 1 prompts, 1 repeated (1 and 3),
+    1 labelled both ways (1 and 2)"."""
     def some(count: int, what: str, ids: Sequence[Sequence[str]]) -> str:
         more = ", ..." if count > len(ids) else ""
         return f", {count} {what} ({', '.join(f'{x} and {y}' for x, y in ids)}{more})" if count else ""

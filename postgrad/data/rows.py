@@ -1,5 +1,5 @@
-"""Rows of a JSONL file, or rows that were handed in, as records. Every fault is named with its place; nothing is dropped
-without being said.
+"""Rows of a JSONL file, or rows that were handed in, as records. Every fault is named with its place; nothing
+is dropped without being said.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ ROLES = ("system", "user", "assistant")
 
 
 def parse(raw: bytes, *, first: bool = True) -> object:
-    """JSON in UTF-8, as a value; what would be read only in part is a ValueError. first: a byte order mark may stand here."""
-    value = json.loads(raw.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
+    """JSON in UTF-8, as a value; what would be read only in part is a ValueError.
+
+    first: a byte order mark may stand here.
+    """
+    value = json.loads(raw.decode("utf-8-sig" if first else "utf-8"), object_pairs_hook=_once,
+                       parse_constant=_refuse)
     if b"\\u" in raw:
-        json.dumps(value, ensure_ascii=False).encode()  # half a character, escaped: "\\ud83d" alone is no text
+        # half a character, escaped: "\\ud83d" alone is no text
+        json.dumps(value, ensure_ascii=False).encode()
     return value
 
 
@@ -37,11 +42,13 @@ Source = str | Path | Iterable  # a JSONL file, or rows as they are: dicts, reco
 
 
 def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
-    """(number, place, object) of each row: of each line of a file that is not blank, or of rows that were handed in."""
+    """(number, place, object) of each row: of each line of a file that is not blank,
+    or of rows that were handed in."""
     if not isinstance(source, str | Path):
         for i, row in enumerate(source):
             if not isinstance(row, Mapping):
-                raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. {{'messages': [...]}}.")
+                raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. "
+                                 "{'messages': [...]}.")
             yield str(i + 1), f"data[{i}]", dict(row)
         return
     path = Path(source)
@@ -56,7 +63,8 @@ def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error}") from error
             if not isinstance(row, dict):
-                raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an object in braces.")
+                raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an "
+                                 "object in braces.")
             yield str(number), f"{path} line {number}", row
 
 
@@ -68,14 +76,16 @@ def called(source: Source) -> str:
 def records(source: Source, kind: type) -> list | None:
     """The rows as they are, where they are records of that kind already; else None."""
     rows = [] if isinstance(source, str | Path) else source
-    return list(rows) if isinstance(rows, Sequence) and rows and all(isinstance(row, kind) for row in rows) else None
+    return (list(rows) if isinstance(rows, Sequence) and rows and all(isinstance(row, kind) for row in rows)
+            else None)
 
 
 def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{where}: messages must be a list of {{role, content}}.")
     for message in value:
-        good = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)
+        good = (isinstance(message, dict) and message.get("role") in ROLES
+                and isinstance(message.get("content"), str))
         if not good:
             raise ValueError(f"{where}: {json.dumps(message)[:80]} is not a message: "
                              f"role must be one of {', '.join(ROLES)} and content text.")
@@ -83,7 +93,8 @@ def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
 
 
 def read_conversations(source: Source) -> list[Conversation]:
-    """{"messages": [...]} or {"prompt": ..., "completion": ...} a row; the latter as texts or as lists of messages."""
+    """{"messages": [...]} or {"prompt": ..., "completion": ...} a row;
+    the latter as texts or as lists of messages."""
     if made := records(source, Conversation):
         return made
     out = []
@@ -99,7 +110,8 @@ def read_conversations(source: Source) -> list[Conversation]:
         if not any(m["role"] == "assistant" and m["content"] for m in messages):
             raise ValueError(f"{where}: no assistant message with text, so there is nothing to imitate.")
         if row.get("label") not in (None, True, False):
-            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, false or left out.")
+            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, "
+                             "false or left out.")
         out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=row.get("label")))
     if not out:
         raise ValueError(f"{called(source)} has no rows.")

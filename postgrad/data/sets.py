@@ -1,7 +1,9 @@
-"""Rows of published data sets, from files on this machine or from the hub. Every fault is named by file and line.
+"""Rows of published data sets, from files on this machine or from the hub.
 
-.jsonl and .jsonl.gz (an object a line), .json (a list of objects), .parquet (with pyarrow: pip install 'postgrad[data]').
-Nothing that is read here is executed.
+Every fault is named by file and line.
+
+.jsonl and .jsonl.gz (an object a line), .json (a list of objects), .parquet (with pyarrow: pip install
+'postgrad[data]'). Nothing that is read here is executed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ Rows = list[tuple[str, dict]]  # (where it stands, the row): ("train.jsonl, line
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """Where a data set lies on the hub (for each split its dataset and the files there), and how it is named on a machine.
+    """Where a data set lies on the hub (for each split its dataset and the files there),
+    and how it is named on a machine.
 
     Published(local="humaneval:FILE (HumanEval.jsonl.gz)", files=("HumanEval.jsonl.gz",),
               hub={"test": ("openai/openai_humaneval", "openai_humaneval/test-*.parquet")})
@@ -53,7 +56,8 @@ SETS = {
         hub={"test": ("openai/openai_humaneval", "openai_humaneval/test-*.parquet")},
         local="humaneval:FILE (HumanEval.jsonl.gz)", files=("HumanEval.jsonl.gz", "HumanEval.jsonl")),
     "math": Published(
-        hub={"train": ("EleutherAI/hendrycks_math", "*/train-*.parquet"), "test": ("HuggingFaceH4/MATH-500", "test.jsonl")},
+        hub={"train": ("EleutherAI/hendrycks_math", "*/train-*.parquet"),
+             "test": ("HuggingFaceH4/MATH-500", "test.jsonl")},
         local="math:FILE (rows with problem and solution), or math:FOLDER (with train.jsonl and test.jsonl)"),
 }
 
@@ -61,8 +65,8 @@ SETS = {
 def rows_of(name: str, source: str = "") -> dict[str, Rows]:
     """The rows of a data set by split; all under "" where they lie in one file.
 
-    rows_of("gsm8k", "data/gsm8k") reads train.jsonl and test.jsonl there (or .jsonl.gz, .json, .parquet); rows_of("mbpp",
-    "mbpp.jsonl") that file; rows_of("gsm8k") what the hub has.
+    rows_of("gsm8k", "data/gsm8k") reads train.jsonl and test.jsonl there (or .jsonl.gz, .json, .parquet);
+    rows_of("mbpp", "mbpp.jsonl") that file; rows_of("gsm8k") what the hub has.
     """
     published = SETS[name]
     if not source:
@@ -82,8 +86,10 @@ def rows_of(name: str, source: str = "") -> dict[str, Rows]:
 
 
 def split_file(folder: Path, split: str) -> Path | None:
-    """The file of a split in a folder: train.jsonl, train.parquet, train-00000-of-00001.parquet, ..., or None."""
-    named = [folder / f"{split}{suffix}" for suffix in SUFFIXES] + sorted(folder.glob(f"{split}-00000-of-00001.parquet"))
+    """The file of a split in a folder: train.jsonl, train.parquet, train-00000-of-00001.parquet,
+    ..., or None."""
+    named = ([folder / f"{split}{suffix}" for suffix in SUFFIXES]
+             + sorted(folder.glob(f"{split}-00000-of-00001.parquet")))
     return next((path for path in named if path.is_file()), None)
 
 
@@ -120,7 +126,8 @@ def read_lines(file: BinaryIO, name: str) -> Rows:
         line += 1
         where = f"{name}, line {line}"
         if len(raw) > LONGEST_LINE:
-            raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this a .jsonl file?")
+            raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this "
+                             "a .jsonl file?")
         try:
             row = parse(raw, first=line == 1) if raw.strip() else None
         except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
@@ -133,7 +140,8 @@ def read_lines(file: BinaryIO, name: str) -> Rows:
 
 def _list(path: Path) -> Rows:
     if path.stat().st_size > LONGEST_LIST:
-        raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is read line by line.")
+        raise ValueError(f"{path.name} is over {LONGEST_LIST:,} bytes: write it as .jsonl, which is "
+                         "read line by line.")
     try:
         rows = parse(path.read_bytes())
     except (ValueError, RecursionError) as fault:
@@ -141,21 +149,23 @@ def _list(path: Path) -> Rows:
     if not isinstance(rows, list):
         raise ValueError(f"{path.name}: a {type(rows).__name__} where a JSON list of objects should stand.")
     places = [f"{path.name}, entry {number}" for number in range(1, len(rows) + 1)]
-    return _some([(where, _object(row, where)) for where, row in zip(places, rows, strict=True)], path.name, "give it some")
+    return _some([(where, _object(row, where)) for where, row in zip(places, rows, strict=True)], path.name,
+                 "give it some")
 
 
 def _parquet(path: Path) -> Rows:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
-        raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', or give the rows "
-                         "as .jsonl.") from None
+        raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
+                         "or give the rows as .jsonl.") from None
     try:
         rows = parquet.read_table(path).to_pylist()
     except (ArrowException, OSError) as fault:
         said = str(fault).splitlines()[0]
         raise ValueError(f"{path.name} is not a sound parquet file ({said:.120}): fetch it again.") from None
-    return _some([(f"{path.name}, row {number}", row) for number, row in enumerate(rows, start=1)], path.name, "give it some")
+    return _some([(f"{path.name}, row {number}", row) for number, row in enumerate(rows, start=1)], path.name,
+                 "give it some")
 
 
 def _some(rows: Rows, name: str, remedy: str) -> Rows:

@@ -1,9 +1,11 @@
-"""The preference store: pairs of answers to be judged, and what each labeller said of them, in one SQLite file.
+"""The preference store: pairs of answers to be judged, and what each labeller said of them,
+in one SQLite file.
 
-A label is on the disk when `label` returns: write-ahead log, synchronous=FULL. Without FULL a killed server would lose nothing
-either, but a power cut could take the last labels; a label is a person's work, comes every few seconds and costs one fsync.
-Labels are only ever added. What a labeller says of an item is their newest label that was not undone; so `undo` brings back
-what stood before. Several threads and several processes may use one file. No torch here: a page or a terminal opens at once.
+A label is on the disk when `label` returns: write-ahead log, synchronous=FULL. Without FULL a killed server
+would lose nothing either, but a power cut could take the last labels; a label is a person's work, comes every
+few seconds and costs one fsync. Labels are only ever added. What a labeller says of an item is their newest
+label that was not undone; so `undo` brings back what stood before. Several threads and several processes may
+use one file. No torch here: a page or a terminal opens at once.
 Left out on purpose: files (`exchange`), and how the file is opened and locked (`database`).
 """
 
@@ -24,36 +26,46 @@ if TYPE_CHECKING:
 
 
 class Store(Database):
-    """with Store.open("preferences.db") as store: store.add(items); asked = store.next("ann"); store.label(...)"""
+    """with Store.open("preferences.db") as store: store.add(items);
+    asked = store.next("ann"); store.label(...)"""
 
     def add(self, items: Sequence[Item], labels: Sequence[Label] = ()) -> dict[str, int]:
-        """Adds what is new or was removed, all or nothing. A label given otherwise before is not overwritten, but counted.
+        """Adds what is new or was removed, all or nothing.
+
+        A label given otherwise before is not overwritten, but counted.
 
         {"added", "known"} count items, {"labels", "known_labels", "conflicting"} labels.
         """
         found = Counter({"added": 0, "known": 0, "labels": 0, "known_labels": 0, "conflicting": 0})
         with self._session("BEGIN IMMEDIATE") as db:
             for item in items:
-                row = (item.uid, json.dumps(item.messages, ensure_ascii=False), item.a, item.b, item.origin, time.time())
-                new = db.execute("INSERT INTO items (uid, messages, a, b, origin, created) VALUES (?, ?, ?, ?, ?, ?) "
-                                 "ON CONFLICT (uid) DO UPDATE SET removed = 0 WHERE removed", row).rowcount
+                row = (item.uid, json.dumps(item.messages, ensure_ascii=False), item.a, item.b, item.origin,
+                       time.time())
+                new = db.execute("INSERT INTO items (uid, messages, a, b, origin, created) VALUES (?, ?, ?, "
+                                 "?, ?, ?) ON CONFLICT (uid) DO UPDATE SET removed = 0 WHERE removed",
+                                 row).rowcount
                 found["added" if new else "known"] += 1
             for label in labels:
                 standing = self._standing(db, label)
                 if standing is None:
                     self._write(db, label)
-                found["labels" if standing is None else "known_labels" if standing == label.choice else "conflicting"] += 1
+                found["labels" if standing is None else "known_labels" if standing == label.choice
+                      else "conflicting"] += 1
         return dict(found)
 
     def label(self, item: str, labeller: str, choice: str) -> None:
-        """Writes a label through. The labeller's earlier one on the item gives way; the same one again changes nothing."""
+        """Writes a label through.
+
+        The labeller's earlier one on the item gives way; the same one again changes nothing.
+        """
         label = Label(item=item, labeller=labeller, choice=choice)
         with self._session("BEGIN IMMEDIATE") as db:
             if self._standing(db, label) != choice:
                 self._write(db, label)
 
     def revise(self, item: str, labeller: str, choice: str | None, was: str | None) -> str | None:
-        """Writes a label, or takes it back (None), if what stands is still what its author saw (`was`); gives what stands then.
+        """Writes a label, or takes it back (None), if what stands is still what its author saw (`was`);
+        gives what stands then.
 
         So of two clicks, two tabs or two people on one labeller's judgement the second changes nothing.
         """
@@ -63,8 +75,9 @@ class Store(Database):
             if standing != was or standing == choice:
                 return standing
             if choice is None:
-                db.execute("UPDATE labels SET undone = 1 WHERE labeller = ? AND NOT undone AND item = (SELECT id FROM items "
-                           "WHERE uid = ?)", (labeller, item))
+                db.execute("UPDATE labels SET undone = 1 WHERE labeller = ? AND NOT undone AND item = "
+                           "(SELECT id FROM items WHERE uid = ?)",
+                           (labeller, item))
             else:
                 self._write(db, label)
         return choice
@@ -76,40 +89,47 @@ class Store(Database):
                 raise ValueError(f"the store {self.path} has no item {item!r}.")
 
     def _standing(self, db: sqlite3.Connection, label: Label) -> str | None:
-        row = db.execute("SELECT choice FROM labels JOIN items ON items.id = labels.item WHERE uid = ? AND labeller = ? "
-                         "AND NOT undone ORDER BY labels.id DESC LIMIT 1", (label.item, label.labeller)).fetchone()
+        row = db.execute("SELECT choice FROM labels JOIN items ON items.id = labels.item WHERE uid = ? AND "
+                         "labeller = ? AND NOT undone ORDER BY labels.id DESC LIMIT 1",
+                         (label.item, label.labeller)).fetchone()
         return row and row[0]
 
     def _write(self, db: sqlite3.Connection, label: Label) -> None:
-        done = db.execute("INSERT INTO labels (item, labeller, choice, made) SELECT id, ?, ?, ? FROM items WHERE uid = ? "
-                          "AND NOT removed", (label.labeller, label.choice, time.time(), label.item))
+        done = db.execute("INSERT INTO labels (item, labeller, choice, made) SELECT id, ?, ?, ? FROM items "
+                          "WHERE uid = ? AND NOT removed",
+                          (label.labeller, label.choice, time.time(), label.item))
         if not done.rowcount:
             raise ValueError(f"the store {self.path} has no item {label.item!r}.")
 
     def next(self, labeller: str) -> Asked | None:
-        """The next item that this labeller has not seen: those with the fewest judgements first, then the oldest."""
+        """The next item that this labeller has not seen: those with the fewest judgements first,
+        then the oldest."""
         check_labeller(labeller)
-        query = ("SELECT uid, messages, a, b, origin FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 FROM labels WHERE "
-                 "item = items.id AND labeller = ? AND NOT undone) ORDER BY (SELECT count(DISTINCT labeller) FROM labels WHERE "
-                 "item = items.id AND NOT undone AND choice != 'skip'), id LIMIT 1")
+        query = ("SELECT uid, messages, a, b, origin FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 "
+                 "FROM labels WHERE item = items.id AND labeller = ? AND NOT undone) ORDER BY (SELECT "
+                 "count(DISTINCT labeller) FROM labels WHERE item = items.id AND NOT undone AND choice != "
+                 "'skip'), id LIMIT 1")
         return self._asked(query, (labeller,), labeller)
 
     def left(self, labeller: str) -> int:
         """How many items this labeller has not seen."""
-        query = ("SELECT count(*) FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 FROM labels WHERE item = items.id "
-                 "AND labeller = ? AND NOT undone)")
+        query = ("SELECT count(*) FROM items WHERE NOT removed AND NOT EXISTS (SELECT 1 FROM labels WHERE "
+                 "item = items.id AND labeller = ? AND NOT undone)")
         with self._session() as db:
             return db.execute(query, (labeller,)).fetchone()[0]
 
     def undo(self, labeller: str) -> Asked | None:
-        """Takes the labeller's newest label back and gives its item, to be asked again; None where there is no label."""
+        """Takes the labeller's newest label back and gives its item, to be asked again;
+        None where there is no label."""
         with self._session("BEGIN IMMEDIATE") as db:
-            row = db.execute("SELECT labels.id, item FROM labels JOIN items ON items.id = item WHERE labeller = ? "
-                             "AND NOT undone AND NOT removed ORDER BY labels.id DESC LIMIT 1", (labeller,)).fetchone()
+            row = db.execute("SELECT labels.id, item FROM labels JOIN items ON items.id = item WHERE "
+                             "labeller = ? AND NOT undone AND NOT removed ORDER BY labels.id DESC LIMIT 1",
+                             (labeller,)).fetchone()
             if row is None:
                 return None
             db.execute("UPDATE labels SET undone = 1 WHERE id = ?", row[:1])
-            return self._asked("SELECT uid, messages, a, b, origin FROM items WHERE id = ?", row[1:], labeller)
+            return self._asked("SELECT uid, messages, a, b, origin FROM items WHERE id = ?", row[1:],
+                               labeller)
 
     def _asked(self, query: str, values: tuple, labeller: str) -> Asked | None:
         with self._session() as db:
@@ -118,16 +138,19 @@ class Store(Database):
 
     def asked(self, item: str, labeller: str) -> tuple[Asked, str | None]:
         """One item as this labeller sees it, and what they have said of it."""
-        found = self._asked("SELECT uid, messages, a, b, origin FROM items WHERE uid = ? AND NOT removed", (item,), labeller)
+        found = self._asked("SELECT uid, messages, a, b, origin FROM items WHERE uid = ? AND NOT removed",
+                            (item,), labeller)
         if found is None:
             raise ValueError(f"the store {self.path} has no item {item!r}.")
         with self._session() as db:
             return found, self._standing(db, Label(item=item, labeller=labeller, choice="skip"))
 
-    def items(self, start: int = 0, count: int = -1, removed: bool = False) -> list[tuple[Item, dict[str, str]]]:
+    def items(self, start: int = 0, count: int = -1,
+              removed: bool = False) -> list[tuple[Item, dict[str, str]]]:
         """Items in the order they came, each with {labeller: choice} as it stands now; -1: all of them."""
-        query = ("SELECT uid, messages, a, b, origin, labeller, choice FROM (SELECT * FROM items WHERE removed = ? ORDER BY id "
-                 "LIMIT ? OFFSET ?) AS some LEFT JOIN labels ON item = some.id AND NOT undone "
+        query = ("SELECT uid, messages, a, b, origin, labeller, choice FROM (SELECT * FROM items WHERE "
+                 "removed = ? ORDER BY id LIMIT ? OFFSET ?) AS some LEFT JOIN labels ON item = some.id "
+                 "AND NOT undone "
                  "ORDER BY some.id, labeller, labels.id")
         out: dict[str, tuple[Item, dict[str, str]]] = {}
         with self._session() as db:
@@ -145,23 +168,28 @@ class Store(Database):
             return db.execute("SELECT count(*) FROM items WHERE NOT removed").fetchone()[0]
 
     def choices(self) -> list[dict[str, str]]:
-        """{labeller: choice} of each item that has a label, without the texts: what a count needs, in a tenth of the time."""
+        """{labeller: choice} of each item that has a label, without the texts:
+        what a count needs, in a tenth of the time."""
         out: dict[int, dict[str, str]] = {}
         with self._session() as db:
-            rows = db.execute("SELECT item, labeller, choice FROM labels JOIN items ON items.id = item WHERE NOT undone "
-                              "AND NOT removed ORDER BY labels.id").fetchall()
+            rows = db.execute("SELECT item, labeller, choice FROM labels JOIN items ON items.id = item WHERE "
+                              "NOT undone AND NOT removed ORDER BY labels.id").fetchall()
         for item, labeller, choice in rows:
             out.setdefault(item, {})[labeller] = choice
         return list(out.values())
 
-    def judged(self, labeller: str | None = None, how: str = "majority") -> list[tuple[Item, str, str | None]]:
-        """(item, "a", "b" or "tie", whose): one labeller's judgements, everybody's ("all"), or one an item ("majority")."""
+    def judged(self, labeller: str | None = None,
+               how: str = "majority") -> list[tuple[Item, str, str | None]]:
+        """(item, "a", "b" or "tie", whose): one labeller's judgements, everybody's ("all"),
+        or one an item ("majority")."""
         if how not in ("majority", "all"):
-            raise ValueError(f"how is {how!r}: it is 'majority' (one judgement an item) or 'all' (every labeller's).")
+            raise ValueError(f"how is {how!r}: it is 'majority' (one judgement an item) or 'all' "
+                             "(every labeller's).")
         items, out = self.items(), []
         known = sorted({name for _, said in items for name in said})
         if labeller is not None and labeller not in known:
-            raise ValueError(f"{labeller!r} has labelled nothing in {self.path}; labellers: {', '.join(known) or 'none'}.")
+            raise ValueError(f"{labeller!r} has labelled nothing in {self.path}; labellers: "
+                             f"{', '.join(known) or 'none'}.")
         for item, said in items:
             if labeller is not None:
                 said = {labeller: said.get(labeller)}
@@ -177,7 +205,8 @@ class Store(Database):
         out: list[Pair] = []
         for item, choice, who in self.judged(labeller, how):
             won, lost = (item.b, item.a) if choice == "b" else (item.a, item.b)
-            pair = Pair(id=item.uid if who is None else f"{item.uid}/{who}", messages=item.messages, chosen=won, rejected=lost)
+            pair = Pair(id=item.uid if who is None else f"{item.uid}/{who}", messages=item.messages,
+                        chosen=won, rejected=lost)
             out += tie(pair) if choice == "tie" else [pair]
         return out
 

@@ -1,4 +1,5 @@
-"""A training or a long measurement while it runs: a live panel on a terminal, a few plain lines when piped."""
+"""A training or a long measurement while it runs: a live panel on a terminal,
+a few plain lines when piped."""
 
 from __future__ import annotations
 
@@ -8,16 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from postgrad.display.text import clean, duration, figure, is_terminal, plain, sparkline
 
-SHOWN = {"reward": "reward", "pass@1": "pass@1", "length": "length", "kl": "KL", "entropy": "entropy", "loss": "loss"}
+SHOWN = {"reward": "reward", "pass@1": "pass@1", "length": "length", "kl": "KL", "entropy": "entropy",
+         "loss": "loss"}
 
 
 class Display:
     """The face of one stage of training.
 
     with Display(None, "grpo on words", steps=40) as display:
-        display.update(3, {"reward": 0.41, "kl": 0.01}, sample={"prompt": "2+3?", "text": "5", "score": 1.0, "reason": "right"})
+        display.update(3, {"reward": 0.41, "kl": 0.01}, sample={"prompt": "2+3?", "text": "5", "score": 1.0,
+            "reason": "right"})
         display.eval({"step": 5, "pass@1": 0.52})
-    console: a rich Console, a file, or None for standard output. steps 0: of unknown length. A resumed run simply updates from
+    console: a rich Console, a file, or None for standard output. steps 0: of unknown length.
+        A resumed run simply updates from
     a later step: the time that is left is reckoned from the steps seen here.
     """
 
@@ -50,7 +54,8 @@ class Display:
             plain(self.file, self.line("stopped" if kind else "done"))
 
     def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
-        """A step has ended. sample: {"prompt", "text", "score", "reason"}, the last one given stays on show."""
+        """A step has ended. sample: {"prompt", "text", "score", "reason"},
+        the last one given stays on show."""
         if self.first is None:
             self.first = step - 1
         self.step, self.last, self.sample = step, self.clock(), sample or self.sample
@@ -100,14 +105,16 @@ class Display:
         head.add_column(justify="right", no_wrap=True)
         now, left = self.clock(), self.left()
         words = f"{self.step}/{self.steps} " if self.steps else ""
-        ahead = "" if left is None or self.step >= self.steps else f", {duration(max(0.0, left - (now - self.last)))} left"
+        ahead = ("" if left is None or self.step >= self.steps
+                 else f", {duration(max(0.0, left - (now - self.last)))} left")
         head.add_row(ProgressBar(total=self.steps or None, completed=self.step, pulse=not self.steps),
                      Text(f"{words}{duration(now - self.began)}{ahead}"))
         numbers = Table.grid(padding=(0, 2))
         for _, label, xs in self.shown():
             numbers.add_row(Text(label, style="dim"), Text(figure(xs[-1])), Text(sparkline(xs), style="cyan"))
         rows = [head, *([numbers] if self.series else []), *self._sample()]
-        return Panel(Group(*rows), title=Text(self.title), title_align="left", border_style="dim", padding=(0, 1))
+        return Panel(Group(*rows), title=Text(self.title), title_align="left", border_style="dim",
+                     padding=(0, 1))
 
     def _sample(self) -> list:
         from rich.text import Text
@@ -118,7 +125,8 @@ class Display:
         verdict = Text(f"{figure(score)}  {reason}".strip(), overflow="ellipsis", no_wrap=True,
                        style="green" if isinstance(score, int | float) and score > 0 else "red")
         ask, reply = (" ".join(clean(self.sample.get(k) or "").split()) for k in ("prompt", "text"))
-        return [Text(""), Text(ask, style="dim", overflow="ellipsis", no_wrap=True), Text(_cut(reply, 400)), verdict]
+        return [Text(""), Text(ask, style="dim", overflow="ellipsis", no_wrap=True), Text(_cut(reply, 400)),
+                verdict]
 
 
 def _cut(text: str, most: int) -> str:
@@ -152,7 +160,8 @@ class Watch:
 
 def progress(items: Iterable, label: str, total: int | None = None, *, file=None, after: float = 2.0,
              clock: Callable[[], float] = time.monotonic) -> Iterator:
-    """The items, with a bar on a terminal (plain lines when piped) once they have taken `after` seconds; before, nothing."""
+    """The items, with a bar on a terminal (plain lines when piped) once they have taken `after`
+    seconds; before, nothing."""
     file = file or sys.stderr
     total = total if total is not None else len(items) if hasattr(items, "__len__") else None
     began, bar, task, tenth = clock(), None, None, 0

@@ -13,7 +13,10 @@ NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(e[-+]?\d+)?\s?%?|nan|-?inf|")
 
 def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *, title: str = "",
           file=None) -> None:
-    """A table of rows: columns are keys, or (key, heading); without them, every key that occurs. Piped: plain aligned text."""
+    """A table of rows: columns are keys, or (key, heading); without them, every key that occurs.
+
+    Piped: plain aligned text.
+    """
     file = file or sys.stdout
     columns = list(dict.fromkeys(key for row in rows for key in row)) if columns is None else columns
     keys = [(c, c) if isinstance(c, str) else c for c in columns]
@@ -25,7 +28,8 @@ def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | No
         from rich.table import Table
         from rich.text import Text
 
-        grid = Table(title=Text(clean(title)) if title else None, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        grid = Table(title=Text(clean(title)) if title else None, title_justify="left", box=None,
+                     padding=(0, 2, 0, 0))
         for head, side in zip(heads, right, strict=True):
             grid.add_column(Text(head), justify="right" if side else "left")
         for row in cells:
@@ -36,5 +40,6 @@ def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | No
         plain(file, title)
     widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(keys))]
     for line in [heads, *cells]:
-        put = [text.rjust(w) if side else text.ljust(w) for text, w, side in zip(line, widths, right, strict=True)]
+        put = [text.rjust(w) if side else text.ljust(w)
+               for text, w, side in zip(line, widths, right, strict=True)]
         plain(file, "  ".join(put).rstrip())

@@ -13,12 +13,14 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 
 
 def clean(text: object) -> str:
-    """Text that can't steer a terminal: tabs become spaces, other control characters and direction marks a sign."""
+    """Text that can't steer a terminal: tabs become spaces,
+    other control characters and direction marks a sign."""
     return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n").replace("\t", "    "))
 
 
 def figure(value: object) -> str:
-    """A number in few characters: 0.8123 -> 0.812, 34.5 -> 34.5, 1234567 -> 1.23e+06, 3 -> 3; other things as they are."""
+    """A number in few characters: 0.8123 -> 0.812, 34.5 -> 34.5, 1234567 -> 1.23e+06, 3 -> 3;
+    other things as they are."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else clean(value).replace("\n", " ")
     if not math.isfinite(value) or isinstance(value, int):
@@ -50,11 +52,13 @@ def duration(seconds: float) -> str:
 
 def is_terminal(file) -> bool:
     """A terminal that understands cursor movement; settings that force colour don't make a pipe one."""
-    return bool(getattr(file, "isatty", lambda: False)()) and os.environ.get("TERM") not in ("dumb", "unknown")
+    return (bool(getattr(file, "isatty", lambda: False)())
+            and os.environ.get("TERM") not in ("dumb", "unknown"))
 
 
 def plain(file, text: str) -> None:
-    """One plain line, whatever the encoding of the file; gone readers (a closed pipe) are no fault of the training."""
+    """One plain line, whatever the encoding of the file; gone readers (a closed pipe) are no
+    fault of the training."""
     coding = getattr(file, "encoding", None) or "utf-8"
     try:
         file.write(clean(text).encode(coding, "replace").decode(coding) + "\n")

@@ -1,7 +1,7 @@
 """What each number in the metrics means: one plain sentence, when to worry, the formula, where it comes from.
 
-The command line and the studio show these same words. Names that carry a number or a part (pass@4, reward/format) are
-explained by their family.
+The command line and the studio show these same words. Names that carry a number or a part (pass@4,
+reward/format) are explained by their family.
 
 metric            one entry
 usual, special    the entries: what nearly every run logs, and what only some do
@@ -20,11 +20,15 @@ __all__ = ["METRICS", "Metric", "explain"]
 
 _PARTS = {  # parts of verdicts that mean the same in every task that has them
     "correct": "The share of samples whose answer is right by the reading that is paid.",
-    "lenient": "The share of samples whose answer is right by the lenient reading, which is watched and not paid.",
+    "lenient": "The share of samples whose answer is right by the lenient reading, which is "
+               "watched and not paid.",
     "format": "The share of samples in the format that the task asks for, right or wrong.",
-    "partial": "What reasoning-gym's own scorers give to the answers, from 0 to 1: watched, for only a full 1 is paid.",
-    "instruction": "The share of the constraints that are kept: watched, for a reply is paid when it keeps all of them.",
-    "instruction_lenient": "The share of the constraints that are kept by the lenient reading, which is watched and not paid.",
+    "partial": "What reasoning-gym's own scorers give to the answers, from 0 to 1: watched, for only a "
+               "full 1 is paid.",
+    "instruction": "The share of the constraints that are kept: watched, for a reply is paid when it "
+                   "keeps all of them.",
+    "instruction_lenient": "The share of the constraints that are kept by the lenient reading, which is "
+                           "watched and not paid.",
 }
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (*USUAL, *SPECIAL)}
 
@@ -37,12 +41,13 @@ def explain(name: str) -> Metric:
         k = found[1]
         return Metric(
             name=name, meaning=f"The share of held-out problems that at least one of {k} samples solves.",
-            healthy=METRICS["pass@8"].healthy, formula=METRICS["pass@8"].formula.replace("k = 8", f"k = {k}"), source=EVAL)
+            healthy=METRICS["pass@8"].healthy, formula=METRICS["pass@8"].formula.replace("k = 8", f"k = {k}"),
+            source=EVAL)
     if found := re.fullmatch(r"reward/(.+)", name):
         return Metric(
             name=name, meaning=_PARTS.get(found[1], f"The mean of one part of the verdicts, {found[1]}."),
-            healthy="The parts that are paid make the reward together: look here for the part that moves it. One that is only "
-                    "watched often rises first.",
+            healthy="The parts that are paid make the reward together: look here for the part that moves it. "
+                    "One that is only watched often rises first.",
             formula=f"mean over samples of the verdict's part {found[1]!r}", source=ROLLOUTS)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), METRICS, 3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {', '.join(METRICS)}"

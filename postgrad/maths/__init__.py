@@ -1,1 +1,4 @@
-"""The equations: pure functions of tensors. No config, no logging, no device; imports torch and nothing else."""
+"""The equations: pure functions of tensors.
+
+No config, no logging, no device; imports torch and nothing else.
+"""

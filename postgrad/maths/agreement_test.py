@@ -4,7 +4,8 @@ from postgrad.maths.agreement import cohen_kappa
 
 
 def labels(table):
-    """Two lists of labels with this table of counts: row, what the first said; column, what the second said."""
+    """Two lists of labels with this table of counts: row, what the first said;
+    column, what the second said."""
     cells = [(i, j) for i, row in enumerate(table) for j, count in enumerate(row) for _ in range(count)]
     return [i for i, _ in cells], [j for _, j in cells]
 
@@ -22,7 +23,8 @@ def test_by_hand(table, kappa):
 
 def test_perfect_agreement_and_independence():
     assert cohen_kappa(*labels([[4, 0, 0], [0, 1, 0], [0, 0, 7]])) == 1.0
-    assert cohen_kappa(*labels([[2 * 3, 2 * 5], [7 * 3, 7 * 5]])) == 0.0  # a table that is the product of its margins
+    # a table that is the product of its margins
+    assert cohen_kappa(*labels([[2 * 3, 2 * 5], [7 * 3, 7 * 5]])) == 0.0
 
 
 def test_symmetric_and_blind_to_names():

@@ -1,7 +1,8 @@
 """Is a stated probability a frequency? The reliability curve, and the expected calibration error.
 
-Predictions are sorted into bins by the probability that was stated; in each bin the mean stated probability is held against
-how often the predicted thing came about. Both are equal in every bin when the predictor is calibrated.
+Predictions are sorted into bins by the probability that was stated; in each bin the mean stated probability
+is held against how often the predicted thing came about. Both are equal in every bin when the
+predictor is calibrated.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import torch
 from torch import Tensor
 
 
-def reliability(probability: Tensor, outcome: Tensor, bins: int, low: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
-    """The curve: mean probability, frequency and count of each bin.  [N], [N] -> three of [bins]; nan where a bin is empty.
+def reliability(probability: Tensor, outcome: Tensor, bins: int,
+                low: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    """The curve: mean probability, frequency and count of each bin. [N], [N] -> three of [bins];
+    nan where a bin is empty.
 
-    Bin b is (low + b w, low + (b + 1) w] with w = (1 - low) / bins, the first one closed below; every probability must be in
+    Bin b is (low + b w, low + (b + 1) w] with w = (1 - low) / bins, the first one closed below; every
+    probability must be in
     [low, 1]. outcome is 0 or 1 (0.5: half came about).  Guo et al. 2017 (1706.04599).
     """
     probability, outcome = probability.double(), outcome.double()
@@ -24,23 +28,29 @@ def reliability(probability: Tensor, outcome: Tensor, bins: int, low: float = 0.
     return stated / count, came / count, count
 
 
-def expected_calibration_error(probability: Tensor, outcome: Tensor, bins: int, low: float = 0.0) -> Tensor:  # [N], [N] -> []
-    """sum over bins of n_b / N |frequency_b - probability_b| (Guo et al. 2017, 1706.04599). With one bin: |mean - mean|.
+def expected_calibration_error(probability: Tensor, outcome: Tensor, bins: int,
+                               low: float = 0.0) -> Tensor:  # [N], [N] -> []
+    """sum over bins of n_b / N |frequency_b - probability_b| (Guo et al. 2017, 1706.04599).
 
-    Counts differ from their chances by luck, so a calibrated predictor too gets up to about 0.4 sqrt(bins / N).
+    With one bin: |mean - mean|.
+
+    Counts differ from their chances by luck, so a calibrated predictor too gets up to
+    about 0.4 sqrt(bins / N).
     """
     stated, came, count = reliability(probability, outcome, bins, low)
     return torch.where(count > 0, count * (came - stated).abs(), 0.0).sum() / count.sum()
 
 
-def calibration(gap: Tensor, bins: int = 10) -> dict:  # [N] -> {"ece": float, "curve": [{"confidence", "accuracy", "count"}]}
+# [N] -> {"ece": float, "curve": [{"confidence", "accuracy", "count"}]}
+def calibration(gap: Tensor, bins: int = 10) -> dict:
     """Calibration of a model of preferences, from gap = score(chosen) - score(rejected) of held-out pairs.
 
-    The model states P(chosen > rejected) = sigmoid(gap). The chosen answer always stands first, so the outcome of that
-    prediction would be 1 in every pair, and nothing could be held against it. So each pair is read as a prediction of the
-    better side: the side with the higher score is predicted, with confidence max(p, 1 - p) = sigmoid(|gap|) in [1/2, 1], and
-    the outcome is whether that side is the chosen one: gap > 0. A gap of 0 predicts no side, and is half right. The bins
-    divide [1/2, 1]; the curve leaves out those that are empty.
+    The model states P(chosen > rejected) = sigmoid(gap). The chosen answer always stands first, so the
+    outcome of that prediction would be 1 in every pair, and nothing could be held against it. So each pair is
+    read as a prediction of the
+    better side: the side with the higher score is predicted, with confidence max(p, 1 - p) = sigmoid(|gap|)
+    in [1/2, 1], and the outcome is whether that side is the chosen one: gap > 0. A gap of 0 predicts no side,
+    and is half right. The bins divide [1/2, 1]; the curve leaves out those that are empty.
     """
     if gap.numel() == 0:
         raise ValueError("the calibration of no pairs was asked for: give at least one held-out pair.")

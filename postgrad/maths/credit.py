@@ -2,11 +2,12 @@
 
     credit(reward [B, T], mask [B, T], group_size) -> adv [B, T], zero outside the mask
 
-What else a function wants of the batch it takes by keyword, and its row of the table says so (credit_wants): gae the
-critic's value [B, T].
+What else a function wants of the batch it takes by keyword, and its row of the table says so (credit_wants):
+gae the critic's value [B, T].
 
-The samples of one prompt are contiguous rows, group_size of them. Group functions look at a row's summed reward and give all
-its tokens the same advantage; a row with an empty mask (a rollout kept out of the loss) does not count in its group.
+The samples of one prompt are contiguous rows, group_size of them. Group functions look at a row's summed
+reward and give all its tokens the same advantage; a row with an empty mask (a rollout kept out of the loss)
+does not count in its group.
 """
 
 from __future__ import annotations
@@ -20,17 +21,23 @@ FLAT = 1e-6  # a spread of rewards below this is rounding, not a signal
 
 
 def place_reward(score: Tensor, mask: Tensor) -> Tensor:  # [B], [B, T] -> [B, T]
-    """The score of a row on its last sampled token, zero elsewhere. A row without sampled tokens gets nothing."""
+    """The score of a row on its last sampled token, zero elsewhere.
+
+    A row without sampled tokens gets nothing.
+    """
     last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
     return torch.where(last, score[:, None], 0.0)
 
 
-def kl_penalty(reward: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor, beta: float) -> Tensor:  # all [B, T]
-    """reward_t - beta (logp_t - ref_logp_t) on every sampled token (Ziegler et al. 2019, 1909.08593): k1 inside the reward."""
+def kl_penalty(reward: Tensor, logp: Tensor, ref_logp: Tensor, mask: Tensor,
+               beta: float) -> Tensor:  # all [B, T]
+    """reward_t - beta (logp_t - ref_logp_t) on every sampled token (Ziegler et al. 2019, 1909.08593): k1
+    inside the reward."""
     return reward - beta * torch.where(mask, logp - ref_logp, 0.0)
 
 
-def overlong(lengths: Tensor, budget: int, cache: int) -> Tensor:  # [B] -> [B] in [-1, 0], to be added to the score
+# [B] -> [B] in [-1, 0], to be added to the score
+def overlong(lengths: Tensor, budget: int, cache: int) -> Tensor:
     """0 up to budget - cache tokens, then linear down to -1 at the budget (DAPO 2503.14476, eq. 13)."""
     return ((budget - cache - lengths) / cache).clamp(-1.0, 0.0)
 
@@ -41,7 +48,8 @@ def groups(x: Tensor, group_size: int) -> Tensor:  # [B] -> [P, G]
         fits = [g for g in range(2, len(x) + 1) if len(x) % g == 0]
         best = min(fits, key=lambda g: abs(g - group_size), default=1)
         raise ValueError(
-            f"{len(x)} rows cannot be split into groups of {group_size}: set rollouts.group_size to a divisor, e.g. {best}."
+            f"{len(x)} rows cannot be split into groups of {group_size}: set rollouts.group_size to a "
+            f"divisor, e.g. {best}."
         )
     return x.reshape(-1, group_size)
 
@@ -53,7 +61,8 @@ def flat_groups(score: Tensor, group_size: int) -> Tensor:  # [B] -> [P] bool
 
 
 def _centred(reward: Tensor, mask: Tensor, group_size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Row sums less the mean of their group [P, G], which rows count [P, G], and how many in each group [P, 1]."""
+    """Row sums less the mean of their group [P, G], which rows count [P, G], and how many in
+    each group [P, 1]."""
     counts = groups(mask.any(1), group_size)
     total = groups(row_sum(reward), group_size)
     size = counts.sum(1, keepdim=True).clamp(min=1)
@@ -72,30 +81,42 @@ def raw(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
 
 
 def reward_to_go(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
-    """Every token gets the rewards from itself on. Same mean gradient as raw, less noise; gae with V = 0, gamma = lam = 1."""
+    """Every token gets the rewards from itself on.
+
+    Same mean gradient as raw, less noise; gae with V = 0, gamma = lam = 1.
+    """
     return torch.where(mask, reward.flip(1).cumsum(1).flip(1), 0.0)
 
 
 def group_centre(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
-    """A_i = r_i - mean(r) (Dr. GRPO 2503.20783). Each row is in its own baseline: the mean gradient is (G-1)/G of the exact."""
+    """A_i = r_i - mean(r) (Dr. GRPO 2503.20783).
+
+    Each row is in its own baseline: the mean gradient is (G-1)/G of the exact.
+    """
     return _spread(_centred(reward, mask, group_size)[0], mask)
 
 
 def leave_one_out(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
-    """A_i = r_i - mean of the others = G/(G-1) (r_i - mean(r)) (RLOO, 2402.14740). (1, 0, 0) gives (1, -0.5, -0.5).
+    """A_i = r_i - mean of the others = G/(G-1) (r_i - mean(r)) (RLOO, 2402.14740).
+
+    (1, 0, 0) gives (1, -0.5, -0.5).
 
     A row left alone in its group has no others to be compared with: its advantage is 0.
     """
     if group_size < 2:
-        raise ValueError(f"leave_one_out compares samples of one prompt, and group_size is {group_size}: set it to 2 or more.")
+        raise ValueError(f"leave_one_out compares samples of one prompt, and group_size is {group_size}: set "
+                         "it to 2 or more.")
     adv, _, size = _centred(reward, mask, group_size)
     return _spread(adv * size / (size - 1).clamp(min=1), mask)
 
 
 def group_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
-    """A_i = (r_i - mean(r)) / std(r), population std (GRPO 2402.03300). (1, 0, 0, 1) gives exactly (1, -1, -1, 1).
+    """A_i = (r_i - mean(r)) / std(r), population std (GRPO 2402.03300).
 
-    The std is not taken below FLAT, in place of the usual std + eps: shift- and scale-invariant, and all-equal gives 0.
+    (1, 0, 0, 1) gives exactly (1, -1, -1, 1).
+
+    The std is not taken below FLAT, in place of the usual std + eps:
+    shift- and scale-invariant, and all-equal gives 0.
     """
     adv, _, size = _centred(reward, mask, group_size)
     std = ((adv**2).sum(1, keepdim=True) / size).sqrt()
@@ -103,13 +124,16 @@ def group_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
 
 
 def gae(
-    reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor | None = None, gamma: float = 1.0, lam: float = 0.95
+    reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor | None = None, gamma: float = 1.0,
+    lam: float = 0.95
 ) -> Tensor:
-    """Generalised advantage estimation (Schulman et al. 2015, 1506.02438) along the sampled tokens of each row.
+    """Generalised advantage estimation (Schulman et al.
+    2015, 1506.02438) along the sampled tokens of each row.
 
-        delta_t = r_t + gamma V_{t+1} - V_t,    A_t = delta_t + gamma lam A_{t+1},    V = A = 0 after the last token
-    "Next" is the next sampled token: a gap in the mask (a tool's reply) is part of one transition. lam = 0 gives delta_t,
-    lam = 1 the return less V_t. Without a critic (value None) V = 0.
+        delta_t = r_t + gamma V_{t+1} - V_t,    A_t = delta_t + gamma lam A_{t+1},    V = A = 0 after the last
+                                                                                      token
+    "Next" is the next sampled token: a gap in the mask (a tool's reply) is part of one transition. lam = 0
+    gives delta_t, lam = 1 the return less V_t. Without a critic (value None) V = 0.
     """
     value = torch.zeros_like(reward) if value is None else value
     next_value, next_adv = torch.zeros_like(reward[:, 0]), torch.zeros_like(reward[:, 0])
@@ -124,7 +148,8 @@ def gae(
 
 
 def whiten(adv: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
-    """Advantages with mean 0 and population std 1 over all sampled tokens of the batch (PPO's codes; not in the paper)."""
+    """Advantages with mean 0 and population std 1 over all sampled tokens of the batch (PPO's codes;
+    not in the paper)."""
     count = mask.sum().clamp(min=1)
     centred = torch.where(mask, adv - torch.where(mask, adv, 0.0).sum() / count, 0.0)
     return centred / ((centred**2).sum() / count).sqrt().clamp(min=FLAT)

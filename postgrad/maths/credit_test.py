@@ -9,7 +9,8 @@ D = torch.float64
 
 
 def rows(*scores):
-    """One row per score, three columns, the middle one sampled in every row, the last one in every other row."""
+    """One row per score, three columns, the middle one sampled in every row,
+    the last one in every other row."""
     mask = torch.zeros(len(scores), 3, dtype=torch.bool)
     mask[:, 1], mask[::2, 2] = True, True
     return credit.place_reward(torch.tensor(scores, dtype=D), mask), mask
@@ -28,7 +29,8 @@ def test_place_reward_on_the_last_sampled_token():
 def test_kl_penalty_by_hand():
     mask = torch.tensor([[False, True, True]])
     reward = credit.kl_penalty(
-        torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[9.0, -1.0, -2.0]]), torch.tensor([[0.0, -1.5, -1.0]]), mask, 0.1
+        torch.tensor([[0.0, 0.0, 1.0]]), torch.tensor([[9.0, -1.0, -2.0]]), torch.tensor([[0.0, -1.5, -1.0]]),
+        mask, 0.1
     )
     assert reward.tolist() == [[0.0, pytest.approx(-0.05), pytest.approx(1.1)]]
 
@@ -40,7 +42,8 @@ def test_overlong():
 
 def test_zscore_by_hand():
     assert credit.group_zscore(*rows(1, 0, 0, 1), 4)[:, 1].tolist() == [1, -1, -1, 1]  # exactly
-    assert credit.group_zscore(*rows(1, 0, 1, 1, 0, 0, 1, 0), 8)[:, 1].tolist() == [1, -1, 1, 1, -1, -1, 1, -1]
+    assert (credit.group_zscore(*rows(1, 0, 1, 1, 0, 0, 1, 0), 8)[:, 1].tolist()
+            == [1, -1, 1, 1, -1, -1, 1, -1])
     assert per_row(credit.group_zscore(*rows(1, 0, 0, 0, 0, 0, 0, 0), 8)) == [2.6458] + [-0.378] * 7
     assert per_row(credit.group_zscore(*rows(1, 0, 5, 3), 2)) == [1, -1, 1, -1]
 
@@ -48,7 +51,8 @@ def test_zscore_by_hand():
 @pytest.mark.parametrize("function", [credit.group_zscore, credit.group_centre, credit.leave_one_out])
 def test_equal_rewards_give_exactly_zero(function):
     assert not function(*rows(0.1, 0.1, 0.1), 3).any()  # 0.1 * 3 / 3 != 0.1 in floating point
-    assert not function(*(x.float() if x.dtype == D else x for x in rows(0.3, 0.3, 0.3, 0.7, 0.7, 0.7)), 3).any()
+    assert not function(*(x.float() if x.dtype == D else x for x in rows(0.3, 0.3, 0.3, 0.7, 0.7, 0.7)),
+                        3).any()
 
 
 def test_leave_one_out_by_hand_and_as_a_multiple_of_centre():
@@ -82,12 +86,14 @@ def test_a_row_left_alone_has_no_advantage():
 
 
 def test_groups_that_do_not_divide():
-    with pytest.raises(ValueError, match="30 rows cannot be split into groups of 8: set .* to a divisor, e.g. 6"):
+    with pytest.raises(ValueError,
+                       match="30 rows cannot be split into groups of 8: set .* to a divisor, e.g. 6"):
         credit.group_centre(torch.zeros(30, 2), torch.ones(30, 2).bool(), 8)
 
 
 def test_flat_groups():
-    assert credit.flat_groups(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.1 + 0.2, 0.3]), 2).tolist() == [True, False, True]
+    assert (credit.flat_groups(torch.tensor([1.0, 1.0, 0.0, 1.0, 0.1 + 0.2, 0.3]), 2).tolist()
+            == [True, False, True])
 
 
 def random_case(seed=0):
@@ -108,7 +114,8 @@ def gae_of_one_row(reward, value, gamma, lam):
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 0.95), (0.9, 0.5), (1.0, 1.0), (1.0, 0.0)])
 def test_gae_is_its_definition_and_gaps_do_not_leak(gamma, lam):
     reward, mask, value = random_case()
-    adv = credit.gae(reward, mask, 1, value=value + 100 * ~mask, gamma=gamma, lam=lam)  # absurd values where the mask is off
+    # absurd values where the mask is off
+    adv = credit.gae(reward, mask, 1, value=value + 100 * ~mask, gamma=gamma, lam=lam)
     for i in range(len(mask)):
         want = gae_of_one_row(reward[i][mask[i]].tolist(), value[i][mask[i]].tolist(), gamma, lam)
         assert adv[i][mask[i]].tolist() == pytest.approx(want)
@@ -127,7 +134,8 @@ def test_gae_reduces():
 def test_gae_by_hand():
     # r = (0, 1), V = (0.5, 0.4): delta_2 = 0.6, delta_1 = 0.4 - 0.5 = -0.1, A_1 = -0.1 + 0.95 * 0.6 = 0.47
     mask = torch.tensor([[False, True, True]])
-    adv = credit.gae(torch.tensor([[0.0, 0.0, 1.0]], dtype=D), mask, 1, value=torch.tensor([[9.0, 0.5, 0.4]], dtype=D))
+    adv = credit.gae(torch.tensor([[0.0, 0.0, 1.0]], dtype=D), mask, 1,
+                     value=torch.tensor([[9.0, 0.5, 0.4]], dtype=D))
     assert adv.tolist() == [[0.0, pytest.approx(0.47), pytest.approx(0.6)]]
 
 

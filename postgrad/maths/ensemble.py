@@ -19,7 +19,10 @@ def minimum(scores: Tensor) -> Tensor:
 
 
 def penalised(scores: Tensor, *, weight: float = 1.0) -> Tensor:
-    """mean - weight * variance between the members (uncertainty-weighted optimisation, the same paper). Alike: the mean."""
+    """mean - weight * variance between the members (uncertainty-weighted optimisation, the same paper).
+
+    Alike: the mean.
+    """
     return scores.mean(1) - weight * scores.var(1, unbiased=False)
 
 

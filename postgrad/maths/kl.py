@@ -1,7 +1,8 @@
 """Estimators of KL(pi || ref) from log-probs of sampled tokens, the exact sum, and the adaptive coefficient.
 
-With d = logp - ref_logp on samples of pi (Schulman 2020, "Approximating KL divergence"). Two questions have two answers: what
-an estimator's mean is, and what its gradient is when it stands in a loss, where the samples are fixed and only logp moves.
+With d = logp - ref_logp on samples of pi (Schulman 2020, "Approximating KL divergence"). Two questions have
+two answers: what an estimator's mean is, and what its gradient is when it stands in a loss, where the samples
+are fixed and only logp moves.
 
 estimator          mean           gradient of its mean in a loss, on policy
 k1 = d             KL(pi||ref)    0: E[grad log pi] = 0, so k1 in a loss does nothing
@@ -17,7 +18,10 @@ from torch import Tensor
 
 
 def k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """d. Unbiased, of either sign. In a loss: E[grad d] = E[grad log pi] = 0. In the reward: exactly grad KL(pi||ref)."""
+    """d. Unbiased, of either sign.
+
+    In a loss: E[grad d] = E[grad log pi] = 0. In the reward: exactly grad KL(pi||ref).
+    """
     return logp - ref_logp
 
 

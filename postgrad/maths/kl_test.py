@@ -27,7 +27,8 @@ def test_k1_and_k3_are_unbiased_and_k2_is_not():
 
 
 def in_a_loss(estimator):
-    """The gradient of the mean of an estimator over all three samples, the sampling probabilities held fixed."""
+    """The gradient of the mean of an estimator over all three samples,
+    the sampling probabilities held fixed."""
     logits = P.log().requires_grad_()
     (P * estimator(torch.log_softmax(logits, -1), Q.log())).sum().backward()
     return logits.grad
@@ -59,5 +60,8 @@ def test_the_gradient_each_estimator_has_in_a_loss():
 
 def test_adaptive_coefficient():
     assert adaptive_coefficient(0.1, observed=6.0, target=6.0, horizon=10_000, samples=256) == 0.1
-    assert adaptive_coefficient(0.1, observed=60.0, target=6.0, horizon=1000, samples=100) == pytest.approx(0.102)  # clipped
-    assert adaptive_coefficient(0.1, observed=5.4, target=6.0, horizon=1000, samples=100) == pytest.approx(0.099)
+    # clipped
+    assert (adaptive_coefficient(0.1, observed=60.0, target=6.0, horizon=1000, samples=100)
+            == pytest.approx(0.102))
+    assert (adaptive_coefficient(0.1, observed=5.4, target=6.0, horizon=1000, samples=100)
+            == pytest.approx(0.099))

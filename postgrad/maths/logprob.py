@@ -1,6 +1,9 @@
-"""Log-probabilities of tokens. The next-token shift is made here, in `align`, and for packed rows in packing.py's `before`.
+"""Log-probabilities of tokens.
 
-Left out on purpose: top-k and top-p. A policy is differentiated as the full softmax at one temperature, and sampled as that.
+The next-token shift is made here, in `align`, and for packed rows in packing.py's `before`.
+
+Left out on purpose: top-k and top-p. A policy is differentiated as the full softmax at one temperature,
+and sampled as that.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from torch import Tensor
 
 
 def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
-    """What was computed at token t-1 is about token t: it moves to column t. Column 0, which nothing predicts, is zero.
+    """What was computed at token t-1 is about token t: it moves to column t.
+    Column 0, which nothing predicts, is zero.
 
     align([[a, b, c]]) = [[0, a, b]]
     """
@@ -21,7 +25,8 @@ def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
 
 
 def row_sum(x: Tensor) -> Tensor:  # [B, T] -> [B]
-    """The sum of each row, by folding it at powers of two: zeros on the right (padding) can't change a single bit of it."""
+    """The sum of each row, by folding it at powers of two:
+    zeros on the right (padding) can't change a single bit of it."""
     while x.shape[1] > 1:
         half = 1 << ((x.shape[1] - 1).bit_length() - 1)  # the largest power of two below the width
         left, right = x.split([half, x.shape[1] - half], dim=1)
@@ -36,10 +41,12 @@ def _product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float
     return a.to(wide) @ b.to(wide)
 
 
-def _read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [N, V], [N] -> total, logp, entropy [N]
+# [N, V], [N] -> total, logp, entropy [N]
+def _read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     total = logits.logsumexp(-1)
     logp = logits.gather(-1, tokens[:, None]).squeeze(-1) - total
-    entropy = total - torch.linalg.vecdot((logits - total[:, None]).exp(), logits)  # -sum p log p, with log p = logits - total
+    # -sum p log p, with log p = logits - total
+    entropy = total - torch.linalg.vecdot((logits - total[:, None]).exp(), logits)
     return total, logp, entropy
 
 
@@ -53,7 +60,8 @@ def _slope_of_both(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tenso
                    by_entropy: Tensor) -> Tensor:
     """The same, and d entropy / d logits_v = -p_v (log p_v + entropy)."""
     logp = logits - total[:, None]
-    return _slope(logits, tokens, total, by_logp) - logp.exp() * (by_entropy[:, None] * (logp + entropy[:, None]))
+    return (_slope(logits, tokens, total, by_logp)
+            - logp.exp() * (by_entropy[:, None] * (logp + entropy[:, None])))
 
 
 class _Chosen(torch.autograd.Function):
@@ -76,10 +84,12 @@ class _Chosen(torch.autograd.Function):
         by_logp, need = torch.zeros_like(total) if by_logp is None else by_logp, ctx.needs_input_grad
         more, slope_of = ((), _slope) if by_entropy is None else ((entropy, by_entropy), _slope_of_both)
         slope_of = fused(slope_of, states.is_cuda)
-        dstates, dhead = torch.empty_like(states), torch.zeros_like(head, dtype=total.dtype) if need[1] else None
+        dstates = torch.empty_like(states)
+        dhead = torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
-            slope = slope_of(_product(states[part], head.T), *(x[part] for x in (tokens, total, by_logp, *more)))
+            slope = slope_of(_product(states[part], head.T),
+                             *(x[part] for x in (tokens, total, by_logp, *more)))
             slope = slope.to(states.dtype)
             dstates[part] = _product(slope, head)
             if need[1]:
@@ -93,13 +103,15 @@ def fused(function: Callable, on_gpu: bool) -> Callable:
     return torch.compile(function, dynamic=True) if on_gpu else function
 
 
+# [N, D], [V, D], [N] -> logp [N], entropy [N]
 def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float = 1.0,
-                chunk: int | None = None) -> tuple[Tensor, Tensor]:  # [N, D], [V, D], [N] -> logp [N], entropy [N]
+                chunk: int | None = None) -> tuple[Tensor, Tensor]:
     """Log-prob of each token by the state before it, and entropy of the distribution it was drawn from.
 
         logp = log softmax(head . state / temperature)[token],    entropy = -sum_v p_v log p_v
-    The states meet the head `chunk` at a time, also in the backward pass: at most [chunk, V] logits exist at once, never
-    [B, T, V]; on a CPU few enough to stay in its cache. The softmax is in float32 at least, also for bfloat16 states.
+    The states meet the head `chunk` at a time, also in the backward pass: at most [chunk, V] logits exist at
+    once, never [B, T, V]; on a CPU few enough to stay in its cache. The softmax is in float32 at least, also
+    for bfloat16 states.
     """
     chunk = chunk or (4096 if states.is_cuda else max(16, (1 << 18) // len(head)))
     return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk)

@@ -1,6 +1,9 @@
-"""Random numbers without a state: a hash of (seed, counter). Sample i of a run is the same in any batch, order or device.
+"""Random numbers without a state: a hash of (seed, counter).
 
-splitmix64 (Steele, Lea & Flood 2014) in wrapping int64; torch has no unsigned shift, so the sign bits are masked away.
+Sample i of a run is the same in any batch, order or device.
+
+splitmix64 (Steele, Lea & Flood 2014) in wrapping int64; torch has no unsigned shift,
+so the sign bits are masked away.
 """
 
 from __future__ import annotations
@@ -28,18 +31,21 @@ def mix(x: Tensor) -> Tensor:  # int64 -> int64
 
 
 def uniform(seed: Tensor, counter: Tensor) -> Tensor:  # int64 [B], int64 [B] -> float64 [B] in [0, 1)
-    """One uniform number for each (seed, counter): the top 53 bits of mix(mix(seed) + golden * (counter + 1))."""
+    """One uniform number for each (seed, counter): the top 53 bits of mix(mix(seed) + golden
+    * (counter + 1))."""
     bits = mix(mix(seed + GOLDEN) + GOLDEN * (counter + 1))
     return _shift(bits, 11).to(torch.float64) * 2.0**-53
 
 
 def poisson(u: Tensor) -> Tensor:  # [...] in [0, 1) -> counts
-    """Poisson(1) by the inverse of its distribution: how often a bootstrap sample holds an item (Oza & Russell 2001)."""
+    """Poisson(1) by the inverse of its distribution: how often a bootstrap sample holds an item
+    (Oza & Russell 2001)."""
     steps = [sum(math.exp(-1.0) / math.factorial(i) for i in range(k + 1)) for k in range(8)]
     return (u[..., None] >= torch.tensor(steps, dtype=u.dtype, device=u.device)).sum(-1)
 
 
 def seed_of(*parts: int | str) -> int:
-    """A seed in [0, 2^63) from names and numbers, the same in every process: seed_of("rollout", 3, "arithmetic/7")."""
+    """A seed in [0, 2^63) from names and numbers, the same in every process:
+    seed_of("rollout", 3, "arithmetic/7")."""
     text = repr(tuple(part if isinstance(part, str) else int(part) for part in parts))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -27,7 +27,8 @@ def test_uniform_within_a_seed_across_seeds_and_over_all():
     x = grid()
     assert 0 <= x.min() and x.max() < 1
     for sample in (x, x[0], x[:, 0], x.diagonal()):
-        assert 50 < chi_square(sample, 100) < 160  # 99 degrees of freedom: mean 99, 0.1 % and 99.9 % at 61 and 149
+        # 99 degrees of freedom: mean 99, 0.1 % and 99.9 % at 61 and 149
+        assert 50 < chi_square(sample, 100) < 160
 
 
 def test_neighbours_are_independent():

@@ -4,7 +4,14 @@ import random
 
 import pytest
 
-from postgrad.maths.passk import best_of_n, crossed_interval, mean_interval, pass_at_k, share_interval, student
+from postgrad.maths.passk import (
+    best_of_n,
+    crossed_interval,
+    mean_interval,
+    pass_at_k,
+    share_interval,
+    student,
+)
 
 
 def test_by_hand():
@@ -61,9 +68,11 @@ def test_best_of_n_with_the_truth_as_its_score_is_pass_at_n():
         for n in (1, 3, 8):
             assert best_of_n(truth, truth, n) == pytest.approx(pass_at_k(8, right, n))
     values = [0.5, 3.0, -1.0]
-    assert best_of_n([9, 8, 7], values, 1) == pytest.approx(sum(values) / 3) and best_of_n([7, 9, 8], values, 3) == 3.0
+    assert (best_of_n([9, 8, 7], values, 1) == pytest.approx(sum(values) / 3)
+            and best_of_n([7, 9, 8], values, 3) == 3.0)
     many = [float(i) for i in range(2000)]
-    assert best_of_n(many, many, 1000) == pytest.approx(1000 * 2001 / 1001 - 1)  # the largest of n ranks: n(N+1)/(n+1)
+    # the largest of n ranks: n(N+1)/(n+1)
+    assert best_of_n(many, many, 1000) == pytest.approx(1000 * 2001 / 1001 - 1)
 
 
 def test_best_of_n_says_what_it_cannot_rank():
@@ -84,22 +93,26 @@ def test_interval_by_hand():
         mean_interval([])
 
 
-@pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (10, 2.2281), (11, 2.2010), (30, 2.0423), (100, 1.9840)])
+@pytest.mark.parametrize(("degrees", "quantile"),
+                         [(1, 12.7062), (10, 2.2281), (11, 2.2010), (30, 2.0423), (100, 1.9840)])
 def test_student(degrees, quantile):
     assert student(degrees) == pytest.approx(quantile, abs=2e-4)
 
 
 def test_crossed_interval_by_hand():
-    # two rows, two columns: mean 2, e = -2 0 / 0 2. rows: 2 (4 + 4) / 16 = 1, columns the same, cells: 4/3 (4 + 4) / 16 = 2/3
+    # two rows, two columns: mean 2, e = -2 0 / 0 2. rows: 2 (4 + 4) / 16 = 1, columns the same, cells:
+    # 4/3 (4 + 4) / 16 = 2/3
     mean, low, high = crossed_interval([0, 2, 2, 4], "aabb", "xyxy")
-    assert (mean, high - mean) == pytest.approx((2, 12.7062 * math.sqrt(4 / 3))) and mean - low == pytest.approx(high - mean)
+    assert ((mean, high - mean) == pytest.approx((2, 12.7062 * math.sqrt(4 / 3)))
+            and mean - low == pytest.approx(high - mean))
 
 
 def test_crossed_interval_reduces_to_the_plain_one():
     values = [1.0, 2.0, 3.0, 4.0, 5.0]
     assert crossed_interval(values, range(5), [0] * 5) == pytest.approx(mean_interval(values))
     twice = [x + d for x in values for d in (-1, 1)]  # two values a row are one, their mean
-    assert crossed_interval(twice, [i for i in range(5) for _ in "ab"], [0] * 10) == pytest.approx(mean_interval(values))
+    assert (crossed_interval(twice, [i for i in range(5) for _ in "ab"], [0] * 10)
+            == pytest.approx(mean_interval(values)))
     assert crossed_interval([1.0, 2.0], "aa", "xy") == (1.5, -math.inf, math.inf)
 
 
@@ -108,9 +121,10 @@ def test_crossed_interval_covers_where_one_over_rows_alone_does_not():
     covered = {"crossed": 0, "rows": 0}
     for _ in range(200):
         column = [rng.gauss(0, 1) for _ in range(m)]
-        table = [[row + column[j] + rng.gauss(0, 1) for j in range(m)] for row in (rng.gauss(0, 1) for _ in range(n))]
-        _, low, high = crossed_interval([x for row in table for x in row], [i for i in range(n) for _ in range(m)],
-                                        list(range(m)) * n)
+        table = [[row + column[j] + rng.gauss(0, 1) for j in range(m)]
+                 for row in (rng.gauss(0, 1) for _ in range(n))]
+        _, low, high = crossed_interval([x for row in table for x in row],
+                                        [i for i in range(n) for _ in range(m)], list(range(m)) * n)
         covered["crossed"] += low <= 0 <= high
         _, low, high = mean_interval([sum(row) / m for row in table])
         covered["rows"] += low <= 0 <= high

@@ -1,8 +1,12 @@
-"""Losses on pairs, on labelled singles and on labelled tokens. Rows become scores first, then a pair of scores becomes a loss:
+"""Losses on pairs, on labelled singles and on labelled tokens.
 
-    score(logp [B, T], mask [B, T]) -> [B]        less the reference's score where the method has a reference: the log-ratio
+Rows become scores first, then a pair of scores becomes a loss:
+
+    score(logp [B, T], mask [B, T]) -> [B]        less the reference's score where the method has a reference:
+                                                  the log-ratio
     pair(chosen [U], rejected [U], margin [U]) -> loss [U]
-margin is how much better the chosen answer is, in units of reward: a gap that the loss asks for on top; 0 if unknown.
+margin is how much better the chosen answer is, in units of reward: a gap that the loss asks for
+on top; 0 if unknown.
 """
 
 from __future__ import annotations
@@ -25,19 +29,23 @@ def mean_logp(logp: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B]
 
 
 def bradley_terry(chosen: Tensor, rejected: Tensor, margin: Tensor) -> Tensor:
-    """-log sigmoid(r_w - r_l - margin): P(w > l) = e^{r_w} / (e^{r_w} + e^{r_l}). log 2 at gap 0; shift-invariant.
+    """-log sigmoid(r_w - r_l - margin): P(w > l) = e^{r_w} / (e^{r_w} + e^{r_l}).
+
+    log 2 at gap 0; shift-invariant.
 
     Bradley & Terry 1952; reward models: Ouyang et al. 2022 (2203.02155); the margin: Llama 2 (2307.09288).
     """
     return -logsigmoid(chosen - rejected - margin)
 
 
-def reward(chosen: Tensor, rejected: Tensor, margin: Tensor, *, smoothing: float = 0.0, centre: float = 0.0) -> Tensor:
-    """bradley_terry for a scalar head: smoothing is the share of labels taken to be wrong, centre pulls scores towards 0.
+def reward(chosen: Tensor, rejected: Tensor, margin: Tensor, *, smoothing: float = 0.0,
+           centre: float = 0.0) -> Tensor:
+    """bradley_terry for a scalar head: smoothing is the share of labels taken to be wrong,
+    centre pulls scores towards 0.
 
         (1 - eps) BT(w, l) + eps BT(l, w) + centre (r_w + r_l)^2
-    The labels say nothing of a shift of all scores; centre fixes it (Eisenstein et al. 2023, 2312.09244), so that several
-    models can be compared. smoothing = centre = 0 is bradley_terry.
+    The labels say nothing of a shift of all scores; centre fixes it (Eisenstein et al. 2023, 2312.09244), so
+    that several models can be compared. smoothing = centre = 0 is bradley_terry.
     """
     right, wrong = bradley_terry(chosen, rejected, margin), bradley_terry(rejected, chosen, -margin)
     return (1 - smoothing) * right + smoothing * wrong + centre * (chosen + rejected) ** 2
@@ -46,8 +54,8 @@ def reward(chosen: Tensor, rejected: Tensor, margin: Tensor, *, smoothing: float
 def labelled(score: Tensor, label: Tensor) -> Tensor:  # label +1 right, -1 wrong; any one shape
     """-log sigmoid(label score): the cross-entropy of P(right) = sigmoid(score). log 2 at score 0.
 
-    Of steps: Lightman et al. 2023 (2305.20050); of whole answers too: Wang et al. 2023, Math-Shepherd (2312.08935).
-    bradley_terry of the score against 0, or of 0 against the score.
+    Of steps: Lightman et al. 2023 (2305.20050); of whole answers too: Wang et al. 2023, Math-Shepherd
+    (2312.08935). bradley_terry of the score against 0, or of 0 against the score.
     """
     return -logsigmoid(label * score)
 
@@ -61,7 +69,8 @@ def dpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Ten
 
 
 def ipo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Tensor:
-    """(gap - 1/(2 beta))^2 on log-ratios: a target for the gap instead of "as wide as can be" (Azar et al. 2023, 2310.12036).
+    """(gap - 1/(2 beta))^2 on log-ratios: a target for the gap instead of "as wide as can be" (Azar et
+    al. 2023, 2310.12036).
 
     A margin widens the target by margin / beta.
     """
@@ -69,8 +78,12 @@ def ipo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float) -> Ten
 
 
 def cdpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, eps: float) -> Tensor:
-    """(1 - eps) DPO + eps DPO of the swapped pair: a fraction eps of the labels is wrong (Mitchell 2023). eps = 0 is DPO."""
-    return (1 - eps) * dpo(chosen, rejected, margin, beta=beta) + eps * dpo(rejected, chosen, -margin, beta=beta)
+    """(1 - eps) DPO + eps DPO of the swapped pair: a fraction eps of the labels is wrong (Mitchell 2023).
+
+    eps = 0 is DPO.
+    """
+    return ((1 - eps) * dpo(chosen, rejected, margin, beta=beta)
+            + eps * dpo(rejected, chosen, -margin, beta=beta))
 
 
 def simpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, gamma: float) -> Tensor:
@@ -88,26 +101,31 @@ def log_odds(logp: Tensor) -> Tensor:
 
 
 def orpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, lam: float) -> Tensor:
-    """NLL of the chosen answer + lam * -log sigmoid(log-odds gap), on mean log-probs (Hong et al. 2024, 2403.07691)."""
+    """NLL of the chosen answer + lam * -log sigmoid(log-odds gap), on mean log-probs (Hong et al.
+    2024, 2403.07691)."""
     return -chosen + lam * bradley_terry(log_odds(chosen), log_odds(rejected), margin)
 
 
 def cpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, alpha: float) -> Tensor:
-    """DPO with a uniform reference + alpha * NLL of the chosen answer, on summed log-probs (Xu et al. 2024, 2401.08417)."""
+    """DPO with a uniform reference + alpha * NLL of the chosen answer, on summed log-probs (Xu et al.
+    2024, 2401.08417)."""
     return dpo(chosen, rejected, margin, beta=beta) - alpha * chosen
 
 
 def kto(
     score: Tensor, label: Tensor, baseline: Tensor, *, beta: float, wanted: float, unwanted: float
 ) -> Tensor:  # score, label (+1 wanted, -1 unwanted), baseline: all [U] -> [U]
-    """lambda - v: v = lambda sigmoid(label beta (log-ratio - baseline)), lambda = `wanted` or `unwanted` by label.
+    """lambda - v: v = lambda sigmoid(label beta (log-ratio - baseline)),
+    lambda = `wanted` or `unwanted` by label.
 
-    Ethayarajh et al. 2024 (2402.01306). At the baseline the loss is lambda / 2. The baseline is a constant of the step.
+    Ethayarajh et al. 2024 (2402.01306). At the baseline the loss is lambda / 2.
+    The baseline is a constant of the step.
     """
     weight = torch.where(label > 0, wanted, unwanted)
     return weight * torch.sigmoid(-label * beta * (score - baseline.detach()))  # 1 - sigmoid(x) = sigmoid(-x)
 
 
 def kto_baseline(score: Tensor) -> Tensor:  # [U] -> []
-    """KTO's estimate of KL(pi||ref): the mean log-ratio of answers to OTHER prompts, at least 0. No gradient."""
+    """KTO's estimate of KL(pi||ref): the mean log-ratio of answers to OTHER prompts, at least 0.
+    No gradient."""
     return score.detach().mean().clamp(min=0.0)

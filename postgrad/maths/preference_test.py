@@ -20,14 +20,17 @@ def test_scores():
 
 
 def test_bradley_terry_by_hand():
-    assert p.bradley_terry(T(0.7), T(0.7), T(0)).exp().item() == pytest.approx(2.0)  # log 2 at gap 0, P exactly a half
+    # log 2 at gap 0, P exactly a half
+    assert p.bradley_terry(T(0.7), T(0.7), T(0)).exp().item() == pytest.approx(2.0)
     assert p.bradley_terry(T(2), T(1), T(0)).item() == pytest.approx(0.313262)
-    torch.testing.assert_close(p.bradley_terry(T(2.0), T(1.0), T(0.4)), p.bradley_terry(T(102.0), T(101.4), T(0)))
+    torch.testing.assert_close(p.bradley_terry(T(2.0), T(1.0), T(0.4)),
+                               p.bradley_terry(T(102.0), T(101.4), T(0)))
 
 
 def test_labelled_by_hand():
     assert p.labelled(T(0.0, 0.0), T(1, -1)).exp().tolist() == pytest.approx([2.0, 2.0])
-    assert p.labelled(T(1.0, -1.0, 1.0), T(1, -1, -1)).tolist() == pytest.approx([0.313262, 0.313262, 1.313262], abs=1e-6)
+    assert (p.labelled(T(1.0, -1.0, 1.0), T(1, -1, -1)).tolist()
+            == pytest.approx([0.313262, 0.313262, 1.313262], abs=1e-6))
     score, zero = T(0.3, -2.0, 5.0), T(0, 0, 0)
     torch.testing.assert_close(p.labelled(score, T(1, 1, 1)), p.bradley_terry(score, zero, zero))
     torch.testing.assert_close(p.labelled(score, T(-1, -1, -1)), p.bradley_terry(zero, score, zero))
@@ -66,8 +69,10 @@ def test_dpo_by_hand():
     chosen, rejected = T(-2.0).requires_grad_(), T(-1.5).requires_grad_()
     loss = p.dpo(chosen - T(-2.3), rejected - T(-2.4), T(0), beta=1.0)
     loss.backward()
-    assert loss.item() == pytest.approx(1.0375, abs=5e-5) and torch.exp(-loss).item() == pytest.approx(0.3543, abs=5e-5)
-    assert chosen.grad.item() == pytest.approx(-0.6457, abs=5e-5) and rejected.grad.item() == pytest.approx(0.6457, abs=5e-5)
+    assert (loss.item() == pytest.approx(1.0375, abs=5e-5)
+            and torch.exp(-loss).item() == pytest.approx(0.3543, abs=5e-5))
+    assert (chosen.grad.item() == pytest.approx(-0.6457, abs=5e-5)
+            and rejected.grad.item() == pytest.approx(0.6457, abs=5e-5))
 
 
 def test_dpo_gradient_is_beta_sigmoid_of_minus_gap():
@@ -81,14 +86,17 @@ def test_dpo_gradient_is_beta_sigmoid_of_minus_gap():
 def test_ipo_has_its_minimum_at_half_over_beta():
     assert p.ipo(T(5.0), T(0.0), T(0), beta=0.1).item() == 0
     assert p.ipo(T(0.0), T(0.0), T(0), beta=0.1).item() == pytest.approx(25)
-    assert p.ipo(T(15.0), T(0.0), T(1.0), beta=0.1).item() == pytest.approx(0)  # a margin of 1 widens the target by 10
+    # a margin of 1 widens the target by 10
+    assert p.ipo(T(15.0), T(0.0), T(1.0), beta=0.1).item() == pytest.approx(0)
 
 
 def test_cdpo():
     chosen, rejected, zero = T(0.3, -1.0), T(0.9, -3.0), T(0, 0)
-    torch.testing.assert_close(p.cdpo(chosen, rejected, zero, beta=0.5, eps=0.0), p.dpo(chosen, rejected, zero, beta=0.5))
+    torch.testing.assert_close(p.cdpo(chosen, rejected, zero, beta=0.5, eps=0.0),
+                               p.dpo(chosen, rejected, zero, beta=0.5))
     half = p.cdpo(chosen, rejected, zero, beta=0.5, eps=0.5)
-    torch.testing.assert_close(half, p.cdpo(rejected, chosen, zero, beta=0.5, eps=0.5))  # half the labels wrong: no direction
+    # half the labels wrong: no direction
+    torch.testing.assert_close(half, p.cdpo(rejected, chosen, zero, beta=0.5, eps=0.5))
     gap = T(math.log(9)).requires_grad_()  # at P(w > l) = 1 - eps the smoothed loss is at its minimum
     p.cdpo(gap, T(0.0), T(0), beta=1.0, eps=0.1).backward()
     assert gap.grad.item() == pytest.approx(0, abs=1e-15)
@@ -96,14 +104,17 @@ def test_cdpo():
 
 def test_simpo_without_margin_is_dpo_on_means_with_a_uniform_reference():
     logp = torch.log_softmax(torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=D), -1)
-    mask = torch.tensor([[0, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0], [0, 1, 0, 0, 0, 0]]).bool()
+    mask = torch.tensor([[0, 1, 1, 0, 0, 0], [0, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0],
+                         [0, 1, 0, 0, 0, 0]]).bool()
     score = p.mean_logp(logp, mask)
     ratio = score - p.mean_logp(torch.full_like(logp, -math.log(50)), mask)
     zero = T(0, 0)
     torch.testing.assert_close(
-        p.simpo(score[::2], score[1::2], zero, beta=2.0, gamma=0.0), p.dpo(ratio[::2], ratio[1::2], zero, beta=2.0)
+        p.simpo(score[::2], score[1::2], zero, beta=2.0, gamma=0.0),
+        p.dpo(ratio[::2], ratio[1::2], zero, beta=2.0)
     )
-    assert p.simpo(T(-1.0), T(-1.5), T(0), beta=2.0, gamma=1.0).item() == pytest.approx(math.log(2))  # the gap asked for: met
+    # the gap asked for: met
+    assert p.simpo(T(-1.0), T(-1.5), T(0), beta=2.0, gamma=1.0).item() == pytest.approx(math.log(2))
 
 
 def test_orpo_by_hand():
@@ -118,12 +129,14 @@ def test_orpo_by_hand():
 
 def test_cpo_is_dpo_without_reference_plus_likelihood():
     assert p.cpo(T(-2.0), T(-2.0), T(0), beta=0.1, alpha=1.0).item() == pytest.approx(math.log(2) + 2.0)
-    torch.testing.assert_close(p.cpo(T(-2.0), T(-5.0), T(0), beta=0.1, alpha=0.0), p.dpo(T(-2.0), T(-5.0), T(0), beta=0.1))
+    torch.testing.assert_close(p.cpo(T(-2.0), T(-5.0), T(0), beta=0.1, alpha=0.0),
+                               p.dpo(T(-2.0), T(-5.0), T(0), beta=0.1))
 
 
 def test_kto_by_hand():
     f = {"beta": 1.0, "wanted": 1.0, "unwanted": 3.0}
-    assert p.kto(T(0.7, 0.7), T(1, -1), T(0.7, 0.7), **f).tolist() == [0.5, 1.5]  # at the baseline: lambda / 2
+    # at the baseline: lambda / 2
+    assert p.kto(T(0.7, 0.7), T(1, -1), T(0.7, 0.7), **f).tolist() == [0.5, 1.5]
     gap = math.log(4)
     assert p.kto(T(gap, gap), T(1, -1), T(0, 0), **f).tolist() == pytest.approx([0.2, 2.4])  # lambda (1 - v)
     assert p.kto_baseline(T(-3.0, 1.0)).item() == 0 and p.kto_baseline(T(3.0, 1.0)).item() == 2

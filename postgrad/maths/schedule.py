@@ -1,6 +1,7 @@
 """The learning rate's factor at each step: f(step, steps, warmup) -> factor. Steps count from 1 to `steps`.
 
-No step is wasted: step 1 of a warm-up has factor 1/warmup, not 0, and a decay reaches its floor on the step after the last.
+No step is wasted: step 1 of a warm-up has factor 1/warmup, not 0,
+and a decay reaches its floor on the step after the last.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def linear(step: int, steps: int, warmup: int, *, floor: float = 0.0) -> float:
 
 
 def cosine(step: int, steps: int, warmup: int, *, floor: float = 0.1) -> float:
-    """Warm-up, then half a cosine down to the floor: floor + (1 - floor) (1 + cos(pi progress)) / 2 (1608.03983)."""
+    """Warm-up, then half a cosine down to the floor: floor + (1 - floor) (1 + cos(pi progress))
+    / 2 (1608.03983)."""
     wave = 0.5 * (1.0 + math.cos(math.pi * _progress(step, steps, warmup)))
     return warmup_factor(step, warmup) * (floor + (1.0 - floor) * wave)
 

@@ -17,4 +17,5 @@ def test_every_step_moves_the_weights(schedule, steps, warmup):
     factors = [schedule(s, steps, warmup) for s in range(1, steps + 1)]
     assert all(0 < f <= 1 for f in factors)
     peak = factors.index(max(factors))
-    assert factors[: peak + 1] == sorted(factors[: peak + 1]) and factors[peak:] == sorted(factors[peak:], reverse=True)
+    assert (factors[: peak + 1] == sorted(factors[: peak + 1])
+            and factors[peak:] == sorted(factors[peak:], reverse=True))

@@ -1,4 +1,5 @@
-"""Which of a prompt's samples are kept: best-of-n, rejection sampling, and pairs for online preference learning."""
+"""Which of a prompt's samples are kept: best-of-n, rejection sampling,
+and pairs for online preference learning."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def passing(score: Tensor, group_size: int, *, threshold: float) -> Tensor:  # [
 
 
 def best_and_worst(score: Tensor, group_size: int) -> tuple[Tensor, Tensor]:  # [B] -> [K], [K] row indices
-    """The rows of the best and the worst sample of each prompt; prompts whose samples all score the same give no pair."""
+    """The rows of the best and the worst sample of each prompt;
+    prompts whose samples all score the same give no pair."""
     group = groups(score, group_size)
     best = _first(group == group.amax(1, keepdim=True)).view(-1).nonzero().squeeze(1)
     worst = _first(group == group.amin(1, keepdim=True)).view(-1).nonzero().squeeze(1)
@@ -35,6 +37,9 @@ def best_and_worst(score: Tensor, group_size: int) -> tuple[Tensor, Tensor]:  # 
 
 
 def best_of_n_kl(n: int) -> float:
-    """The most that KL(best-of-n || base) can be: log n - (n-1)/n (Beirami et al. 2024, 2401.01879). 0 at n = 1."""
+    """The most that KL(best-of-n || base) can be: log n - (n-1)/n (Beirami et al. 2024, 2401.01879).
+
+    0 at n = 1.
+    """
     return math.log(n) - (n - 1) / n
 

@@ -20,7 +20,8 @@ def test_by_hand():
 def test_best_of_n_kl():
     assert best_of_n_kl(1) == 0
     assert best_of_n_kl(4) == pytest.approx(0.636294)
-    # it is attained when no two samples tie: the k-th best of many equally likely answers is picked with density n x^(n-1)
+    # it is attained when no two samples tie: the k-th best of many equally likely answers is picked
+    # with density n x^(n-1)
     cells = 100_000
     p = [((k + 1) / cells) ** 4 - (k / cells) ** 4 for k in range(cells)]
     assert math.fsum(x * math.log(x * cells) for x in p) == pytest.approx(best_of_n_kl(4), abs=1e-6)

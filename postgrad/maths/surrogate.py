@@ -1,10 +1,13 @@
-"""What is minimised at each token, given its advantage. One signature, parameters bound in the table by functools.partial:
+"""What is minimised at each token, given its advantage.
+
+One signature, parameters bound in the table by functools.partial:
 
     (logp, old_logp, adv, mask), all [B, T]  ->  loss [B, T], clipped [B, T] bool
 
-ratio rho = exp(logp - old_logp). `clipped` marks the tokens on which the clip is at work. No mean is taken here: the loss
-of a step is (loss * weight).sum(). On policy (rho = 1, nothing clipped) every one of them has the gradient of policy_gradient,
-except sequence_ratio, which has it when all tokens of a row share one weight, times 1/length through its sequence_mean.
+ratio rho = exp(logp - old_logp). `clipped` marks the tokens on which the clip is at work. No mean is taken
+here: the loss of a step is (loss * weight).sum(). On policy (rho = 1, nothing clipped) every one of them has
+the gradient of policy_gradient, except sequence_ratio, which has it when all tokens of a row share one
+weight, times 1/length through its sequence_mean.
 """
 
 from __future__ import annotations
@@ -31,8 +34,9 @@ def clipped_ratio(
 ) -> tuple[Tensor, Tensor]:
     """PPO's clipped surrogate, one ratio per token: -min(rho A, clip(rho, 1 - low, 1 + high) A).
 
-    Schulman et al. 2017 (1707.06347); low != high is DAPO's clip-higher. eps 0.2, rho 4, A > 0: the ratio counts as 1.2;
-    rho 0.1, A < 0: as 0.8; past the edge the gradient is zero. At rho = 1 its gradient is policy_gradient's.
+    Schulman et al. 2017 (1707.06347); low != high is DAPO's clip-higher. eps 0.2, rho 4, A > 0: the ratio
+    counts as 1.2; rho 0.1, A < 0: as 0.8; past the edge the gradient is zero.
+    At rho = 1 its gradient is policy_gradient's.
     """
     log_ratio = torch.where(mask, logp - old_logp, 0.0)
     return _clip(log_ratio.exp(), adv, mask, low, high)
@@ -43,10 +47,13 @@ def sequence_ratio(
 ) -> tuple[Tensor, Tensor]:
     """GSPO: one ratio for all tokens of a row, the geometric mean of theirs, clipped as a whole.
 
-        s = exp( mean_t (logp_t - old_logp_t) ),    loss_t = -min(s_t A_t, clip(s_t) A_t),    s_t = sg(s) pi_t / sg(pi_t)
-    Zheng et al. 2025 (2507.18071), written as their GSPO-token (eq. 13-15): s_t has the value s, and its gradient is
-    s grad log pi_t. With sequence_mean weights 1/(B |y|) and one advantage per row, (loss * weight).sum() is the paper's
-    -1/B sum_i min(s_i A_i, clip(s_i) A_i), and its gradient is theirs: the |y| terms s/|y| grad log pi_t sum to grad s.
+        s = exp( mean_t (logp_t - old_logp_t) ),    loss_t = -min(s_t A_t, clip(s_t) A_t),
+            s_t = sg(s) pi_t / sg(pi_t)
+    Zheng et al. 2025 (2507.18071), written as their GSPO-token (eq. 13-15):
+    s_t has the value s, and its gradient is
+    s grad log pi_t. With sequence_mean weights 1/(B |y|) and one advantage per row, (loss * weight).sum() is
+    the paper's -1/B sum_i min(s_i A_i, clip(s_i) A_i), and its gradient is theirs: the |y| terms s/|y| grad
+    log pi_t sum to grad s.
     """
     log_ratio = torch.where(mask, logp - old_logp, 0.0)
     mean = row_sum(log_ratio) / mask.sum(1).clamp(min=1)
@@ -54,11 +61,14 @@ def sequence_ratio(
     return _clip(ratio, adv, mask, low, high)
 
 
-def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """CISPO: REINFORCE with a clipped, detached importance weight: -sg(clip(rho, 1 - low, 1 + high)) A log pi.
+def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float,
+          high: float) -> tuple[Tensor, Tensor]:
+    """CISPO: REINFORCE with a clipped, detached importance weight:
+    -sg(clip(rho, 1 - low, 1 + high)) A log pi.
 
-    MiniMax-M1 (2506.13585), eq. 4-5: the weight is clipped, the token never drops out of the gradient. low >= 1 is no lower
-    clip. With rho = 1 it is policy_gradient; with no clip at all its gradient is that of the unclipped ratio.
+    MiniMax-M1 (2506.13585), eq. 4-5: the weight is clipped, the token never drops out of the gradient. low >=
+    1 is no lower clip. With rho = 1 it is policy_gradient; with no clip at all its gradient is that of
+    the unclipped ratio.
     """
     ratio = torch.where(mask, logp - old_logp, 0.0).exp().detach()
     held = ratio.clamp(1.0 - low, 1.0 + high)
@@ -68,7 +78,8 @@ def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: flo
 def clipped_value(value: Tensor, old_value: Tensor, returns: Tensor, *, clip: float) -> Tensor:  # all [B, T]
     """The critic's loss: 1/2 max( (V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2 ).
 
-    Ziegler et al. 2019's code: a step of V beyond the clip gains nothing. With clip = inf it is half the squared error.
+    Ziegler et al. 2019's code: a step of V beyond the clip gains nothing.
+    With clip = inf it is half the squared error.
     """
     held = old_value + (value - old_value).clamp(-clip, clip)
     return 0.5 * torch.maximum((value - returns) ** 2, (held - returns) ** 2)

@@ -23,7 +23,8 @@ def at(surrogate, ratio, adv):
 def test_clipped_ratio_by_hand():
     assert at(clip02, 4.0, 1.0) == (pytest.approx(-1.2), 0.0, True)  # the ratio counts as 1.2
     assert at(clip02, 0.1, -1.0) == (pytest.approx(0.8), 0.0, True)  # as 0.8
-    assert at(clip02, 0.1, 1.0) == (pytest.approx(-0.1), pytest.approx(-0.1), False)  # the way back is never closed
+    # the way back is never closed
+    assert at(clip02, 0.1, 1.0) == (pytest.approx(-0.1), pytest.approx(-0.1), False)
     assert at(clip02, 4.0, -1.0) == (pytest.approx(4.0), pytest.approx(4.0), False)
     assert at(clip02, 1.1, 2.0) == (pytest.approx(-2.2), pytest.approx(-2.2), False)
     wider = partial(clipped_ratio, low=0.2, high=0.28)
@@ -33,7 +34,8 @@ def test_clipped_ratio_by_hand():
 def test_cispo_by_hand():
     f = partial(cispo, low=1.0, high=4.0)
     loss, grad, clipped = at(f, 8.0, 1.0)
-    assert (loss, grad, clipped) == (pytest.approx(-5 * math.log(8)), pytest.approx(-5.0), True)  # held at 5, still a gradient
+    # held at 5, still a gradient
+    assert (loss, grad, clipped) == (pytest.approx(-5 * math.log(8)), pytest.approx(-5.0), True)
     assert at(f, 0.01, -1.0)[1:] == (pytest.approx(0.01), False)  # no lower clip
     assert at(f, 2.0, 3.0)[1:] == (pytest.approx(-6.0), False)  # the gradient of the unclipped ratio, rho A
 
@@ -47,7 +49,8 @@ def case(seed=0, off=0.3):
     return logp, old, adv, mask
 
 
-@pytest.mark.parametrize("surrogate", [clip02, partial(cispo, low=1.0, high=4.0), partial(sequence_ratio, low=3e-4, high=4e-4)])
+@pytest.mark.parametrize("surrogate", [clip02, partial(cispo, low=1.0, high=4.0),
+                                       partial(sequence_ratio, low=3e-4, high=4e-4)])
 def test_on_policy_the_gradient_is_reinforce(surrogate):
     logp, _, adv, mask = case()
     weight = sequence_mean(mask, 4)
@@ -63,7 +66,8 @@ def test_on_policy_the_gradient_is_reinforce(surrogate):
 
 @pytest.mark.parametrize(("low", "high"), [(3e-4, 4e-4), (0.2, 0.2), (9.0, 9.0)])
 def test_sequence_ratio_with_sequence_mean_is_gspo(low, high):
-    """-1/B sum_i min(s_i A_i, clip(s_i) A_i), one sequence after the other, and its gradient by autograd through s_i itself."""
+    """-1/B sum_i min(s_i A_i, clip(s_i) A_i), one sequence after the other, and its gradient by autograd
+    through s_i itself."""
     logp, old, adv, mask = case()
     mine, theirs = logp.clone().requires_grad_(), logp.clone().requires_grad_()
     loss, clipped = sequence_ratio(mine, old, adv, mask, low=low, high=high)
@@ -82,7 +86,8 @@ def test_sequence_ratio_with_sequence_mean_is_gspo(low, high):
 def test_one_token_sequences_make_the_two_ratios_one():
     logp, old, adv, mask = case()
     single = mask & (mask.cumsum(1) == 1)
-    a, b = (f(logp * single, old * single, adv, single, low=0.1, high=0.1) for f in (clipped_ratio, sequence_ratio))
+    a, b = (f(logp * single, old * single, adv, single, low=0.1, high=0.1)
+            for f in (clipped_ratio, sequence_ratio))
     torch.testing.assert_close(a[0], b[0])
     assert torch.equal(a[1], b[1])
 
@@ -114,4 +119,5 @@ def test_clipped_value_by_hand():
     v, old, r = (torch.tensor([x], dtype=D) for x in (1.0, 0.0, 2.0))
     assert clipped_value(v, old, r, clip=0.2).item() == pytest.approx(1.62)  # held at 0.2: (0.2 - 2)^2 / 2
     assert clipped_value(v, old, r, clip=math.inf).item() == pytest.approx(0.5)
-    assert clipped_value(v, old, torch.tensor([-1.0], dtype=D), clip=0.2).item() == pytest.approx(2.0)  # the larger of the two
+    # the larger of the two
+    assert clipped_value(v, old, torch.tensor([-1.0], dtype=D), clip=0.2).item() == pytest.approx(2.0)

@@ -1,7 +1,11 @@
-"""Normalisation as data: how much each token counts in the step's loss, (loss * weight).sum(). Fixed once per optimizer step.
+"""Normalisation as data: how much each token counts in the step's loss, (loss * weight).sum().
 
-    (mask [B, T], budget) -> weight [B, T]        budget: the most tokens a row may have been given; only fixed_length uses it
-A row with an empty mask is not there: it gets no weight, and the others are weighed as if the batch had been made without it.
+Fixed once per optimizer step.
+
+    (mask [B, T], budget) -> weight [B, T]        budget: the most tokens a row may have been given; only
+                                                  fixed_length uses it
+A row with an empty mask is not there: it gets no weight, and the others are weighed as if the batch had
+been made without it.
 """
 
 from __future__ import annotations
@@ -15,20 +19,28 @@ def _rows(mask: Tensor) -> Tensor:
 
 
 def token_mean(mask: Tensor, budget: int) -> Tensor:
-    """1/N for each of the N tokens of the batch: long rows count for more (DAPO 2503.14476; supervised fine-tuning)."""
+    """1/N for each of the N tokens of the batch: long rows count for more (DAPO 2503.14476;
+    supervised fine-tuning)."""
     return mask / mask.sum().clamp(min=1)
 
 
 def sequence_mean(mask: Tensor, budget: int) -> Tensor:
-    """1/(B |y_i|): the mean of sequence means. Every row counts the same, a token of a long row for less (GRPO 2402.03300)."""
+    """1/(B |y_i|): the mean of sequence means.
+
+    Every row counts the same, a token of a long row for less (GRPO 2402.03300).
+    """
     return mask / (mask.sum(1, keepdim=True).clamp(min=1) * _rows(mask))
 
 
 def fixed_length(mask: Tensor, budget: int) -> Tensor:
-    """1/(B budget): every token of every row counts the same whatever the lengths are (Dr. GRPO 2503.20783)."""
+    """1/(B budget): every token of every row counts the same whatever the lengths are
+    (Dr. GRPO 2503.20783)."""
     return mask / (_rows(mask) * budget)
 
 
 def sequence_sum(mask: Tensor, budget: int) -> Tensor:
-    """1/B: the mean over rows of the sum over tokens, as in grad log pi(y) = sum_t grad log pi(y_t). budget x fixed_length."""
+    """1/B: the mean over rows of the sum over tokens, as in grad log pi(y) = sum_t grad log pi(y_t).
+
+    budget x fixed_length.
+    """
     return mask / _rows(mask)

@@ -27,7 +27,8 @@ def test_reductions():
     torch.testing.assert_close(sequence_sum(MASK, 5), 5 * fixed_length(MASK, 5))
     even = torch.tensor([[0, 1, 1], [0, 1, 1]]).bool()
     torch.testing.assert_close(token_mean(even, 2), sequence_mean(even, 2))
-    torch.testing.assert_close(token_mean(even, 2), fixed_length(even, 2))  # rows as long as the budget: all three agree
+    # rows as long as the budget: all three agree
+    torch.testing.assert_close(token_mean(even, 2), fixed_length(even, 2))
 
 
 @pytest.mark.parametrize("weigh", ALL)

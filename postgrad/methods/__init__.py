@@ -1,12 +1,14 @@
-"""THE TABLE: one row per algorithm. Two algorithms are compared by reading two rows; a variant is a row, never a flag.
+"""THE TABLE: one row per algorithm.
+
+Two algorithms are compared by reading two rows; a variant is a row, never a flag.
 
 row         what a row is          constants   what of it can be set, and what a run keeps of it
 supervised, preference, policy   the rows, by what they learn from
 words       what each constant is, and when to change it
-A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so. What is
-common to all rows and to no paper: a normaliser runs over the whole step (papers write it per prompt), and no row has a
-learning rate. Any other module in this folder adds the rows it defines; so does a user's file, by its path, and
-`register`, for as long as the process lives.
+A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so.
+What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
+prompt), and no row has a learning rate. Any other module in this folder adds the rows it defines; so does a
+user's file, by its path, and `register`, for as long as the process lives.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ def rows_in(module) -> list[Method]:
     found: list[Method] = []
     for name, value in vars(module).items():
         held = value if isinstance(value, tuple | list) else [value]
-        found += [] if name.startswith("_") else [row for row in held if isinstance(row, Method) and row not in found]
+        found += [] if name.startswith("_") else [row for row in held
+                                                  if isinstance(row, Method) and row not in found]
     return found
 
 
@@ -42,7 +45,8 @@ def _table() -> dict[str, Method]:
     for name in [*FIRST, *(m for m in here if m not in FIRST)]:
         for row in rows_in(import_module(f"{__name__}.{name}")):
             if row.name in table:
-                raise ValueError(f"two rows are called {row.name}: give the one in methods/{name}.py another name.")
+                raise ValueError(f"two rows are called {row.name}: give the one in "
+                                 f"methods/{name}.py another name.")
             table[row.name] = row
     return table
 
@@ -51,9 +55,13 @@ METHODS: dict[str, Method] = _table()
 
 
 def register(row: Method) -> Method:
-    """A row of your own, by its name from here on, for as long as the process lives. A name of the table is refused."""
+    """A row of your own, by its name from here on, for as long as the process lives.
+
+    A name of the table is refused.
+    """
     if not isinstance(row, Row):
-        raise ValueError(f"{row!r:.80} is no row: make one with Policy, Preference or Supervised, or by changing another.")
+        raise ValueError(f"{row!r:.80} is no row: make one with Policy, Preference or Supervised, or by "
+                         "changing another.")
     if row.name in METHODS and METHODS[row.name] is not row and row.name in _BUILT_IN:
         raise ValueError(f"{row.name} is a row of the table: give yours another name.")
     METHODS[row.name] = row
@@ -77,7 +85,8 @@ def _from_file(path: Path, name: str) -> Method:
     module = load_file(path, "row")
     rows = {row.name: row for row in rows_in(module) if METHODS.get(row.name) is not row}
     if not rows:
-        raise ValueError(f"{path} defines no row: add one, e.g. row = postgrad.method('grpo', name='mine', high=0.3).")
+        raise ValueError(f"{path} defines no row: add one, e.g. row = postgrad.method('grpo', "
+                         "name='mine', high=0.3).")
     if name and name not in rows:
         raise ValueError(f"{path} has no row {name!r}.{suggest(name, rows)}")
     if not name and len(rows) > 1:
@@ -89,12 +98,14 @@ def _from_file(path: Path, name: str) -> Method:
 
 
 def method(row: str | Method, **changes: object) -> Method:
-    """A row by name or as it is, with changes: method("dapo", high=0.3), method("grpo", name="mine", surrogate=mine)."""
+    """A row by name or as it is, with changes: method("dapo", high=0.3),
+    method("grpo", name="mine", surrogate=mine)."""
     return change(get(row) if isinstance(row, str) else row, **changes)
 
 
 def find(row: Method) -> Method | None:
-    """The row of the table, or of the user's file, that this one is but for its constants; None where there is none."""
+    """The row of the table, or of the user's file, that this one is but for its constants;
+    None where there is none."""
     known = get(row.file) if row.file else METHODS.get(row.name) if row.name in _BUILT_IN else None
     if known is None or constants(known).keys() != constants(row).keys():
         return None

@@ -1,4 +1,5 @@
-"""The constants of a row: what they are, how they are set, and what a run keeps of the row it was made with."""
+"""The constants of a row: what they are, how they are set, and what a run keeps of the row
+it was made with."""
 
 from __future__ import annotations
 
@@ -37,13 +38,17 @@ def functions(row: Row) -> dict[str, Callable]:
 
 
 def bound(function: Callable) -> dict[str, object]:
-    """The constants of a function: what `partial` bound, else its keyword-only defaults. {"low": 0.2, "high": 0.28}"""
+    """The constants of a function: what `partial` bound, else its keyword-only defaults.
+
+    {"low": 0.2, "high": 0.28}
+    """
     plain = function.func if isinstance(function, partial) else function
     try:
         parameters = list(inspect.signature(plain).parameters.values())
     except (TypeError, ValueError):  # something built in, which has no signature
         parameters = []
-    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and isinstance(p.default, int | float)}
+    defaults = {p.name: p.default for p in parameters
+                if p.kind is p.KEYWORD_ONLY and isinstance(p.default, int | float)}
     return defaults | (function.keywords if isinstance(function, partial) else {})
 
 
@@ -60,7 +65,9 @@ def _homes(row: Row) -> dict[str, list[tuple[str, str | None]]]:
 
 
 def constants(row: Row) -> dict[str, object]:
-    """Every number of a row that can be set, by the name that sets it. GRPO: {"kl_in_loss": 0.04, ..., "low": 0.2, ...}
+    """Every number of a row that can be set, by the name that sets it.
+
+    GRPO: {"kl_in_loss": 0.04, ..., "low": 0.2, ...}
 
     A name that stands in two places is written with its place: "credit.lam".
     """
@@ -73,7 +80,10 @@ def constants(row: Row) -> dict[str, object]:
 
 
 def change(row: Row, **values: object) -> Row:
-    """Another row: change(dapo, high=0.3), change(grpo, name="mine", surrogate=my_surrogate). "surrogate.high" is high too."""
+    """Another row: change(dapo, high=0.3), change(grpo, name="mine", surrogate=my_surrogate).
+
+    "surrogate.high" is high too.
+    """
     named = {f.name for f in fields(row)}
     for name, value in values.items():
         if name in named and not isinstance(getattr(row, name), int | float):
@@ -92,7 +102,8 @@ def set_constant(row: Row, name: str, value: object) -> Row:
         options = " or ".join(f"{where}.{key}" if inner else where for where, inner in homes)
         raise ValueError(f"{row.name} has {name!r} in two places, {options}: write the one that is meant.")
     (where, inner), = homes
-    value = _checked(row, name, value, getattr(row, where) if inner is None else bound(getattr(row, where))[inner])
+    value = _checked(row, name, value,
+                     getattr(row, where) if inner is None else bound(getattr(row, where))[inner])
     if inner is None:
         return replace(row, **{where: value})
     function = getattr(row, where)
@@ -120,14 +131,16 @@ def _checked(row: Row, name: str, value: object, before: object) -> object:
 # what a run keeps of its row
 
 def described(row: Row) -> dict:
-    """A row as JSON: its words, every constant, every function by name; functions of the user's own by their text too."""
+    """A row as JSON: its words, every constant, every function by name;
+    functions of the user's own by their text too."""
     return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
             "constants": constants(row), "functions": {k: called(f) for k, f in functions(row).items()},
             "wants": sorted(getattr(row, "wanted", ())), "texts": _texts(row)}
 
 
 def _texts(row: Row) -> dict[str, str]:
-    """Hashes of the functions that are not the package's: their constants alone do not say what they compute."""
+    """Hashes of the functions that are not the package's:
+    their constants alone do not say what they compute."""
     return {name: text_hash(function) for name, function in functions(row).items()
             if not called(function).startswith("postgrad.")}
 
@@ -139,7 +152,8 @@ def difference(before: Mapping, now: Mapping) -> str:
         old, new = before.get(part, {}), now.get(part, {})
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):
-                found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is {new.get(key)}")
+                found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is "
+                             f"{new.get(key)}")
     found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in ("kind", "source", "wants")
               if before.get(key) != now.get(key)]
     return "; ".join(found)

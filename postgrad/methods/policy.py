@@ -8,18 +8,22 @@ from postgrad.maths import credit, surrogate, weights
 from postgrad.methods.row import Policy
 
 POLICY = (
-    # KL 0.02 is InstructGPT's; value weight and clip, whitening and lambda are those of Ziegler's code, which by default also
-    # scales the rewards to std 1: left out. The entropy bonus is PPO's own c2, far below its 0.01 for Atari; Ziegler's loss
+    # KL 0.02 is InstructGPT's; value weight and clip, whitening and lambda are those of Ziegler's code,
+    # which by default also
+    # scales the rewards to std 1: left out. The entropy bonus is PPO's own c2,
+    # far below its 0.01 for Atari; Ziegler's loss
     # has none. PPO-ptx and the adaptive KL coefficient are the recipe's.
     Policy(
         name="ppo",
         credit=partial(credit.gae, gamma=1.0, lam=0.95), credit_wants=("value",), compares=False,
         surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
-        weigh=weights.token_mean, kl_in_reward=0.02, critic=True, value_weight=0.1, value_clip=0.2, entropy=0.001, whiten=True,
-        paper="Schulman et al. 2017, arXiv:1707.06347; Ziegler et al. 2019, arXiv:1909.08593; InstructGPT, arXiv:2203.02155",
+        weigh=weights.token_mean, kl_in_reward=0.02, critic=True, value_weight=0.1, value_clip=0.2,
+        entropy=0.001, whiten=True, paper="Schulman et al. 2017, arXiv:1707.06347; Ziegler et al. 2019, "
+                                          "arXiv:1909.08593; InstructGPT, arXiv:2203.02155",
         about="a critic judges every token; KL in the reward",
     ),
-    # The KL coefficient of reinforce and rloo is that of the RLOO paper's TL;DR runs (0.1 on Anthropic-HH). Its REINFORCE
+    # The KL coefficient of reinforce and rloo is that of the RLOO paper's TL;DR runs (0.1 on
+    # Anthropic-HH). Its REINFORCE
     # subtracts the mean of all rewards so far; here nothing is subtracted.
     Policy(
         name="reinforce",
@@ -65,7 +69,8 @@ POLICY = (
         paper="Zheng et al. 2025, arXiv:2507.18071",
         about="one ratio and one clip per sequence",
     ),
-    # No lower clip, as in the paper, which does not print its upper one; a largest weight of 5 is ScaleRL's (arXiv:2510.13786).
+    # No lower clip, as in the paper, which does not print its upper one;
+    # a largest weight of 5 is ScaleRL's (arXiv:2510.13786).
     # M1 also took over DAPO's resampling and length penalty: left out here, the row is its surrogate.
     Policy(
         name="cispo",

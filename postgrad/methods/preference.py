@@ -1,4 +1,5 @@
-"""The rows that learn from preferences: which of two answers is better, whether one is good, whether a step is right."""
+"""The rows that learn from preferences: which of two answers is better, whether one is good,
+whether a step is right."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ PREFERENCE = (
         paper="Ouyang et al. 2022, InstructGPT, arXiv:2203.02155; margin: Llama 2, arXiv:2307.09288",
         about="a scalar head learns which answer was preferred",
     ),
-    # The papers have people label the steps, and stop at the first mistake; here a task's checker does, and what follows a
+    # The papers have people label the steps, and stop at the first mistake;
+    # here a task's checker does, and what follows a
     # mistake is labelled wrong as well: a label says whether all is right so far (Uesato et al.).
     Preference(
         name="process", source="steps",
@@ -22,7 +24,8 @@ PREFERENCE = (
         paper="Lightman et al. 2023, arXiv:2305.20050; Uesato et al. 2022, arXiv:2211.14275",
         about="a scalar head learns after every step whether all is right so far",
     ),
-    # The paper's verifier predicts at every token, with a language-model loss beside it; here at the last token alone. The
+    # The paper's verifier predicts at every token, with a language-model loss beside it;
+    # here at the last token alone. The
     # cross-entropy is that of Math-Shepherd (arXiv:2312.08935).
     Preference(
         name="outcome", source="outcomes",
@@ -37,7 +40,8 @@ PREFERENCE = (
         paper="Rafailov et al. 2023, arXiv:2305.18290",
         about="the policy is its own reward model: beta log(pi/ref)",
     ),
-    # The paper's tau is called beta here; it trains bandits alone, so 0.1 is DPO's. Its log pi(y) is a sum over the tokens; TRL
+    # The paper's tau is called beta here; it trains bandits alone, so 0.1 is DPO's. Its log pi(y) is a sum
+    # over the tokens; TRL
     # takes the mean, on the authors' advice, so that beta does not depend on the length.
     Preference(
         name="ipo", source="pairs",
@@ -52,14 +56,16 @@ PREFERENCE = (
         paper="Mitchell 2023, A note on DPO with noisy preferences (ericmitchell.ai/cdpo.pdf)",
         about="DPO that expects one label in ten to be wrong",
     ),
-    # beta and gamma as for Llama-3-Base (the authors' code has gamma/beta, 0.5); the paper tunes both for each model.
+    # beta and gamma as for Llama-3-Base (the authors' code has gamma/beta, 0.5);
+    # the paper tunes both for each model.
     Preference(
         name="simpo", source="pairs",
         score=preference.mean_logp, reference=False, loss=partial(preference.simpo, beta=2.0, gamma=1.0),
         paper="Meng et al. 2024, arXiv:2405.14734",
         about="mean log-prob as the reward, a target margin, no reference",
     ),
-    # lambda as for Mistral (0.2 for Llama 2, 0.25 for Phi-2). The likelihood term is taken over the answer alone (the authors'
+    # lambda as for Mistral (0.2 for Llama 2, 0.25 for Phi-2).
+    # The likelihood term is taken over the answer alone (the authors'
     # code, unless told otherwise, has the prompt's tokens in it too).
     Preference(
         name="orpo", source="pairs",
@@ -67,17 +73,20 @@ PREFERENCE = (
         paper="Hong et al. 2024, arXiv:2403.07691",
         about="supervised fine-tuning plus an odds-ratio penalty, no reference",
     ),
-    # The likelihood term is the paper's log pi(y_w), a sum; the authors' code takes the mean over the batch's tokens.
+    # The likelihood term is the paper's log pi(y_w), a sum;
+    # the authors' code takes the mean over the batch's tokens.
     Preference(
         name="cpo", source="pairs",
         score=preference.sum_logp, reference=False, loss=partial(preference.cpo, beta=0.1, alpha=1.0),
         paper="Xu et al. 2024, arXiv:2401.08417",
         about="DPO with a uniform reference, plus the likelihood of the chosen answer",
     ),
-    # Weights 1 and 1: for unequal counts of good and bad answers the paper wants wanted n_good / (unwanted n_bad) in [1, 3/2].
+    # Weights 1 and 1: for unequal counts of good and bad answers the paper wants wanted n_good /
+    # (unwanted n_bad) in [1, 3/2].
     Preference(
         name="kto", source="singles",
-        score=preference.sum_logp, reference=True, loss=partial(preference.kto, beta=0.1, wanted=1.0, unwanted=1.0),
+        score=preference.sum_logp, reference=True,
+        loss=partial(preference.kto, beta=0.1, wanted=1.0, unwanted=1.0),
         paper="Ethayarajh et al. 2024, arXiv:2402.01306",
         about="single answers labelled good or bad, against a KL baseline",
     ),

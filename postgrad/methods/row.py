@@ -1,6 +1,7 @@
 """What a row of the table is: frozen dataclasses of functions and constants, and how a row is opened.
 
-A row is open: `change(row, high=0.3)` is another row, whatever can be read off one can be set. A run keeps the row
+A row is open: `change(row, high=0.3)` is another row, whatever can be read off one can be set.
+A run keeps the row
 it was made with (`described`), and going on asks that it is still the same.
 """
 
@@ -38,7 +39,8 @@ class Row(Open):
                              f"{', '.join(SOURCES)}.")
 
     def __eq__(self, other: object) -> bool:
-        """Two rows are one when all their functions and constants are: partials with the same keywords are the same."""
+        """Two rows are one when all their functions and constants are:
+        partials with the same keywords are the same."""
         return type(self) is type(other) and all(same(getattr(self, f.name), getattr(other, f.name))
                                                  for f in fields(self) if f.compare)
 
@@ -57,8 +59,8 @@ class Row(Open):
         return set_constant(self, name, text)
 
     def saved(self) -> object:
-        """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a name that
-        finds it again is kept as a record, and has to be handed in again."""
+        """Its name, with the constants that were set: "dapo", {"name": "dapo", "high": 0.3}. A row without a
+        name that finds it again is kept as a record, and has to be handed in again."""
         from postgrad import methods
         assert isinstance(self, Method)
         found = methods.find(self)
@@ -81,8 +83,8 @@ class Row(Open):
 class Supervised(Row):
     """Imitate: -logp on the trained tokens.
 
-    select: the rollouts to imitate, (score [B], group_size) -> bool [B]. kl_bound: the most that choosing so among n
-    samples can move the policy, in nats, for the log.
+    select: the rollouts to imitate, (score [B], group_size) -> bool [B]. kl_bound: the most that choosing so
+    among n samples can move the policy, in nats, for the log.
     """
 
     kind: ClassVar[str] = "supervised"
@@ -94,7 +96,9 @@ class Supervised(Row):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Preference(Row):
-    """Prefer: rows to scores, scores to a loss per pair, labelled single or labelled token. score None: the scalar head.
+    """Prefer: rows to scores, scores to a loss per pair, labelled single or labelled token.
+
+    score None: the scalar head.
 
     reference: the reference's score is subtracted, so that loss sees log-ratios.
     """
@@ -107,13 +111,17 @@ class Preference(Row):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Policy(Row):
-    """Reinforce: rewards to advantages (credit), advantages to a loss per token (surrogate), tokens to a step (weigh).
+    """Reinforce: rewards to advantages (credit), advantages to a loss per token (surrogate),
+    tokens to a step (weigh).
 
-    credit and surrogate have one signature each (maths/credit.py, maths/surrogate.py); what else they want of the batch
+    credit and surrogate have one signature each (maths/credit.py, maths/surrogate.py);
+    what else they want of the batch
     a row names, and they are handed it by keyword: credit_wants=("value",), surrogate_wants=("entropy",).
-    choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool [B, T]; it sees the whole
+    choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool
+    [B, T]; it sees the whole
     step and is asked once, so that any split into passes gives the same update.
-    unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] - kl_in_reward KL(pi||ref).
+    unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] -
+    kl_in_reward KL(pi||ref).
     """
 
     kind: ClassVar[str] = "policy"
@@ -155,7 +163,8 @@ class Policy(Row):
 Method = Supervised | Preference | Policy
 
 COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
-    "entropy": "of the policy's choice at each token: the present one in the surrogate, the sampling one elsewhere",
+    "entropy": "of the policy's choice at each token: the present one in the surrogate, the "
+               "sampling one elsewhere",
     "sampler_logp": "the log-probs that the sampler reported",
     "old_logp": "the log-probs of the policy as it was when the rollouts were made",
     "ref_logp": "the reference's log-probs",
@@ -171,4 +180,5 @@ def check_wants(row: Policy) -> None:
     if row.wanted & {"value", "returns"} and not row.critic:
         raise ValueError(f"row {row.name} wants the critic's values and has no critic: set critic=True.")
     if "returns" in row.credit_wants:
-        raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit cannot want them.")
+        raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit "
+                         "cannot want them.")

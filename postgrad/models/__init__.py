@@ -8,7 +8,15 @@ from typing import Any
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.foreign import Foreign
 from postgrad.models.heads import ScalarModel
-from postgrad.models.load import deciding_files, find_model, home_of, load_model, load_scalar, on_hub, save_model
+from postgrad.models.load import (
+    deciding_files,
+    find_model,
+    home_of,
+    load_model,
+    load_scalar,
+    on_hub,
+    save_model,
+)
 from postgrad.models.lora import Adapted, Adapter, Adapters, is_adapted
 from postgrad.models.nf4 import quantise
 from postgrad.models.protocols import Critic, LanguageModel, Scorer, Trainable
@@ -16,14 +24,17 @@ from postgrad.models.weights import weight_files
 
 __all__ = ["Adapted", "Adapter", "Adapters", "Config", "Critic", "Decoder", "LanguageModel", "Models",
            "ScalarModel", "Scorer", "Trainable", "deciding_files", "find_model",
-           "home_of", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model", "weight_files"]
+           "home_of", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model",
+           "weight_files"]
 
 
 @dataclass
 class Models:
-    """Up to four: the policy is trained; the reference stands still; the critic is trained beside it; the reward is fixed."""
+    """Up to four: the policy is trained; the reference stands still; the critic is trained beside it;
+    the reward is fixed."""
 
-    policy: Any                             # a LanguageModel, or where a scalar head is trained a Scorer; Trainable
+    # a LanguageModel, or where a scalar head is trained a Scorer; Trainable
+    policy: Any
     reference: LanguageModel | None = None
     critic: Any = None                      # a Critic, Trainable
     reward: Scorer | None = None
@@ -37,5 +48,6 @@ class Models:
         for model in filter(None, (self.policy, self.reference, self.critic, self.reward)):
             while hasattr(model, "body"):
                 model = model.body
-            found += [model] if isinstance(model, Decoder | Foreign) and not any(model is m for m in found) else []
+            found += ([model] if isinstance(model, Decoder | Foreign) and not any(model is m for m in found)
+                      else [])
         return found

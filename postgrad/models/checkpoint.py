@@ -1,7 +1,8 @@
 """What decides the future of a run, as safetensors and JSON: no pickle, no torch.load.
 
-Each part of a run that changes while it trains gives its state as a dictionary of tensors and plain values, nested as it
-likes; here it becomes files. The weights are written as a model folder, so a checkpoint is also a model.
+Each part of a run that changes while it trains gives its state as a dictionary of tensors and plain values,
+nested as it likes; here it becomes files. The weights are written as a model folder,
+so a checkpoint is also a model.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from postgrad.models.peft import write_adapter
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
-TENSORS = "state.tensors"  # in safetensors' format; by that ending vLLM would take it for weights of the model
+# in safetensors' format; by that ending vLLM would take it for weights of the model
+TENSORS = "state.tensors"
 
 
 def write_state(folder: Path, state: dict, *, policy, chat, base: str = "") -> None:
-    """state.json and state.tensors beside the model's own files; an adapter on the model `base` also by itself."""
+    """state.json and state.tensors beside the model's own files;
+    an adapter on the model `base` also by itself."""
     tensors: dict[str, Tensor] = {}
     plain = _take_out(state, "", tensors)
     save_model(policy, folder)
@@ -62,7 +65,10 @@ def _put_back(x, tensors: dict[str, Tensor]):
 
 
 def seed_everything(seed: int) -> None:
-    """The global generators. postgrad itself draws from (seed, name, step) alone; a user's verifier may not."""
+    """The global generators.
+
+    postgrad itself draws from (seed, name, step) alone; a user's verifier may not.
+    """
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -1,4 +1,5 @@
-"""The Llama family of decoders in one file, for training and sampling alike, in Hugging Face's weight names and layout.
+"""The Llama family of decoders in one file, for training and sampling alike,
+in Hugging Face's weight names and layout.
 
 RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU; and what Mistral, Qwen and OLMo add:
 biases, norms of queries and keys, norms after instead of before, sliding windows, scaled rotary positions.
@@ -79,7 +80,8 @@ class MLP(Inside):
 
 
 class Layer(nn.Module):
-    """Two halves with the attention between them: what a token asks and offers, and what it makes of the answer."""
+    """Two halves with the attention between them: what a token asks and offers,
+    and what it makes of the answer."""
 
     def __init__(self, c: Config, index: int):
         super().__init__()
@@ -106,7 +108,8 @@ class Layer(nn.Module):
         before, _ = self.around_attention
         return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
 
-    def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:  # [N, D], [N, heads, head_dim] -> [N, D]
+    # [N, D], [N, heads, head_dim] -> [N, D]
+    def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:
         (_, after), (before, last) = self.around_attention, self.around_mlp
         x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
         return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
@@ -120,8 +123,10 @@ def last_part(weight) -> str:
 class Body(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
-        # Zero until `start` or a file fills it: nn.Embedding's own draw takes seconds the first time it meets the meta device.
-        self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(c.vocab_size, c.hidden_size), freeze=False)
+        # Zero until `start` or a file fills it: nn.Embedding's own draw takes seconds the first time it
+        # meets the meta device.
+        self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(c.vocab_size, c.hidden_size),
+                                                         freeze=False)
         self.layers = nn.ModuleList(Layer(c, i) for i in range(c.num_hidden_layers))
         self.norm = Norm(c.hidden_size, c.rms_norm_eps)
 
@@ -135,9 +140,9 @@ def halves(compiled: bool) -> tuple[Callable, Callable]:
 def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
     """theta^(-2i / head_dim), then scaled for texts longer than those the model was first trained on.
 
-    linear: divided by the factor. dynamic: as they are, since it changes them past max_position_embeddings alone. llama3
-    (Llama 3.1): waves longer than original / low are divided by the factor, those shorter than original / high stay, and
-    those in between are mixed.
+    linear: divided by the factor. dynamic: as they are, since it changes them past max_position_embeddings
+    alone. llama3 (Llama 3.1): waves longer than original / low are divided by the factor, those shorter than
+    original / high stay, and those in between are mixed.
     """
     plain = 1.0 / c.rope_theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.int64).float() / c.head_dim)
     scaling = dict(c.parts.scaling)
@@ -152,10 +157,12 @@ def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
 
 
 class Decoder(nn.Module):
-    """A causal language model. `states` is the whole network below the head; `logp` is what training asks for.
+    """A causal language model.
 
-    precision: the type in which matrices are multiplied, where that is not the weights'. The softmax of `logp` is in float32 at
-    least, whatever the weights are in.
+    `states` is the whole network below the head; `logp` is what training asks for.
+
+    precision: the type in which matrices are multiplied, where that is not the weights'. The softmax of
+    `logp` is in float32 at least, whatever the weights are in.
     """
 
     def __init__(self, config: Config):
@@ -174,7 +181,8 @@ class Decoder(nn.Module):
         return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
 
     def start(self, generator: torch.Generator) -> Decoder:
-        """Fresh weights: normal, 0.02; the projections that write into the residual stream are scaled down by depth."""
+        """Fresh weights: normal, 0.02; the projections that write into the residual stream are
+        scaled down by depth."""
         outputs = tuple(f"{half.output.name}.weight" for half in layer_spec(self.config, 0).halves)
         for name, p in self.named_parameters():
             if p.dim() == 2:
@@ -186,7 +194,8 @@ class Decoder(nn.Module):
         return self
 
     def angles(self, positions: int) -> tuple[Tensor, Tensor]:
-        """cos and sin of the first positions, [>= positions, head_dim / 2]: kept, and made anew when more are asked for."""
+        """cos and sin of the first positions, [>= positions, head_dim / 2]: kept,
+        and made anew when more are asked for."""
         check_positions(positions, self.config.max_position_embeddings)
         device, dtype = self.head.device, self.head.dtype
         made = None if self._angles is None else self._angles[0]
@@ -196,8 +205,10 @@ class Decoder(nn.Module):
             self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), None
         return self._angles
 
-    def states(self, tokens: Tensor, packed: Packed, keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
-        """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown each layer's k and v."""
+    def states(self, tokens: Tensor, packed: Packed,
+               keep: Callable[[int, Tensor, Tensor], None] | None = None) -> Tensor:
+        """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown
+        each layer's k and v."""
         self.angles(tokens.shape[1])
         trained = self.head.requires_grad and torch.is_grad_enabled() and keep is None
         if self.compiled and trained and not hasattr(self, "active_adapter"):
@@ -208,8 +219,10 @@ class Decoder(nn.Module):
         laid = self.ops.lay(packed.spans, self.head)
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
-    def run(self, tokens: Tensor, positions: Tensor, laid, keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
-        """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers."""
+    def run(self, tokens: Tensor, positions: Tensor, laid,
+            keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
+        """Tokens at their positions, in sequences as the kernels' attention takes them,
+        through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
         ask, take = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
         x = self.model.embed_tokens(tokens)
@@ -234,7 +247,8 @@ class Decoder(nn.Module):
         return Merged(self)
 
     def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T, D]
-        """The final hidden state of each token; rows that are not packed yet are taken at their full width."""
+        """The final hidden state of each token; rows that are not packed yet are taken at
+        their full width."""
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
         return self.states(tokens, packed)[packed.home]
 
@@ -243,7 +257,8 @@ class Decoder(nn.Module):
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
-        """Log-probability of each masked token given those before it, and the entropy of the choice; zero elsewhere."""
+        """Log-probability of each masked token given those before it, and the entropy of the choice;
+        zero elsewhere."""
         if packed is None:
             packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
         states = self.states(tokens, packed)[packed.before]

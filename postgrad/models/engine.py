@@ -22,7 +22,8 @@ from postgrad.packing import pack, sent
 
 
 class Merged(Mapping):
-    """The weights of a plain decoder that says what a body and its adapter (or none) say, each made when it is asked for."""
+    """The weights of a plain decoder that says what a body and its adapter (or none) say,
+    each made when it is asked for."""
 
     def __init__(self, body: nn.Module, adapter=None):
         self.body, self.adapter, self.plain = body, adapter, body.state_dict()
@@ -43,7 +44,10 @@ class Merged(Mapping):
 
 
 class Engine:
-    """rows slots of `new` tokens each, and as many prompts of up to `read` tokens. The last slot and prompt are for no one."""
+    """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
+
+    The last slot and prompt are for no one.
+    """
 
     graphs = True  # on a GPU a step can be captured as a graph
 
@@ -58,7 +62,8 @@ class Engine:
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
-        angles = model.angles(read + new - 1)  # copied: a captured graph reads these, and the model may make a longer table
+        # copied: a captured graph reads these, and the model may make a longer table
+        angles = model.angles(read + new - 1)
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in angles)
         self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}
@@ -77,14 +82,16 @@ class Engine:
         self.whole = None if self.merged.packed else self.ops.whole_step(self)
 
     def weight(self, name: str) -> Tensor | None:
-        """As it was taken; of a body in 4 bits unpacked and merged at every step, which saves the copy and costs time."""
+        """As it was taken; of a body in 4 bits unpacked and merged at every step,
+        which saves the copy and costs time."""
         if name in self.weights or name not in self.layout:
             return self.weights.get(name)
         return fused(self.merged, self.layout[name]).to(self.dtype)
 
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
-        """Reads prompts into their places; returns the state from which each one's first new token is chosen."""
+        """Reads prompts into their places; returns the state from which each one's first
+        new token is chosen."""
         packed = pack(lengths, tokens).to(self.device)
         place = sent(torch.tensor(places).repeat_interleave(lengths), self.device)
 
@@ -103,7 +110,8 @@ class Engine:
 
     @torch.no_grad()
     def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
-        """Token number `at` of each row, written to its slot -> the state [R, D] from which the next one is chosen."""
+        """Token number `at` of each row, written to its slot -> the state [R, D] from which the
+        next one is chosen."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
         w, ops, position, length = self.weight, self.ops, prompt_length + at, at + 1

@@ -1,4 +1,5 @@
-"""The families of decoders and their config.json: what each adds to plain Llama, read, refused and written back.
+"""The families of decoders and their config.json: what each adds to plain Llama, read,
+refused and written back.
 
 Llama 2 and 3 (SmolLM2 is one), Mistral, Qwen2 and 2.5, Qwen3 (dense), OLMo 2. A family is a row of FAMILIES;
 layer.py makes a layer's description of it, and everything else follows from that. A setting that would change
@@ -39,7 +40,8 @@ class Family:
         assert self.qk_norm in ("", "head", "projection") and self.gguf in ("", "halves", "neighbours"), self
 
 
-WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28, "num_key_value_heads": 32}
+WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28,
+           "num_key_value_heads": 32}
 FAMILIES = {
     "llama": Family(classes="Llama", silent={"max_position_embeddings": 2048}, bias_by_config=True,
                     gguf="neighbours"),
@@ -67,7 +69,8 @@ class Parts:
     window: int | None = None  # a token sees itself and the window - 1 tokens before it ...
     window_layers: tuple[int, ...] = ()  # ... in these layers
     scaling: tuple[tuple[str, object], ...] = ()  # of the rotary frequencies: rope_type and its numbers
-    tokens: tuple[tuple[str, object], ...] = field(default=(), compare=False)  # token ids, kept for those who read the folder
+    # token ids, kept for those who read the folder
+    tokens: tuple[tuple[str, object], ...] = field(default=(), compare=False)
 
     @property
     def family(self) -> Family:
@@ -92,7 +95,8 @@ class Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """The sizes of a decoder, by the names of Hugging Face's config.json, and the parts that its family adds."""
+    """The sizes of a decoder, by the names of Hugging Face's config.json,
+    and the parts that its family adds."""
 
     vocab_size: int
     hidden_size: int
@@ -109,18 +113,20 @@ class Config:
 
     def __post_init__(self):
         if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(f"{self.num_attention_heads} attention heads cannot share {self.num_key_value_heads} "
-                             "key-value heads: set num_key_value_heads to a divisor.")
+            raise ValueError(f"{self.num_attention_heads} attention heads cannot share "
+                             f"{self.num_key_value_heads} key-value heads: set "
+                             "num_key_value_heads to a divisor.")
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}; rotary positions need an even number.")
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """From a config.json. A setting that would change the result and is not built in is refused, not ignored."""
+        """From a config.json. A setting that would change the result and is not built in is refused,
+        not ignored."""
         raw = read_json(path)
         if (kind := raw.get("model_type")) not in FAMILIES:
-            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}, and only for those "
-                             "are there figures of memory.")
+            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}, and "
+                             "only for those are there figures of memory.")
         try:
             return cls._of(FAMILIES[kind].silent | raw)
         except ValueError as error:
@@ -131,16 +137,19 @@ class Config:
         for key, plain in {"mlp_bias": False, "hidden_act": "silu", "quantization_config": None}.items():
             if raw.get(key, plain) != plain:
                 raise ValueError(f"{key} is {raw[key]!r}; only {plain!r} is supported.")
-        needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                  *FAMILIES[raw["model_type"]].silent.keys() & {"max_position_embeddings", "max_window_layers"})
+        needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+                  "num_attention_heads", *FAMILIES[raw["model_type"]].silent.keys()
+                  & {"max_position_embeddings", "max_window_layers"})
         if missing := [key for key in needed if not isinstance(raw.get(key), int)]:
-            raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r}; a decoder needs it as a whole number.")
+            raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r}; a decoder needs it as "
+                             "a whole number.")
         theta, scaling = _rotary(raw)
         window, layers = _window(raw)
         family, bias = FAMILIES[raw["model_type"]], bool(raw.get("attention_bias"))
         parts = Parts(model_type=raw["model_type"], scaling=scaling,
-                      qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias), o_bias=family.bias_by_config and bias,
-                      window=window, window_layers=layers, tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
+                      qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias),
+                      o_bias=family.bias_by_config and bias, window=window, window_layers=layers,
+                      tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
         sizes = {"rms_norm_eps": 1e-6, **raw, "rope_theta": theta, "parts": parts,
                  "num_key_value_heads": raw.get("num_key_value_heads") or raw["num_attention_heads"],
                  "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]}
@@ -150,7 +159,8 @@ class Config:
         """As config.json of the same model_type, readable by `transformers`."""
         sizes = asdict(self)
         del sizes["parts"]
-        return {"architectures": [self.architecture("CausalLM")], **self.parts.written(self.num_hidden_layers), **sizes}
+        return {"architectures": [self.architecture("CausalLM")],
+                **self.parts.written(self.num_hidden_layers), **sizes}
 
     def architecture(self, purpose: str) -> str:
         """The class of `transformers` that reads the folder: "MistralForCausalLM"."""
@@ -170,13 +180,18 @@ def read_json(path: Path) -> dict:
 
 def check_positions(positions: int, most: int) -> None:
     if positions > most:
-        raise ValueError(f"{positions} tokens do not fit the model's {most} positions: shorten the prompts or max_new_tokens.")
+        raise ValueError(f"{positions} tokens do not fit the model's {most} positions: shorten the prompts "
+                         "or max_new_tokens.")
 
 
 def _rotary(raw: dict) -> tuple[float, tuple]:
-    """theta and the scaling. 'dynamic' changes nothing up to max_position_embeddings, and no longer text is let in."""
+    """theta and the scaling.
+
+    'dynamic' changes nothing up to max_position_embeddings, and no longer text is let in.
+    """
     rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
-    if partial := [x for x in (raw.get("partial_rotary_factor"), rope.get("partial_rotary_factor")) if x not in (None, 1)]:
+    if partial := [x for x in (raw.get("partial_rotary_factor"), rope.get("partial_rotary_factor"))
+                   if x not in (None, 1)]:
         raise ValueError(f"partial_rotary_factor is {partial[0]!r}; only whole heads are rotated here.")
     if any(isinstance(x, dict) for x in rope.values()):
         raise ValueError("rope_parameters differ by layer type, which is not supported.")
@@ -189,21 +204,27 @@ def _rotary(raw: dict) -> tuple[float, tuple]:
     rope = {"original_max_position_embeddings": raw["max_position_embeddings"], **rope}
     for key in SCALINGS[kind]:
         if not isinstance(rope.get(key), int | float) or rope[key] <= 0:
-            raise ValueError(f"rotary scaling {kind!r} needs {key} as a number above 0, not {rope.get(key)!r}.")
+            raise ValueError(f"rotary scaling {kind!r} needs {key} as a number above 0, not "
+                             f"{rope.get(key)!r}.")
     return theta, (("rope_type", kind), *((key, rope[key]) for key in SCALINGS[kind]))
 
 
 def _window(raw: dict) -> tuple[int | None, tuple[int, ...]]:
-    """The sliding window and its layers. Mistral: every layer; Qwen: layer_types, or those from max_window_layers on."""
+    """The sliding window and its layers.
+
+    Mistral: every layer; Qwen: layer_types, or those from max_window_layers on.
+    """
     silent, layers = FAMILIES[raw["model_type"]].silent, range(raw["num_hidden_layers"])
     by_layer = "max_window_layers" in silent
-    window = raw["sliding_window"] if "sliding_window" in silent and (raw.get("use_sliding_window") or not by_layer) else None
+    window = (raw["sliding_window"]
+              if "sliding_window" in silent and (raw.get("use_sliding_window") or not by_layer) else None)
     usual = ["sliding_attention" if window is not None and i >= (raw["max_window_layers"] if by_layer else 0)
              else "full_attention" for i in layers]
     kinds = raw.get("layer_types") or usual
-    if len(kinds) != len(usual) or (kinds != usual and (window is None or not by_layer)) or not set(kinds) <= KINDS:
-        raise ValueError(f"layer_types is {kinds}, which does not go with {len(layers)} layers of {raw['model_type']!r} "
-                         f"and a sliding window of {window}.")
+    if (len(kinds) != len(usual) or (kinds != usual and (window is None or not by_layer))
+            or not set(kinds) <= KINDS):
+        raise ValueError(f"layer_types is {kinds}, which does not go with {len(layers)} layers of "
+                         f"{raw['model_type']!r} and a sliding window of {window}.")
     chosen = tuple(i for i in layers if kinds[i] == "sliding_attention")
     if chosen and (not isinstance(window, int) or window < 1):
         raise ValueError(f"sliding_window is {window!r}; it must be a whole number above 0, or null.")

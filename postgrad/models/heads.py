@@ -13,21 +13,24 @@ from postgrad.packing import Packed, pack
 
 
 class ScalarModel(nn.Module):
-    """A body (a decoder, or one with an adapter) and a linear head to one number, or to several: an ensemble whose
-    members share the body.
+    """A body (a decoder, or one with an adapter) and a linear head to one number, or to several: an ensemble
+    whose members share the body.
 
-    One head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0. Several start at
-    random, each at its own place, or they would stay one.
-    head: what the number was trained to be, `reward` and `outcome` (of a whole answer) or `process` (after each step).
+    One head starts at zero: a new critic values every state at 0, a new reward model scores every answer 0.
+    Several start at random, each at its own place, or they would stay one.
+    head: what the number was trained to be, `reward` and `outcome` (of a whole answer) or
+    `process` (after each step).
     """
 
-    def __init__(self, body: Any, heads: int = 1, generator: torch.Generator | None = None, head: str = "reward"):
+    def __init__(self, body: Any, heads: int = 1, generator: torch.Generator | None = None,
+                 head: str = "reward"):
         super().__init__()
         self.body, self.head = body, head
         self.score_head = nn.Linear(body.config.hidden_size, heads, bias=False).to(body.head)
         start = torch.zeros(heads, body.config.hidden_size)
         if heads > 1:
-            start.normal_(0.0, body.config.hidden_size**-0.5, generator=generator or torch.Generator().manual_seed(0))
+            start.normal_(0.0, body.config.hidden_size**-0.5,
+                          generator=generator or torch.Generator().manual_seed(0))
         self.score_head.weight.data.copy_(start)
 
     @property
@@ -42,19 +45,22 @@ class ScalarModel(nn.Module):
         """Column t: the value of the state in which token t is chosen, so read at token t-1."""
         return align(self.token_scores(tokens, packed))
 
-    def scores(self, tokens: Tensor, lengths: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B, K]
+    def scores(self, tokens: Tensor, lengths: Tensor,
+               packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B, K]
         """What each head says of a whole answer, read at its last token."""
         packed = packed or pack(lengths, tokens).to(tokens.device)
         states, rows = self.body.states(tokens, packed), torch.arange(len(tokens), device=tokens.device)
         return self._read(states[packed.home[rows, lengths - 1]])
 
     def token_scores(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T]
-        """Column t: the score of the answer as far as token t, read at token t. Its last column is `score`."""
+        """Column t: the score of the answer as far as token t, read at token t.
+        Its last column is `score`."""
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
         return self._read(self.body.states(tokens, packed)).mean(-1)[packed.home]
 
     def _read(self, states: Tensor) -> Tensor:  # [N, D] -> [N, K], in the head's own precision
         return self.score_head(states.to(self.score_head.weight.dtype))
 
-    def score(self, tokens: Tensor, lengths: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B]
+    def score(self, tokens: Tensor, lengths: Tensor,
+              packed: Packed | None = None) -> Tensor:  # [B, T], [B] -> [B]
         return self.scores(tokens, lengths, packed).mean(-1)

@@ -1,4 +1,7 @@
-"""Model folders in Hugging Face's layout: reading and writing. safetensors only; nothing in a folder is ever executed."""
+"""Model folders in Hugging Face's layout: reading and writing.
+
+safetensors only; nothing in a folder is ever executed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,15 @@ from postgrad.models.lora import Adapted
 from postgrad.models.peft import CONFIG as ADAPTER_CONFIG
 from postgrad.models.peft import WEIGHTS as ADAPTER
 from postgrad.models.peft import base_of, is_adapter, is_reward, merge_adapter
-from postgrad.models.weights import INDEX, LARGEST, Stored, list_weights, read_weights, weight_files, write_weights
+from postgrad.models.weights import (
+    INDEX,
+    LARGEST,
+    Stored,
+    list_weights,
+    read_weights,
+    weight_files,
+    write_weights,
+)
 
 EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
             "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
@@ -33,35 +44,42 @@ DERIVED = "rotary_emb.inv_freq"  # older folders store it; it follows from confi
 
 
 def find_model(name: str | Path, files: Sequence[str] = FILES) -> Path:
-    """The folder of a model: an embedded model's name, a path, or a hub id; an adapter in peft's layout is a model too.
+    """The folder of a model: an embedded model's name, a path, or a hub id;
+    an adapter in peft's layout is a model too.
 
     files: those that are fetched of a hub id.
     """
-    folder, choices = EMBEDDED.get(str(name), Path(name)), f"{', '.join(EMBEDDED)}, a run, or a folder with config.json and "
+    folder = EMBEDDED.get(str(name), Path(name))
+    choices = f"{', '.join(EMBEDDED)}, a run, or a folder with config.json and "
     if folder.suffix == ".gguf":
-        raise ValueError(f"{name} is a GGUF file: convert it once, `postgrad fetch {name} --out FOLDER`, and name the folder.")
+        raise ValueError(f"{name} is a GGUF file: convert it once, `postgrad fetch {name} --out FOLDER`, and "
+                         "name the folder.")
     if on_hub(name):
         return hub.download(str(name), files, instead=f"name {choices}model.safetensors on this machine")
     if not ((folder / "config.json").is_file() or is_adapter(folder)):
-        raise ValueError(f"no model at {name}: expected {choices}model.safetensors, or a hub id (owner/name).")
+        raise ValueError(f"no model at {name}: expected {choices}model.safetensors, or a hub "
+                         "id (owner/name).")
     return folder
 
 
 def on_hub(name: str | Path) -> bool:
-    """Whether a name can only mean the hub: nothing on this machine has it, and it does not lie in a folder of runs."""
+    """Whether a name can only mean the hub: nothing on this machine has it,
+    and it does not lie in a folder of runs."""
     here = Path(name)
-    return isinstance(name, str) and hub.is_id(name) and not here.exists() and not any(here.parent.glob("*/run.json"))
+    return (isinstance(name, str) and hub.is_id(name) and not here.exists()
+            and not any(here.parent.glob("*/run.json")))
 
 
 def standing_on(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
-    """A model's folders from the top down: its own and, of an adapter, that of the model under it, which may be one too."""
+    """A model's folders from the top down: its own and, of an adapter, that of the model under it,
+    which may be one too."""
     seen = {folder.resolve()}
     yield folder
     while is_adapter(folder):
         folder, above = find_model(base_of(folder), files), folder
         if folder.resolve() in seen:
-            raise ValueError(f"{above / ADAPTER_CONFIG} names {folder}, which stands on this adapter itself: put the name of "
-                             "the model under it there.")
+            raise ValueError(f"{above / ADAPTER_CONFIG} names {folder}, which stands on this adapter itself: "
+                             "put the name of the model under it there.")
         seen.add(folder.resolve())
         yield folder
 
@@ -77,7 +95,8 @@ def home_of(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
 def deciding_files(folder: Path) -> list[Path]:
     """The files that decide what a model says; of an adapter, also those of the model under it."""
     return [path for place in standing_on(folder)
-            for path in ((place / ADAPTER, place / ADAPTER_CONFIG) if is_adapter(place) else weight_files(place))]
+            for path in ((place / ADAPTER, place / ADAPTER_CONFIG) if is_adapter(place)
+                         else weight_files(place))]
 
 
 def is_scalar(folder: Path) -> bool:
@@ -85,30 +104,35 @@ def is_scalar(folder: Path) -> bool:
     return is_reward(folder) if is_adapter(folder) else SCORE in list_weights(folder)
 
 
-def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32) -> Decoder:
-    """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise; None: as they are stored."""
+def load_model(name: str | Path, *, device: str = "cpu",
+               dtype: torch.dtype | None = torch.float32) -> Decoder:
+    """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise; None:
+    as they are stored."""
     body, head, _ = _opened(find_model(name), device, dtype)
     if head is not None:
-        raise ValueError(f"{name} is a reward model, which scores text and writes none: name a language model.")
+        raise ValueError(f"{name} is a reward model, which scores text and writes none: name a "
+                         "language model.")
     return body
 
 
 def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
                 heads: int = 1) -> ScalarModel:
-    """A reward, outcome or process model with its heads (config.json says which); from a language model, a new reward model
-    with as many heads as asked for."""
+    """A reward, outcome or process model with its heads (config.json says which); from a language model, a
+    new reward model with as many heads as asked for."""
     body, head, path = _opened(find_model(name), device, dtype)
     model = ScalarModel(body, heads if head is None else head.shape[0])
     if head is not None:
         if head.shape != model.score_head.weight.shape:
-            raise ValueError(f"{path}: {SCORE} is {list(head.shape)}, expected {list(model.score_head.weight.shape)}.")
+            raise ValueError(f"{path}: {SCORE} is {list(head.shape)}, expected "
+                             f"{list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
         if (path.parent / "config.json").is_file():
             model.head = read_json(path.parent / "config.json").get("postgrad", {}).get("head", model.head)
     return model
 
 
-def _opened(folder: Path, device: str, dtype: torch.dtype | None) -> tuple[Decoder, Tensor | None, Path | None]:
+def _opened(folder: Path, device: str,
+            dtype: torch.dtype | None) -> tuple[Decoder, Tensor | None, Path | None]:
     """A model's body, and the head of a reward model with the file it lies in."""
     *adapters, whole = standing_on(folder)
     listed = list_weights(whole)
@@ -117,8 +141,8 @@ def _opened(folder: Path, device: str, dtype: torch.dtype | None) -> tuple[Decod
     found, path = (None, None) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
     for place in reversed(adapters):
         if found is not None:
-            raise ValueError(f"{path.parent} is a reward model, which scores text and writes none: name a language model in "
-                             f"{place / ADAPTER_CONFIG}.")
+            raise ValueError(f"{path.parent} is a reward model, which scores text and writes none: name a "
+                             f"language model in {place / ADAPTER_CONFIG}.")
         found, path = merge_adapter(body, place), place / ADAPTER
     return body, found, path
 
@@ -138,10 +162,12 @@ def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.d
     missing, unknown = sorted(wanted.keys() - listed.keys()), sorted(listed.keys() - wanted.keys())
     if missing or unknown:
         file = "" if len(weight_files(folder)) > 1 else "/model.safetensors"
-        raise ValueError(f"{folder}{file} does not fit config.json: missing {missing[:3]}, unknown {unknown[:3]}.")
+        raise ValueError(f"{folder}{file} does not fit config.json: missing {missing[:3]}, unknown "
+                         f"{unknown[:3]}.")
     for key, stored in listed.items():
         if stored.shape != wanted[key].shape:
-            raise ValueError(f"{stored.path}: {key} is {list(stored.shape)}, config.json expects {list(wanted[key].shape)}.")
+            raise ValueError(f"{stored.path}: {key} is {list(stored.shape)}, config.json expects "
+                             f"{list(wanted[key].shape)}.")
     model.load_state_dict(read_weights(listed, device, dtype), assign=True)
     return model.requires_grad_(True)
 
@@ -156,8 +182,9 @@ def _same_head(listed: dict[str, Stored]) -> None:
 
 def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None,
                largest: int = LARGEST) -> None:
-    """config.json and model.safetensors (several, above `largest` bytes); `transformers` reads the result, a reward model as
-    a sequence classifier. An adapter is written merged into its body, so that the folder is a model like any other.
+    """config.json and model.safetensors (several, above `largest` bytes); `transformers` reads the result, a
+    reward model as a sequence classifier. An adapter is written merged into its body, so that the folder is a
+    model like any other.
     """
     scalar = isinstance(model, ScalarModel)
     body = model.body if scalar else model
@@ -170,5 +197,6 @@ def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torc
         return network.save(tensors, folder, dtype, largest, more, facts)
     tensors = ChainMap(more, tensors)
     write_weights(tensors, folder, dtype, largest)
-    written = body.config.written() | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")}
+    written = (body.config.written()
+               | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")})
     (folder / "config.json").write_text(json.dumps(written | facts, indent=1))

@@ -40,16 +40,21 @@ class Adapters(Settings):
 
     def __post_init__(self):
         if self.lora is not None and self.lora < 0:
-            raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, or 0 for none.")
+            raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, "
+                             "or 0 for none.")
         if self.alpha is not None and not 0 < self.alpha < float("inf"):
-            raise ValueError(f"optim.adapter.alpha is {self.alpha}: it must be a positive number, or none for twice the rank.")
+            raise ValueError(f"optim.adapter.alpha is {self.alpha}: it must be a positive number, or none "
+                             "for twice the rank.")
         if self.bits not in (16, 4):
-            raise ValueError(f"optim.adapter.bits is {self.bits}: a frozen model is held in 4 bits, or in 16 (as it is).")
+            raise ValueError(f"optim.adapter.bits is {self.bits}: a frozen model is held in 4 bits, or in "
+                             "16 (as it is).")
         if not self.names:
-            raise ValueError("optim.adapter.targets names no layer: write all, or names such as q_proj,v_proj.")
+            raise ValueError("optim.adapter.targets names no layer: write all, or names such as "
+                             "q_proj,v_proj.")
         if not self.lora and (self.bits, self.alpha, self.targets) != (16, None, "all"):
-            raise ValueError(f"optim.adapter has bits {self.bits}, alpha {self.alpha} and targets {self.targets!r}, but lora "
-                             "is 0, so that all weights would be trained: set a rank, e.g. lora=16, or leave them out.")
+            raise ValueError(f"optim.adapter has bits {self.bits}, alpha {self.alpha} and targets "
+                             f"{self.targets!r}, but lora is 0, so that all weights would be trained: set a "
+                             "rank, e.g. lora=16, or leave them out.")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,7 +62,10 @@ class Adapters(Settings):
 
 
 class Adapter(nn.Module):
-    """A and B for each linear layer of a body whose name is in targets. B starts at zero, so at first nothing is changed."""
+    """A and B for each linear layer of a body whose name is in targets.
+
+    B starts at zero, so at first nothing is changed.
+    """
 
     def __init__(self, body: nn.Module, *, rank: int, generator: torch.Generator, alpha: float | None = None,
                  targets: Iterable[str] = ("all",)):
@@ -70,7 +78,8 @@ class Adapter(nn.Module):
                              "are Conv1D): leave lora out.")
         known = {path.split(".")[-1]: None for path in layers}
         if missing := sorted(targets - {"all", *known}):
-            raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has {', '.join(known)}.")
+            raise ValueError(f"no linear layer is named {' or '.join(missing)}: the model has "
+                             f"{', '.join(known)}.")
         self.rank, self.alpha = rank, 2.0 * rank if alpha is None else alpha
         if "all" not in targets:
             layers = {path: layer for path, layer in layers.items() if path.split(".")[-1] in targets}
@@ -100,11 +109,15 @@ def key(path: str) -> str:
 
 
 class Adapted(nn.Module):
-    """A decoder seen through an adapter, or through none. Its state is the adapter's alone: the body is everybody's."""
+    """A decoder seen through an adapter, or through none.
+
+    Its state is the adapter's alone: the body is everybody's.
+    """
 
     def __init__(self, body: Decoder, adapter: Adapter | None):
         super().__init__()
-        self.adapter, self._shared = adapter, (body.requires_grad_(False),)  # in a tuple: not a part of this module
+        # in a tuple: not a part of this module
+        self.adapter, self._shared = adapter, (body.requires_grad_(False),)
         if not hasattr(body, "active_adapter"):
             body.active_adapter = None
             for path, layer in body.named_modules():

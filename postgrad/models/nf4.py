@@ -1,8 +1,9 @@
-"""Frozen linear layers in 4 bits: NF4, blocks of 64, their constants quantised as well (QLoRA, Dettmers et al. 2023,
-arXiv:2305.14314, section 3). 4.127 bits a weight; each is made whole again where it is used, forward and backward.
+"""Frozen linear layers in 4 bits: NF4, blocks of 64, their constants quantised as well (QLoRA, Dettmers et
+al. 2023, arXiv:2305.14314, section 3). 4.127 bits a weight; each is made whole again where it is used,
+forward and backward.
 
-Through bitsandbytes (`pip install 'postgrad[qlora]'`) and not by hand: on one core it unpacks a 1536 x 576 matrix as fast as
-memory is copied, where a look-up in torch takes five times as long (python bench/qlora.py).
+Through bitsandbytes (`pip install 'postgrad[qlora]'`) and not by hand: on one core it unpacks a 1536 x 576
+matrix as fast as memory is copied, where a look-up in torch takes five times as long (python bench/qlora.py).
 Left out on purpose: paged optimizers, other 4-bit types, and a head or embedding in 4 bits.
 """
 
@@ -21,7 +22,8 @@ def bitsandbytes() -> ModuleType:
     try:
         from bitsandbytes import functional
     except ImportError as error:
-        raise ValueError("a model in 4 bits needs bitsandbytes: pip install 'postgrad[qlora]', or leave bits=4 out.") from error
+        raise ValueError("a model in 4 bits needs bitsandbytes: pip install 'postgrad[qlora]', or "
+                         "leave bits=4 out.") from error
     return functional
 
 
@@ -33,23 +35,28 @@ def linear_layers(body: nn.Module) -> dict[str, nn.Linear]:
 
 
 class Linear4(nn.Linear):
-    """A linear layer whose weight can't be trained. It stays on the device where it was packed, whatever `to` is told."""
+    """A linear layer whose weight can't be trained.
+
+    It stays on the device where it was packed, whatever `to` is told.
+    """
 
     def __init__(self, layer: nn.Linear, device: torch.device | str):
         nn.Module.__init__(self)  # past nn.Linear's, which would make a weight
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.register_parameter("bias", layer.bias)
         if layer.weight.numel() % BLOCK:
-            raise ValueError(f"a layer of {layer.out_features} x {layer.in_features} weights cannot be split into blocks of "
-                             f"{BLOCK}, so it cannot be held in 4 bits: leave bits=4 out.")
-        # A block a row: on a CPU bitsandbytes 0.50.2 unpacks wrongly where a block goes over the end of a row.
+            raise ValueError(f"a layer of {layer.out_features} x {layer.in_features} weights cannot be split "
+                             f"into blocks of {BLOCK}, so it cannot be held in 4 bits: leave bits=4 out.")
+        # A block a row: on a CPU bitsandbytes 0.50.2 unpacks wrongly where a block goes
+        # over the end of a row.
         rows = layer.weight.detach().to(device, torch.float32).reshape(-1, BLOCK)
-        self.codes, self.constants = bitsandbytes().quantize_4bit(rows, blocksize=BLOCK, compress_statistics=True,
-                                                                  quant_type="nf4")
+        self.codes, self.constants = bitsandbytes().quantize_4bit(rows, blocksize=BLOCK,
+                                                                  compress_statistics=True, quant_type="nf4")
 
     def unpacked(self, dtype: torch.dtype) -> Tensor:  # [out, in]
         self.constants.dtype = dtype
-        return bitsandbytes().dequantize_4bit(self.codes, self.constants).view(self.out_features, self.in_features)
+        return bitsandbytes().dequantize_4bit(self.codes, self.constants).view(self.out_features,
+                                                                               self.in_features)
 
     @property
     def weight(self) -> Tensor:
@@ -57,7 +64,8 @@ class Linear4(nn.Linear):
 
     @property
     def nbytes(self) -> int:
-        """Codes, and the constants of the blocks; the tables of the two number formats are shared by all layers."""
+        """Codes, and the constants of the blocks; the tables of the two number formats are
+        shared by all layers."""
         c = self.constants
         return sum(x.nbytes for x in (self.codes, c.absmax, c.state2.absmax, c.offset))
 
@@ -79,10 +87,11 @@ class Product(torch.autograd.Function):
 
 
 def quantise(body: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
-    """The matrices of a model's layers packed one by one, and all of it on the device, where the whole model need not fit."""
+    """The matrices of a model's layers packed one by one, and all of it on the device,
+    where the whole model need not fit."""
     if not hasattr(body, "ops"):
-        raise ValueError(f"bits=4 is for the families that have a decoder here; {body.config.model_type} runs through "
-                         "transformers: leave bits out.")
+        raise ValueError(f"bits=4 is for the families that have a decoder here; {body.config.model_type} "
+                         "runs through transformers: leave bits out.")
     for path, layer in linear_layers(body).items():
         home, _, name = path.rpartition(".")
         setattr(body.get_submodule(home), name, Linear4(layer, device))
@@ -91,4 +100,5 @@ def quantise(body: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
 
 def held_bytes(model: nn.Module) -> int:
     """Bytes of a model's weights as they are held."""
-    return sum(p.nbytes for p in model.parameters()) + sum(m.nbytes for m in model.modules() if isinstance(m, Linear4))
+    return (sum(p.nbytes for p in model.parameters())
+            + sum(m.nbytes for m in model.modules() if isinstance(m, Linear4)))

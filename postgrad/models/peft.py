@@ -1,7 +1,9 @@
-"""Adapters in peft's layout, adapter_config.json and adapter_model.safetensors, read and written without peft.
+"""Adapters in peft's layout, adapter_config.json and adapter_model.safetensors,
+read and written without peft.
 
-A folder with these two files is a model: the one that base_model_name_or_path names, with the adapter merged in. What peft can
-do and this can't (DoRA, other kinds of adapters, trained embeddings ...) is refused by name.
+A folder with these two files is a model: the one that base_model_name_or_path names, with the adapter merged
+in. What peft can do and this can't (DoRA, other kinds of adapters,
+trained embeddings ...) is refused by name.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from postgrad.models.weights import read_tensors, weight_files
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # how peft names what it has wrapped
-OTHER = {"use_dora": "DoRA", "alpha_pattern": "an alpha for each layer", "fan_in_fan_out": "transposed weights",
-         "layer_replication": "repeated layers", "use_qalora": "QALoRA"}
+OTHER = {"use_dora": "DoRA", "alpha_pattern": "an alpha for each layer",
+         "fan_in_fan_out": "transposed weights", "layer_replication": "repeated layers",
+         "use_qalora": "QALoRA"}
 PLAIN_STARTS = (True, False, "gaussian", "eva")  # the others begin by changing the weights under the adapter
 
 
@@ -42,10 +45,11 @@ def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str) -> None
     for path, a, b in zip(paths, adapter.A.values(), adapter.B.values(), strict=True):
         tensors |= {f"{AHEAD}{path}.lora_A.weight": a, f"{AHEAD}{path}.lora_B.weight": b}
     _save(tensors, {
-        "peft_type": "LORA", "task_type": "SEQ_CLS" if scalar else "CAUSAL_LM", "base_model_name_or_path": base,
-        "r": adapter.rank, "lora_alpha": int(adapter.alpha) if float(adapter.alpha).is_integer() else adapter.alpha,
-        "target_modules": sorted({path.split(".")[-1] for path in adapter.paths}), "lora_dropout": 0.0, "bias": "none",
-        "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
+        "peft_type": "LORA", "task_type": "SEQ_CLS" if scalar else "CAUSAL_LM",
+        "base_model_name_or_path": base, "r": adapter.rank,
+        "lora_alpha": int(adapter.alpha) if float(adapter.alpha).is_integer() else adapter.alpha,
+        "target_modules": sorted({path.split(".")[-1] for path in adapter.paths}), "lora_dropout": 0.0,
+        "bias": "none", "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
 
 
 def base_of(folder: Path) -> str:
@@ -56,23 +60,28 @@ def base_of(folder: Path) -> str:
 def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
     """Adds scale x B A to a model's weights; -> the head of a reward model that was trained with it, or None.
 
-    scale: alpha / rank, or alpha / sqrt(rank) where use_rslora says so (Kalajdzievski 2023, arXiv:2312.03732).
+    scale: alpha / rank, or alpha / sqrt(rank) where use_rslora says so
+    (Kalajdzievski 2023, arXiv:2312.03732).
     """
     said, tensors = _config(folder), _tensors(folder)
     head = tensors.pop(HEAD, None)
     layers = {path.removeprefix(INSIDE): m for path, m in body.named_modules() if isinstance(m, nn.Linear)}
     ends = (".lora_A.weight", ".lora_B.weight")
     for name in tensors:
-        if not (name.startswith(AHEAD) and name.endswith(ends) and name.removeprefix(AHEAD)[:-len(ends[0])] in layers):
+        if not (name.startswith(AHEAD) and name.endswith(ends)
+                and name.removeprefix(AHEAD)[:-len(ends[0])] in layers):
             raise ValueError(f"{folder / WEIGHTS}: {name} is no LoRA matrix of a linear layer that the model "
-                             f"{said['base_model_name_or_path']} has: name the right base model, or merge it with peft.")
+                             f"{said['base_model_name_or_path']} has: name the right base model, or "
+                             "merge it with peft.")
     for path in sorted({name.removeprefix(AHEAD)[:-len(ends[0])] for name in tensors}):
         a, b = (tensors.get(f"{AHEAD}{path}{end}") for end in ends)
         weight = layers[path].weight
-        if a is None or b is None or (b.shape[0], a.shape[1]) != tuple(weight.shape) or a.shape[0] != b.shape[1]:
+        if (a is None or b is None or (b.shape[0], a.shape[1]) != tuple(weight.shape)
+                or a.shape[0] != b.shape[1]):
             shapes = [None if x is None else list(x.shape) for x in (a, b)]
-            raise ValueError(f"{folder / WEIGHTS}: lora_A and lora_B of {path} are {shapes[0]} and {shapes[1]}, which do not "
-                             f"fit its weight {list(weight.shape)}: name the right base model in {CONFIG}.")
+            raise ValueError(f"{folder / WEIGHTS}: lora_A and lora_B of {path} are {shapes[0]} and "
+                             f"{shapes[1]}, which do not fit its weight {list(weight.shape)}: name the right "
+                             f"base model in {CONFIG}.")
         scale = said["lora_alpha"] / (math.sqrt(len(a)) if said.get("use_rslora") else len(a))
         wide = torch.promote_types(weight.dtype, torch.float32)
         update = scale * (b.to(weight.device, wide) @ a.to(weight.device, wide))
@@ -93,15 +102,16 @@ def copy_adapter(folder: Path, out: Path, dtype: torch.dtype | None = None) -> N
 
 def _save(tensors: dict[str, Tensor], said: dict, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / WEIGHTS, metadata={"format": "pt"})
+    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / WEIGHTS,
+              metadata={"format": "pt"})
     (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private
     (folder / CONFIG).write_text(json.dumps(said, indent=1))
 
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
     if not (folder / WEIGHTS).is_file():
-        raise ValueError(f"{folder} has {CONFIG} but no {WEIGHTS}: get that file too (a .bin is a pickle, which is never "
-                         "opened here: save it again with peft).")
+        raise ValueError(f"{folder} has {CONFIG} but no {WEIGHTS}: get that file too (a .bin is a pickle, "
+                         "which is never opened here: save it again with peft).")
     return read_tensors(folder / WEIGHTS)
 
 
@@ -115,8 +125,9 @@ def _config(folder: Path) -> dict:
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{path} cannot be read as peft's settings: {error!r}") from error
     if not sound:
-        raise ValueError(f"{path}: base_model_name_or_path is {base!r}, lora_alpha {said.get('lora_alpha')!r}: expected a "
-                         "model's name or folder, and a positive number.")
+        raise ValueError(f"{path}: base_model_name_or_path is {base!r}, lora_alpha "
+                         f"{said.get('lora_alpha')!r}: expected a model's name or folder, and a "
+                         "positive number.")
     faults = [what for key, what in OTHER.items() if said.get(key)]
     faults += [f"a {kind} adapter"] if kind != "LORA" else []
     faults += [f"trained biases ({said['bias']})"] if said.get("bias", "none") != "none" else []
@@ -124,8 +135,8 @@ def _config(folder: Path) -> dict:
     start = said.get("init_lora_weights", True)
     faults += [f"a start by {start}"] if start not in PLAIN_STARTS else []
     if faults:
-        raise ValueError(f"{path} asks for {' and '.join(faults)}; read are plain LoRA adapters: merge this one with peft "
-                         "(merge_and_unload) and name the merged folder.")
+        raise ValueError(f"{path} asks for {' and '.join(faults)}; read are plain LoRA adapters: merge this "
+                         "one with peft (merge_and_unload) and name the merged folder.")
     return said
 
 

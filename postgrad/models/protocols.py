@@ -1,6 +1,8 @@
-"""What the rest of the house asks of a model: a language model's log-probs, a critic's values, a scorer's scores.
+"""What the rest of the house asks of a model: a language model's log-probs, a critic's values,
+a scorer's scores.
 
-Decoder, Adapted, Foreign and ScalarModel are such; so is anything else with these methods, a table of a toy language, say.
+Decoder, Adapted, Foreign and ScalarModel are such; so is anything else with these methods,
+a table of a toy language, say.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Trainable(Protocol):
 class LanguageModel(Protocol):
     def logp(self, tokens: Tensor, mask: Tensor, temperature: float = 1.0,
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:
-        """[B, T] -> the log-prob of each masked token given those before it, and the entropy of the choice; [B, T]."""
+        """[B, T] -> the log-prob of each masked token given those before it,
+        and the entropy of the choice; [B, T]."""
         ...
 
 

@@ -1,7 +1,9 @@
-"""A decoder's passes as CUDA graphs: a forward and a backward are two launches, however many kernels they hold.
+"""A decoder's passes as CUDA graphs: a forward and a backward are two launches,
+however many kernels they hold.
 
-Small models on a fast GPU wait for the host, which launches a kernel in more time than the GPU runs it. A graph has fixed
-shapes, so tokens, sequences and keys are padded to the next of a few sizes: by sequences of their own, which nobody reads.
+Small models on a fast GPU wait for the host, which launches a kernel in more time than the GPU runs it. A
+graph has fixed shapes, so tokens, sequences and keys are padded to the next of a few sizes: by sequences of
+their own, which nobody reads.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ class Trunk(nn.Module):
         super().__init__()
         self.decoder, self.longest, self.seen = decoder, longest, seen
 
-    def forward(self, tokens: Tensor, positions: Tensor, queries_to: Tensor, keys_to: Tensor, keys: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, queries_to: Tensor, keys_to: Tensor,
+                keys: Tensor) -> Tensor:
         return self.decoder.run(tokens, positions, Laid(queries_to, keys_to, keys, self.longest, self.seen))
 
 
@@ -43,7 +46,8 @@ class Replays:
         key = (N, M, K, power(laid.longest), power(laid.seen))
         if key not in self.made and len(self.made) == MOST:
             return None
-        ends = [torch.cat([x, x[-1:].expand(M - len(x))]) for x in (laid.queries_to, laid.keys_to)]  # sequences of no tokens
+        # sequences of no tokens
+        ends = [torch.cat([x, x[-1:].expand(M - len(x))]) for x in (laid.queries_to, laid.keys_to)]
         keys = torch.cat([keys, keys.new_full((K - len(keys),), N)])  # keys of no token
         inputs = (tokens.flatten()[wide.cells], wide.positions, *ends, keys)
         if key not in self.made:

@@ -40,12 +40,16 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def list_weights(folder: Path) -> dict[str, Stored]:
-    """Every tensor of a folder by its name. Files, index and dtypes are checked here, before anything large is read."""
+    """Every tensor of a folder by its name.
+
+    Files, index and dtypes are checked here, before anything large is read.
+    """
     if not (folder / SINGLE).exists() and not (folder / INDEX).exists():
         pickles = sorted(folder.glob("pytorch_model*.bin"))
-        raise ValueError(f"{folder} has its weights in {pickles[0].name}, a pickle, which is never opened here: save the model "
-                         "as safetensors with `transformers`." if pickles else
-                         f"{folder} has no {SINGLE} and no {INDEX}: a model's weights are read as safetensors.")
+        raise ValueError(f"{folder} has its weights in {pickles[0].name}, a pickle, which is never opened "
+                         "here: save the model as safetensors with `transformers`." if pickles
+                         else f"{folder} has no {SINGLE} and no {INDEX}: a model's weights are read "
+                         "as safetensors.")
     files = weight_files(folder)
     parts = [_header(path) for path in files]
     if files != [folder / SINGLE]:
@@ -53,12 +57,14 @@ def list_weights(folder: Path) -> dict[str, Stored]:
         for path, part in zip(files, parts, strict=True):
             wanted = {name for name, file in placed.items() if file == path.name}
             if wanted != part.keys():
-                raise ValueError(f"{path} does not hold what {INDEX} says: missing {sorted(wanted - part.keys())[:3]}, "
-                                 f"unknown {sorted(part.keys() - wanted)[:3]}.")
+                raise ValueError(f"{path} does not hold what {INDEX} says: missing "
+                                 f"{sorted(wanted - part.keys())[:3]}, unknown "
+                                 f"{sorted(part.keys() - wanted)[:3]}.")
     return {name: stored for part in parts for name, stored in part.items()}
 
 
-def read_weights(listed: dict[str, Stored], device: str = "cpu", dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+def read_weights(listed: dict[str, Stored], device: str = "cpu",
+                 dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """The tensors themselves, one at a time from the file to the device."""
     out = {}
     for path in {stored.path: None for stored in listed.values()}:
@@ -70,8 +76,9 @@ def read_weights(listed: dict[str, Stored], device: str = "cpu", dtype: torch.dt
 
 def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None = None,
                   largest: int = LARGEST) -> None:
-    """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are replaced. A tensor
-    that is only made when it is asked for is made twice, and no more than a file of them is held."""
+    """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are
+    replaced. A tensor that is only made when it is asked for is made twice,
+    and no more than a file of them is held."""
     parts: list[list[str]] = [[]]
     size = total = 0
     for name, tensor in tensors.items():
@@ -81,16 +88,19 @@ def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtyp
             size = 0
         parts[-1].append(name)
         size, total = size + bytes_, total + bytes_
-    names = [f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))] if len(parts) > 1 else [SINGLE]
+    names = ([f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))] if len(parts) > 1
+             else [SINGLE])
     for name, part in zip(names, parts, strict=True):
         plain = {k: (v := tensors[k]).detach().to("cpu", dtype or v.dtype).contiguous() for k in part}
         save_file(plain, folder / name, metadata={"format": "pt"})
         (folder / name).chmod(0o644)  # safetensors makes it private
     if len(parts) > 1:
         placed = {k: name for name, part in zip(names, parts, strict=True) for k in part}
-        (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": placed}, indent=1))
+        (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": placed},
+                                               indent=1))
         names.append(INDEX)
-    for old in {folder / SINGLE, folder / INDEX, *folder.glob("model-*-of-*.safetensors")} - {folder / n for n in names}:
+    for old in ({folder / SINGLE, folder / INDEX, *folder.glob("model-*-of-*.safetensors")}
+                - {folder / n for n in names}):
         old.unlink(missing_ok=True)
 
 
@@ -119,7 +129,8 @@ def _header(path: Path) -> dict[str, Stored]:
             for name, part in found.items():
                 if part.get_dtype() not in DTYPES:
                     raise ValueError(f"{path}: {name} is {part.get_dtype()}; weights are read as "
-                                     f"{', '.join(DTYPES.values())} (a quantised model must be dequantised first).")
+                                     f"{', '.join(DTYPES.values())} (a quantised model must be "
+                                     "dequantised first).")
             return {name: Stored(path=path, shape=tuple(part.get_shape())) for name, part in found.items()}
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} cannot be read as safetensors ({error}): get the file again.") from error

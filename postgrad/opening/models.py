@@ -41,14 +41,16 @@ def is_run(name: str | Path) -> bool:
 
 
 def run_named(name: str | Path) -> tuple[str, str | None] | None:
-    """(the run, the step) that RUN or RUN@STEP names, the step None for the newest; None where the name is no run's."""
+    """(the run, the step) that RUN or RUN@STEP names, the step None for the newest;
+    None where the name is no run's."""
     place, _, step = str(name).rpartition("@")
     return (str(name), None) if is_run(name) else (place, step) if place and is_run(place) else None
 
 
 def open_folder(name: str | Path, **fetched) -> Path:
-    """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest sound checkpoint),
-    or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with. fetched: as `find_model` takes it."""
+    """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest
+    sound checkpoint), or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with.
+    fetched: as `find_model` takes it."""
     if found := run_named(name):
         return at_step(*found)
     if inside := runs_in(name):
@@ -61,19 +63,22 @@ def at_step(name: str, step: str | None) -> Path:
     if step is None:
         newest = run.latest()
         if newest is None:
-            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from another model.")
+            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from "
+                             "another model.")
         return newest
     there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]
     if not step.isdecimal() or int(step) not in there:
-        raise ValueError(f"run {name} keeps no step {step!r}: it has {', '.join(map(str, there)) or 'none yet'} "
-                         f"(e.g. {name}@{there[-1] if there else 1}).")
+        raise ValueError(f"run {name} keeps no step {step!r}: it has "
+                         f"{', '.join(map(str, there)) or 'none yet'} (e.g. "
+                         f"{name}@{there[-1] if there else 1}).")
     return run.verify(int(step)) if int(step) else open_folder(begins_with(name) or name)
 
 
 def begins_with(name: str | Path) -> str | None:
     """The model that a run began with, as it was named then; None where it began with none (pretraining).
 
-    It has to have the same weights still. A folder of runs may have been moved as a whole, so it is also looked for beside.
+    It has to have the same weights still. A folder of runs may have been moved as a whole,
+    so it is also looked for beside.
     """
     run = Run.open(name)
     expected, model = run.info.get("begins_with"), run.config.get("model")
@@ -85,7 +90,8 @@ def begins_with(name: str | Path) -> str | None:
     for place in [place for place in (beside, model) if run_named(place)] or [model]:
         if fingerprint(open_folder(place)) == expected:
             return place
-    raise ValueError(f"run {name} began with {model}, which has other weights now: name the models to open one by one.")
+    raise ValueError(f"run {name} began with {model}, which has other weights now: name the models to "
+                     "open one by one.")
 
 
 def runs_in(folder: str | Path) -> list[str]:
@@ -98,11 +104,12 @@ def check_device(device: str) -> None:
     try:
         kind = torch.device(device)
     except RuntimeError:
-        raise ValueError(f"there is no device {device!r}: it is cpu, or cuda (cuda:1 for the second GPU).") from None
+        raise ValueError(f"there is no device {device!r}: it is cpu, or cuda (cuda:1 for "
+                         "the second GPU).") from None
     seen = torch.cuda.device_count()
     if kind.type == "cuda" and (kind.index or 0) >= seen:
-        raise ValueError(f"device is {device!r}, but {f'only {seen}' if seen else 'no'} GPU is to be seen here: choose "
-                         f"{'cuda:0' if seen else 'cpu'}.")
+        raise ValueError(f"device is {device!r}, but {f'only {seen}' if seen else 'no'} GPU is to be seen "
+                         f"here: choose {'cuda:0' if seen else 'cpu'}.")
 
 
 def shape_of(name: str | Path) -> Config:
@@ -116,7 +123,8 @@ def open_chat(folder: Path) -> Chat:
 
 
 def open_model(name: str | Path, device: str = "cpu", bits: int = 16) -> tuple[Decoder, Chat]:
-    """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this machine's memory."""
+    """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this
+    machine's memory."""
     check_device(device)
     if bits == 16:
         return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
@@ -138,17 +146,20 @@ def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[
 
 
 def with_chat(folder: Path, load: Callable) -> tuple:
-    """What a folder holds, and its tokens, which are looked at first: they are read sooner than the weights."""
+    """What a folder holds, and its tokens, which are looked at first:
+    they are read sooner than the weights."""
     chat, model = open_chat(folder), load(folder)
     if chat.vocab_size > model.config.vocab_size:
-        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model {model.config.vocab_size}: "
-                         "they are not of one model, get both from the same place.")
+        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model "
+                         f"{model.config.vocab_size}: they are not of one model, get both from "
+                         "the same place.")
     return model, chat
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beginning:
-    """Where the models of a run begin. origin: the folder of the model that the run started from; checkpoint: the step
+    """Where the models of a run begin. origin: the folder of the model that the run started from;
+    checkpoint: the step
     it goes on from, or None. name: what the origin is called."""
 
     origin: Path
@@ -169,8 +180,8 @@ def open_policy(config, begins: Beginning) -> tuple[Decoder | Adapted, Chat]:
 
 
 def open_body(config, begins: Beginning) -> tuple[Decoder, Chat]:
-    """The model under the adapters: always the one a run started from. A checkpoint has the adapter merged, its state
-    apart."""
+    """The model under the adapters: always the one a run started from.
+    A checkpoint has the adapter merged, its state apart."""
     return open_model(begins.origin, config.device, config.optim.adapter.bits)
 
 
@@ -191,18 +202,20 @@ def with_adapter(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
 
 
 def base_name(begins: Beginning) -> str:
-    """What an adapter's files call the model under it: a hub id as it is, else the folder, so that `peft` finds it too."""
+    """What an adapter's files call the model under it: a hub id as it is, else the folder,
+    so that `peft` finds it too."""
     return begins.name if on_hub(begins.name) else str(open_folder(begins.name).resolve())
 
 
 def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> ScalarModel | None:
-    """A reward model that was trained as an adapter on the very model a run starts from, held in as many bits, put on
-    that model's body; or None."""
+    """A reward model that was trained as an adapter on the very model a run starts from, held in as many
+    bits, put on that model's body; or None."""
     if not (Path(name) / "run.json").exists():
         return None
     run = Run.open(name)
     a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
-    if not a.lora or a.bits != config.optim.adapter.bits or run.info["begins_with"] != fingerprint(begins.origin):
+    if (not a.lora or a.bits != config.optim.adapter.bits
+            or run.info["begins_with"] != fingerprint(begins.origin)):
         return None
     state = read_state(open_folder(name))["models"]["policy"]
     model = ScalarModel(with_adapter(body, a, torch.Generator()), len(state["score_head.weight"]))
@@ -226,15 +239,20 @@ def fingerprint(folder: Path) -> str:
 class Model:
     """A language model with its tokens: what `load_model` opens, a run gives, and `fit` takes.
 
-    model = load_model("tiny-chat"); model.reply("What is 2+3?"); model.sample([Prompt.ask("Hi")], 4); model.save("mine")
+    model = load_model("tiny-chat"); model.reply("What is 2+3?");
+    model.sample([Prompt.ask("Hi")], 4); model.save("mine")
     """
 
     net: Decoder | Adapted
     chat: Chat
     name: str
 
-    def sample(self, prompts: Sequence[Prompt | str], count: int = 1, *, seed: int = 0, **settings) -> list[list[Rollout]]:
-        """`count` replies to each prompt, with their tokens and log-probs. settings: as `Sampling` has them."""
+    def sample(self, prompts: Sequence[Prompt | str], count: int = 1, *, seed: int = 0,
+               **settings) -> list[list[Rollout]]:
+        """`count` replies to each prompt, with their tokens and log-probs.
+
+        settings: as `Sampling` has them.
+        """
         asked = [Prompt.ask(p) if isinstance(p, str) else p for p in prompts]
         sampler, how = LocalSampler(self.net, self.chat), Sampling(**settings)
         sampler.check(asked, how)
@@ -255,6 +273,7 @@ class Model:
 
 
 def load(name: str | Path, device: str = "cpu") -> Model:
-    """A model by name: an embedded one (tiny, tiny-chat), a folder in Hugging Face's layout, a hub id, a run or RUN@STEP."""
+    """A model by name: an embedded one (tiny, tiny-chat), a folder in Hugging Face's layout, a hub id,
+    a run or RUN@STEP."""
     net, chat = open_model(name, device)
     return Model(net=net, chat=chat, name=str(name))

@@ -2,7 +2,8 @@
 
     None                        the task's own verifier
     "number+0.2*think"          verifiers by name
-    "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel, likewise
+    "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel,
+                                likewise
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
     my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind
     [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
@@ -79,8 +80,8 @@ def _part(reward: object) -> Part:
     if callable(reward):
         check_signature(reward)
         return Part(kind="function", name=called(reward).rpartition(".")[2], value=reward)
-    raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted dict of them, a "
-                     "reward model, a run, or a name.")
+    raise ValueError(f"reward is {reward!r:.80}: expected a function of (prompt, text), a list or weighted "
+                     "dict of them, a reward model, a run, or a name.")
 
 
 def _named(text: str) -> Part:
@@ -115,7 +116,8 @@ def rubric_hash(reward: object) -> str | None:
 # opening
 
 def reward_models(reward: object, policy, chat: Chat, config, begins: Beginning) -> list[ScalarModel]:
-    """The reward models that a reward names or is, each checked: a head that says something, the policy's own tokens."""
+    """The reward models that a reward names or is, each checked:
+    a head that says something, the policy's own tokens."""
     models = []
     for part in parts_of(reward):
         if part.kind == "model":
@@ -124,10 +126,11 @@ def reward_models(reward: object, policy, chat: Chat, config, begins: Beginning)
             model = _scalar(name, policy, config, begins).requires_grad_(False)
             theirs = open_chat(open_folder(name))
             if not model.score_head.weight.any():
-                raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad train reward:...`")
+                raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "
+                                 "train reward:...`")
             if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
-                raise ValueError(f"the reward model {name} has another tokenizer or chat template than the policy, so it "
-                                 "would misread its tokens: train it from the same model.")
+                raise ValueError(f"the reward model {name} has another tokenizer or chat template than the "
+                                 "policy, so it would misread its tokens: train it from the same model.")
             models.append(model)
     return models
 
@@ -138,8 +141,10 @@ def _scalar(name: str, policy, config, begins: Beginning) -> ScalarModel:
     return shared or load_scalar(open_folder(name), device=config.device)
 
 
-def new_critic(reward: object, policy, models: Sequence[ScalarModel], config, begins: Beginning) -> ScalarModel:
-    """From the (first) reward model, or from the policy's start with a head at zero; with adapters, on the policy's body.
+def new_critic(reward: object, policy, models: Sequence[ScalarModel], config,
+               begins: Beginning) -> ScalarModel:
+    """From the (first) reward model, or from the policy's start with a head at zero;
+    with adapters, on the policy's body.
 
     A process model's numbers are log-odds, and what it pays are chances: no critic starts from it.
     """
@@ -157,8 +162,8 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
     parts = parts_of(reward)
     if not parts:
         if task.verify is None:
-            raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of (prompt, text), "
-                             "say.")
+            raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
+                             "(prompt, text), say.")
         return Verifying(task.verify, task.waits)
     waiting = list(models)
     judges: dict[str, tuple[Judge, float]] = {}
@@ -176,11 +181,13 @@ def judge_alone(reward: object, task: Task, chat: Chat, device: str) -> Judge:
     """The judge of a measurement, where no run is: reward models have a body of their own."""
     models = [model for part in parts_of(reward) for model in (
         [part.value] if part.kind == "model" else
-        [load_scalar(open_folder(name), device=device) for name in part.value] if part.kind == "models" else [])]
+        [load_scalar(open_folder(name), device=device) for name in part.value] if part.kind == "models"
+        else [])]
     return open_judge(reward, task, chat, models, device=device)
 
 
-def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, device: str, ensemble: str) -> Judge:
+def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, device: str,
+           ensemble: str) -> Judge:
     if part.kind == "grader":
         model, rubric = part.value
         return open_grader(model, rubric, device)
@@ -192,30 +199,36 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
     if all(model.head != "process" for model in models):
         return ModelJudge(models, rule=ensemble, device=device)
     if len(models) > 1:
-        raise ValueError("a process model pays token by token, so it makes no ensemble: name it alone in reward.")
+        raise ValueError("a process model pays token by token, so it makes no ensemble: name it "
+                         "alone in reward.")
     if task.steps is None:
-        raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take a reward model, "
-                         "or the task's own verifier (reward=none).")
+        raise ValueError(f"a process model scores the steps of a reply, and task {task.name} has none: take "
+                         "a reward model, or the task's own verifier (reward=none).")
     steps = task.steps
-    return ProcessJudge(models[0], chat, lambda r: [step.end for step in steps(r.prompt, r.text)], device=device)
+    return ProcessJudge(models[0], chat, lambda r: [step.end for step in steps(r.prompt, r.text)],
+                        device=device)
 
 
 def _proved(judge: Judge, name: str, task: Task) -> Judge:
-    """A function of the user's own, after it has judged one empty reply: before any training, as verifiers of tasks are."""
+    """A function of the user's own, after it has judged one empty reply:
+    before any training, as verifiers of tasks are."""
     (prompt,) = task.prompts("train", 1, 0)
-    (said,) = judge([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True, seed=0)])
+    (said,) = judge([Rollout(prompt=prompt, prompt_tokens=(), tokens=(), logp=(), text="", finished=True,
+                             seed=0)])
     if said.error:
-        raise ValueError(f"reward {name} fails on an empty reply ({said.error.removeprefix('infrastructure: ')}): it must "
-                         "judge any text, an empty one too.")
+        raise ValueError(f"reward {name} fails on an empty reply "
+                         f"({said.error.removeprefix('infrastructure: ')}): it must judge any text, an "
+                         "empty one too.")
     return judge
 
 
 def open_grader(name: str, rubric: str, device: str) -> Grader:
     """The chat model that grades the rollouts, by the rubric of a file or the one it has."""
     if rubric and not Path(rubric).is_file():
-        raise ValueError(f"reward=judge:{name}:{rubric}: there is no rubric {rubric!r}: give a text that says what a good "
-                         "reply is.")
+        raise ValueError(f"reward=judge:{name}:{rubric}: there is no rubric {rubric!r}: give a text that "
+                         "says what a good reply is.")
     model, chat = open_writer(name, device)
-    sampler, settings = LocalSampler(model.requires_grad_(False), chat), Sampling(max_new_tokens=16, temperature=0.0)
+    sampler = LocalSampler(model.requires_grad_(False), chat)
+    settings = Sampling(max_new_tokens=16, temperature=0.0)
     return Grader(sampler, settings, rubric=Path(rubric).read_text("utf-8").strip() if rubric else RUBRIC,
                   fits=lambda prompt: sampler.check([prompt], settings))

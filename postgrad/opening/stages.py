@@ -39,7 +39,8 @@ def silent(name: str) -> str:
 
 
 def stages(name: str) -> tuple[list[Stage], list[str]]:
-    """The way to a model; for a folder of runs (a demo's, a pipeline's) the ways to all of them, each model once.
+    """The way to a model; for a folder of runs (a demo's, a pipeline's) the ways to all of them,
+    each model once.
 
     The second list says which runs of a folder were passed over, and why.
     """

@@ -15,8 +15,8 @@ DEFAULT_VERIFIER = "number(lenient)"
 
 
 def open_task(task: Task | str | Path | Iterable, reward: object = None) -> Task:
-    """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by the number,
-    unless the run has a reward of its own, which then judges examinations too.
+    """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
+    the number, unless the run has a reward of its own, which then judges examinations too.
 
     open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])
     """
@@ -33,7 +33,8 @@ def open_task(task: Task | str | Path | Iterable, reward: object = None) -> Task
                              "(prompt, text), or give each row an answer.")
         return task_of([(f"task[{i}]", row) for i, row in enumerate(rows)], DEFAULT_VERIFIER, name="rows")
     parts, meta = split_list(prompts_of(rows, lambda i: f"task[{i}]"))
-    return Task(name="rows", about=f"{len(rows):,} prompts", prompts=sampled("rows", parts), verify=verifier_in(reward),
+    return Task(name="rows", about=f"{len(rows):,} prompts", prompts=sampled("rows", parts),
+                verify=verifier_in(reward),
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
 
 
@@ -45,8 +46,8 @@ def answered(row: object) -> bool:
 
 
 def verifier_in(reward: object) -> Callable | None:
-    """The verifier that a reward is, where it is a single function of (prompt, text); else None: a judge of rollouts has
-    to be asked."""
+    """The verifier that a reward is, where it is a single function of (prompt, text); else None: a judge of
+    rollouts has to be asked."""
     from postgrad.opening.rewards import parts_of
     parts = parts_of(reward)
     if len(parts) == 1 and parts[0].kind in ("function", "verifier"):
@@ -54,14 +55,14 @@ def verifier_in(reward: object) -> Callable | None:
     return None
 
 
-def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: Callable[[Prompt], str] | None = None,
-             best: float = 1.0, tokens: int | None = None) -> Task:
-    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, the sample is an
-    error."""
+def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: Callable[[Prompt], str]
+              | None = None, best: float = 1.0, tokens: int | None = None) -> Task:
+    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, the
+    sample is an error."""
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
     parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
-    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts), verify=own_verifier(verify), gold=gold,
-                best=best, tokens=tokens,
+    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
+                verify=own_verifier(verify), gold=gold, best=best, tokens=tokens,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
     user.prove(task)
     return task

@@ -1,7 +1,8 @@
-"""The recipes by name, and how words become a config: the command line, the studio's form and `fit` all come through here.
+"""The recipes by name, and how words become a config: the command line,
+the studio's form and `fit` all come through here.
 
-A recipe is a config dataclass, a `build` that takes a run apart into models, batches, objective and optimizer, and a few
-named settings. Which recipe trains a row of the table follows from the row.
+A recipe is a config dataclass, a `build` that takes a run apart into models, batches, objective and
+optimizer, and a few named settings. Which recipe trains a row of the table follows from the row.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from postgrad import methods
 from postgrad.settings import override, suggest, unplain
 from postgrad.user_code import is_record, record
 
-RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig", "preference": "PreferenceConfig",
-           "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
+RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
+           "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
 
 
@@ -57,7 +58,8 @@ def recipe_of(name: str) -> tuple[str, methods.Method | None]:
 
 
 def divided(spec: str) -> tuple[str, str]:
-    """What is trained, and the named setting: "grpo:words" -> ("grpo", "words"); "mine.py:soft" is a row of a file."""
+    """What is trained, and the named setting: "grpo:words" -> ("grpo", "words");
+    "mine.py:soft" is a row of a file."""
     if ".py" in spec:
         return spec, ""
     name, _, setting = spec.partition(":")
@@ -65,7 +67,10 @@ def divided(spec: str) -> tuple[str, str]:
 
 
 def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **objects):
-    """resolve("grpo:words", ["optim.lr=1e-4"]) -> ("rollouts", config). objects: fields that are handed in as they are."""
+    """resolve("grpo:words", ["optim.lr=1e-4"]) -> ("rollouts", config).
+
+    objects: fields that are handed in as they are.
+    """
     name, setting = divided(spec)
     recipe, row = recipe_of(name)
     home = module(recipe)
@@ -76,7 +81,8 @@ def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **o
 
 
 def configured(name: str, recipe: str, setting: str, changes: Sequence[str], given: Mapping[str, object]):
-    """The config of a recipe: a named setting's or the recipe's defaults, what was handed in, then the changes."""
+    """The config of a recipe: a named setting's or the recipe's defaults, what was handed in,
+    then the changes."""
     home, known = module(recipe), config_class(recipe)
     if setting:
         if setting not in home.SETTINGS:
@@ -106,7 +112,8 @@ def pipeline_in(folder: Path) -> dict | None:
         return None
     started = json.loads(path.read_text())
     if started["recipe"] not in PIPELINES:
-        raise ValueError(f"{folder} was made by a pipeline {started['recipe']!r}, which this version does not have.")
+        raise ValueError(f"{folder} was made by a pipeline {started['recipe']!r}, which this version "
+                         "does not have.")
     return started
 
 
@@ -116,12 +123,15 @@ def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
     if recipe in PIPELINES:
         return module(recipe).run(config, folder, watch=watch, command=command)
     from postgrad.recipes import running
-    return running.start(recipe, config, module(recipe).build, folder, command=command, watch=watch, callback=callback,
-                         origin=origin)
+    return running.start(recipe, config, module(recipe).build, folder, command=command, watch=watch,
+                         callback=callback, origin=origin)
 
 
 def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | None = None, **given):
-    """Goes on with the run or the pipeline in the folder. given: what was handed in and has no name, once more."""
+    """Goes on with the run or the pipeline in the folder.
+
+    given: what was handed in and has no name, once more.
+    """
     from postgrad.recipes import running
     from postgrad.run import Run
     if started := pipeline_in(folder):
@@ -146,11 +156,12 @@ def handed_in(run, given: Mapping[str, object]) -> dict[str, object]:
         given = {**given, "method": methods.METHODS[needed["method"]["name"]]}  # registered again since
     for name, kept in needed.items():
         if name not in given:
-            raise ValueError(f"this run was given its {name} in Python ({kept['given']} {kept['name']}), which has no name "
-                             f"to find it by: go on with postgrad.resume({str(run.folder)!r}, {name}=...).")
+            raise ValueError(f"this run was given its {name} in Python ({kept['given']} {kept['name']}), "
+                             "which has no name to find it by: go on with "
+                             f"postgrad.resume({str(run.folder)!r}, {name}=...).")
         if name != "method" and record(given[name]) != kept:
-            raise ValueError(f"the {name} that was handed in is not the one this run began with ({kept['given']} "
-                             f"{kept['name']}): hand in the same, or start a new run.")
+            raise ValueError(f"the {name} that was handed in is not the one this run began with "
+                             f"({kept['given']} {kept['name']}): hand in the same, or start a new run.")
     for name in given.keys() - needed.keys():
         raise ValueError(f"this run found its {name} by name ({run.config.get(name)}): leave {name} out.")
     return {name: given[name] for name in needed}

@@ -39,8 +39,8 @@ class Evaluation(Settings):
 
     def __post_init__(self):
         if self.every < 0 or self.problems < 1 or self.samples < 1:
-            raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples {self.samples}: "
-                             "expected every >= 0 and at least one problem and sample.")
+            raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples "
+                             f"{self.samples}: expected every >= 0 and at least one problem and sample.")
 
 
 # what several recipes say of a setting: about, and when to change it
@@ -99,8 +99,8 @@ def no_adapter(config) -> None:
 
 def one_source(config) -> None:
     if (config.task is None) == (config.data is None):
-        raise ValueError(f"{config.method.name} needs either task=NAME (its own data) or data=FILE.jsonl (yours), "
-                         "not both.")
+        raise ValueError(f"{config.method.name} needs either task=NAME (its own data) or data=FILE.jsonl "
+                         "(yours), not both.")
 
 
 @dataclass
@@ -130,11 +130,13 @@ def prove(task: Task, split: str = "train", count: int = 8) -> None:
 
 def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
              judge: Judge | None = None, **measures) -> Callable[[int], dict]:
-    """The same held-out problems at every examination, with samples drawn anew. judge: where the task has no verifier.
+    """The same held-out problems at every examination, with samples drawn anew. judge:
+    where the task has no verifier.
     measures: as `evaluate` takes them."""
     prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
     sampler = LocalSampler(model, chat)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     sampler.check(prompts, settings)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
-                                 seed=seed_of(seed, "evaluation", step), greedy=False, judge=judge, measures=measures)
+                                 seed=seed_of(seed, "evaluation", step), greedy=False, judge=judge,
+                                 measures=measures)

@@ -1,5 +1,5 @@
-"""A model out of a run: a clean folder in Hugging Face's layout, without the state that training needs; or its adapter alone.
-A run's model comes with its card.
+"""A model out of a run: a clean folder in Hugging Face's layout, without the state that training needs; or
+its adapter alone. A run's model comes with its card.
 
     postgrad export runs/grpo-words-1 --out mine                 what `transformers` and vLLM open
     postgrad export runs/grpo-words-1 --out mine --dtype bf16    half the size
@@ -51,4 +51,5 @@ def adapter_of(name: str, folder: Path) -> Path:
     for place in (folder, folder / "adapter"):
         if is_adapter(place):
             return place
-    raise ValueError(f"{name} has no adapter: it was trained whole; leave --adapter out, or train it with lora=RANK.")
+    raise ValueError(f"{name} has no adapter: it was trained whole; leave --adapter out, or train it "
+                     "with lora=RANK.")

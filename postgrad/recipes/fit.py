@@ -1,4 +1,5 @@
-"""The door from Python: every argument is an object or a name, and goes through the functions that the command line uses."""
+"""The door from Python: every argument is an object or a name, and goes through the functions that the
+command line uses."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ Callback = Callable[[int, dict], None]
 
 
 class Run(Folder):
-    """A run's folder, as `fit` gives it: its rows, its model. Run.open("runs/words").metrics()[-1]["reward"]"""
+    """A run's folder, as `fit` gives it: its rows, its model.
+
+    Run.open("runs/words").metrics()[-1]["reward"]
+    """
 
     def metrics(self) -> list[dict]:
         """A row for every step."""
@@ -49,7 +53,8 @@ class Run(Folder):
         return load(str(self.folder) if step is None else f"{self.folder}@{step}", device)
 
     def chat(self, prompt: str | None = None, **settings) -> str | None:
-        """The model's reply; without a prompt, a conversation in the terminal or notebook, until an empty line."""
+        """The model's reply; without a prompt, a conversation in the terminal or notebook,
+        until an empty line."""
         model = self.model()
         if prompt is not None:
             return model.reply(prompt, **settings)
@@ -70,12 +75,14 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
         fit(model, method("dapo", high=0.3), task=my_task)
         fit("tiny-chat", "dpo", data=pairs)
 
-    model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows of prompts,
-    a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or a file. reward: a
-    function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a reward model, a run or a name.
+    model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows
+    of prompts, a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or
+    a file. reward: a function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a
+    reward model, a run or a name.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
-    run: the folder, by default the next free one in runs/. watch: None is silent. callback(step, row) follows each step.
+    run: the folder, by default the next free one in runs/. watch: None is silent.
+    callback(step, row) follows each step.
     """
     row = methods.get(method) if isinstance(method, str | Path) else method
     if not isinstance(model, str | Path | Folder | Model):
@@ -109,7 +116,8 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
 def resume(run: str | Path | Folder, *, watch="auto", callback: Callback | None = None, **given) -> Run:
     """Goes on with a run to the same result as if it had never stopped.
 
-    given: what was handed in as an object and has no name (task, data, reward, method), once more; another is refused.
+    given: what was handed in as an object and has no name (task, data, reward, method), once more;
+    another is refused.
     """
     folder = run.folder if isinstance(run, Folder) else Path(run)
     info = Folder.open(folder).info

@@ -1,7 +1,9 @@
-"""Best-of-n and rejection sampling to a file: sample, judge, keep the good replies as conversations that `sft` reads.
+"""Best-of-n and rejection sampling to a file: sample, judge,
+keep the good replies as conversations that `sft` reads.
 
     postgrad pick tiny-chat --task words --keep passing --out good.jsonl        what the verifier pays in full
-    postgrad pick tiny-chat --task questions --reward runs/reward --out best.jsonl      the best of n by a reward model
+    postgrad pick tiny-chat --task questions --reward runs/reward
+        --out best.jsonl      the best of n by a reward model
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from postgrad.tasks import load_task
 
 
 def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
-    """Writes the kept replies, one conversation a line with its score; -> counts, and the KL bound of best-of-n."""
+    """Writes the kept replies, one conversation a line with its score;
+    -> counts, and the KL bound of best-of-n."""
     if out.exists():
         raise ValueError(f"{out} is there already: give another file with --out.")
     task = load_task(config.task)
@@ -51,13 +54,16 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     if all(v.error for v in verdicts):
         raise ValueError(f"none of {len(rollouts)} replies could be judged: {verdicts[0].error}")
     if not kept:
-        raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or keep the best.")
-    rows = [{"messages": [*map(dict, rollouts[i].prompt.messages), {"role": "assistant", "content": rollouts[i].text}],
-             "score": verdicts[i].score} for i in kept]
+        raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
+                         "keep the best.")
+    rows = [{"messages": [*map(dict, rollouts[i].prompt.messages),
+                          {"role": "assistant", "content": rollouts[i].text}], "score": verdicts[i].score}
+            for i in kept]
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     sound = [v.score for v in verdicts if v.error is None]
-    return {"prompts": len(prompts), "replies": len(rollouts), "kept": len(kept), "errors": len(verdicts) - len(sound),
-            "prompts without one": len(prompts) - len({i // config.samples for i in kept}), "mean score": mean_of(sound),
-            "mean score kept": mean_of(row["score"] for row in rows),
+    return {"prompts": len(prompts), "replies": len(rollouts), "kept": len(kept),
+            "errors": len(verdicts) - len(sound),
+            "prompts without one": len(prompts) - len({i // config.samples for i in kept}),
+            "mean score": mean_of(sound), "mean score kept": mean_of(row["score"] for row in rows),
             "KL at most": best_of_n_kl(config.samples) if config.keep == "best" else None, "out": str(out)}

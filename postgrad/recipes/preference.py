@@ -1,4 +1,5 @@
-"""Learning from preferences on the policy itself: DPO and its family on pairs, KTO on answers labelled good or bad.
+"""Learning from preferences on the policy itself: DPO and its family on pairs,
+KTO on answers labelled good or bad.
 
     postgrad train dpo:questions            a task's pairs
     postgrad train dpo data=pairs.jsonl     pairs of your own: {"prompt", "chosen", "rejected"} a line
@@ -34,7 +35,8 @@ from postgrad.tasks import Task
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(Settings):
-    """How many pairs are drawn from a task (a file gives all it has), how many are held out, how many go into a step."""
+    """How many pairs are drawn from a task (a file gives all it has), how many are held out,
+    how many go into a step."""
 
     drawn: int = setting(2000, "pairs drawn from a task to learn from",
                          "more where the held-out accuracy is far below that of the step; a file gives all "
@@ -46,8 +48,8 @@ class Pairs(Settings):
 
     def __post_init__(self):
         if min(self.drawn, self.held_out, self.per_step) < 1:
-            raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step {self.per_step} "
-                             "must be at least 1.")
+            raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step "
+                             f"{self.per_step} must be at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +81,9 @@ def questions() -> PreferenceConfig:
 
 def gsm8k() -> PreferenceConfig:
     """Right and wrong answers to GSM8K's problems, for a real model after SFT, on a GPU."""
-    return PreferenceConfig(task="gsm8k", model="models/smollm2", pairs=Pairs(drawn=10_000, held_out=500), steps=120,
-                            save_every=120, optim=OptimSettings(lr=5e-6, schedule="linear", warmup=10),
+    return PreferenceConfig(task="gsm8k", model="models/smollm2", pairs=Pairs(drawn=10_000, held_out=500),
+                            steps=120, save_every=120,
+                            optim=OptimSettings(lr=5e-6, schedule="linear", warmup=10),
                             evaluation=Evaluation(every=20, problems=256, max_new_tokens=256))
 
 
@@ -93,7 +96,8 @@ def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
         return *split_pairs(read_pairs(config.data)), None
     task = open_task(config.task)
     if task.preferences is None:
-        raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with data=FILE.jsonl.")
+        raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
+                         "data=FILE.jsonl.")
     drawn = task.preferences("train", config.pairs.drawn, config.seed)
     return drawn, task.preferences("test", config.pairs.held_out, config.seed), task
 
@@ -123,7 +127,8 @@ def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task 
 
 
 def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
-    """KTO's weights, so that wanted and unwanted answers count alike whatever their number (its section 4.2)."""
+    """KTO's weights, so that wanted and unwanted answers count alike whatever their number
+    (its section 4.2)."""
     good = sum(bool(r.label) for r in rows)
     bad = len(rows) - good
     return methods.change(method, wanted=max(1.0, bad / good), unwanted=max(1.0, good / bad))
@@ -137,10 +142,11 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     if alone and {"wanted", "unwanted"} <= methods.constants(method).keys():
         method = balanced(method, train)
     policy, chat = open_policy(config, begins)
-    models = Models(policy=policy, reference=open_reference(config, begins, policy) if method.reference else None)
-    line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models, seed=config.seed,
-                   max_tokens=policy.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
-                   device=config.device)
+    models = Models(policy=policy,
+                    reference=open_reference(config, begins, policy) if method.reference else None)
+    line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
+                   seed=config.seed, max_tokens=policy.config.max_position_embeddings,
+                   tokens_per_pass=config.optim.at_once, device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)
     looks: list[Callable[[int], dict]] = []
@@ -166,5 +172,5 @@ def judge(objective, models: Models, line, config) -> dict:
     found = stats.results()
     hits = round(found["accuracy"] * batch.units)
     _, low, high = mean_interval([1.0] * hits + [0.0] * (batch.units - hits), (0.0, 1.0))
-    return {"accuracy": found["accuracy"], "accuracy_interval": [low, high], "margin": found["chosen"] - found["rejected"],
-            "loss": found["loss"]}
+    return {"accuracy": found["accuracy"], "accuracy_interval": [low, high],
+            "margin": found["chosen"] - found["rejected"], "loss": found["loss"]}

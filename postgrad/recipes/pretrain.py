@@ -1,4 +1,5 @@
-"""The embedded base model from nothing: a tokenizer, a corpus made by `tasks/corpus.py`, and next-token prediction.
+"""The embedded base model from nothing: a tokenizer, a corpus made by `tasks/corpus.py`,
+and next-token prediction.
 
     postgrad train pretrain:tiny --run runs/tiny device=cuda
 
@@ -86,7 +87,8 @@ SETTINGS = {"tiny": tiny, "smoke": smoke}
 
 
 def make_chat(text: str, vocab_size: int) -> Chat:
-    """A byte-level BPE with single digits, so that any text can be written and numbers are read digit by digit."""
+    """A byte-level BPE with single digits, so that any text can be written and numbers are
+    read digit by digit."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True),
                                                        pre_tokenizers.ByteLevel(add_prefix_space=False)])
@@ -113,7 +115,8 @@ _worker_chat: Chat | None = None
 
 def _prepare(tokenizer_json: str) -> None:
     global _worker_chat
-    _worker_chat = Chat(Tokenizer.from_str(tokenizer_json), TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
+    _worker_chat = Chat(Tokenizer.from_str(tokenizer_json), TEMPLATE, bos="<|bos|>", eos="<|end|>",
+                        pad="<|pad|>")
 
 
 def _work(job: tuple[int, int, int]) -> np.ndarray:
@@ -125,12 +128,14 @@ def encode_corpus(chat: Chat, config: PretrainConfig) -> np.ndarray:
     jobs = [(config.seed, at, min(CHUNK, config.documents - at)) for at in range(0, config.documents, CHUNK)]
     if config.workers < 2:
         return np.concatenate([encode_documents(chat, *job) for job in jobs])
-    with ProcessPoolExecutor(config.workers, initializer=_prepare, initargs=(chat.tokenizer.to_str(),)) as pool:
+    with ProcessPoolExecutor(config.workers, initializer=_prepare,
+                             initargs=(chat.tokenizer.to_str(),)) as pool:
         return np.concatenate(list(pool.map(_work, jobs)))
 
 
 class BlockBatches:
-    """Rows of row_length tokens from one long array, in a shuffled order that is a function of the seed and the round."""
+    """Rows of row_length tokens from one long array, in a shuffled order that is a function of the
+    seed and the round."""
 
     def __init__(self, tokens: np.ndarray, config: PretrainConfig):
         self.config, self.step = config, 0
@@ -138,7 +143,8 @@ class BlockBatches:
         if count < config.rows_per_step:
             raise ValueError(f"the corpus gives {count} rows of {config.row_length}, "
                              f"fewer than rows_per_step {config.rows_per_step}: set more documents.")
-        self.rows = torch.from_numpy(tokens[: count * config.row_length].astype(np.int16)).view(count, config.row_length)
+        self.rows = torch.from_numpy(tokens[: count * config.row_length].astype(np.int16)).view(
+            count, config.row_length)
 
     def __iter__(self) -> Iterator[Batch]:
         c = self.config
@@ -146,11 +152,13 @@ class BlockBatches:
         order, turn_now = None, -1
         mask = torch.ones(c.rows_per_step, c.row_length, dtype=torch.bool, device=c.device)
         mask[:, 0] = False
-        fixed = {"mask": mask, "lengths": torch.full((c.rows_per_step,), c.row_length), "weight": mask / mask.sum()}
+        fixed = {"mask": mask, "lengths": torch.full((c.rows_per_step,), c.row_length),
+                 "weight": mask / mask.sum()}
         while self.step < c.steps:
             turn, place = divmod(self.step, per_round)
             if turn != turn_now:
-                order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed_of(c.seed, "rows", turn)))
+                order = torch.randperm(len(self.rows),
+                                       generator=torch.Generator().manual_seed(seed_of(c.seed, "rows", turn)))
                 turn_now = turn
             picked = self.rows[order[place * c.rows_per_step: (place + 1) * c.rows_per_step]]
             self.step += 1
@@ -170,20 +178,24 @@ def build(config: PretrainConfig, begins: Beginning | None) -> Parts:
     chat = Chat.load(begins_with) if begins_with else make_chat(text, config.sizes.vocab_size)
     began = time.perf_counter()
     tokens = encode_corpus(chat, config)
-    print(f"corpus: {config.documents:,} documents, {len(tokens):,} tokens, {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"corpus: {config.documents:,} documents, {len(tokens):,} tokens, "
+          f"{time.perf_counter() - began:.0f} s",
+          flush=True)
     z = config.sizes
-    sizes = Config(vocab_size=z.vocab_size, hidden_size=z.width, intermediate_size=round(z.width * 8 / 3 / 64) * 64,
-                   num_hidden_layers=z.layers, num_attention_heads=z.heads, num_key_value_heads=z.heads,
-                   head_dim=z.width // z.heads, max_position_embeddings=z.positions, tie_word_embeddings=True)
+    sizes = Config(vocab_size=z.vocab_size, hidden_size=z.width,
+                   intermediate_size=round(z.width * 8 / 3 / 64) * 64, num_hidden_layers=z.layers,
+                   num_attention_heads=z.heads, num_key_value_heads=z.heads, head_dim=z.width // z.heads,
+                   max_position_embeddings=z.positions, tie_word_embeddings=True)
     if begins_with:
         model = load_model(begins_with, device=config.device)
     else:
-        model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(config.device)
+        model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(
+            config.device)
     objective = objectives.build(methods.get("sft"))
     if config.device.startswith("cuda"):
         objective = fast(objective, model)
-    return Parts(models=Models(policy=model), chat=chat, batches=BlockBatches(tokens, config), objective=objective,
-                 optim=Optim(Models(policy=model), config.optim, config.steps))
+    return Parts(models=Models(policy=model), chat=chat, batches=BlockBatches(tokens, config),
+                 objective=objective, optim=Optim(Models(policy=model), config.optim, config.steps))
 
 
 def fast(objective, model: Decoder):

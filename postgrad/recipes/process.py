@@ -1,11 +1,14 @@
-"""Models that check reasoning: the process model scores every step, the outcome model the whole answer, on the same replies.
+"""Models that check reasoning: the process model scores every step, the outcome model the whole answer,
+on the same replies.
 
     postgrad train process:words                    labels: is all right after this step?
     postgrad train outcome:words                    labels: is the answer right?
-    postgrad train process:words generator=RUN      on the replies of another model than the one that is trained
+    postgrad train process:words generator=RUN      on the replies of another model than the one that is
+                                                    trained
     postgrad train ppo:words reward=RUN             what they are for
 
-The replies are a model's own samples, so that the mistakes are those a model makes; the task's checker labels them.
+The replies are a model's own samples, so that the mistakes are those a model makes;
+the task's checker labels them.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
 
-Hits = dict[bool, list[float]]  # of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
+# of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
+Hits = dict[bool, list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +58,8 @@ class Replies(Settings):
 
     def __post_init__(self):
         if min(self.problems, self.samples, self.per_step) < 1:
-            raise ValueError(f"replies.problems {self.problems}, replies.samples {self.samples} and replies.per_step "
-                             f"{self.per_step} must be at least 1.")
+            raise ValueError(f"replies.problems {self.problems}, replies.samples {self.samples} and "
+                             f"replies.per_step {self.per_step} must be at least 1.")
         self.sampling()  # checks its own
 
     def sampling(self) -> Sampling:
@@ -84,7 +88,8 @@ class ProcessConfig(RunConfig):
         super().__post_init__()
         no_adapter(self)
         if self.task is None:
-            raise ValueError(f"{self.method.name} needs problems whose replies can be checked: name a task with task=NAME.")
+            raise ValueError(f"{self.method.name} needs problems whose replies can be checked: name a task "
+                             "with task=NAME.")
 
     @property
     def by_step(self) -> bool:
@@ -118,35 +123,45 @@ def build(config: ProcessConfig, begins: Beginning) -> Parts:
                           steps=config.steps, **line)
     examine = None
     if look.every:
-        held = labelled(config.by_step, task, generator.replies(task, look.split, look.problems, look.samples), chat)
-        examine = lambda step: judge(policy, StepBatches(held, per_step=len(held), steps=1, **line), config)  # noqa: E731
+        held = labelled(config.by_step, task,
+                        generator.replies(task, look.split, look.problems, look.samples), chat)
+        examine = lambda step: judge(policy,  # noqa: E731
+                                     StepBatches(held, per_step=len(held), steps=1, **line), config)
     models = Models(policy=policy)
     return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every)
 
 
 class Generator:
-    """The model whose replies are labelled. Its replies are functions of (seed, split): a resumed run labels the same ones."""
+    """The model whose replies are labelled.
+
+    Its replies are functions of (seed, split): a resumed run labels the same ones.
+    """
 
     def __init__(self, config: ProcessConfig, chat: Chat):
         name = config.generator or config.model
         model, theirs = open_writer(name, config.device)
         if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
-            raise ValueError(f"the generator {name} has another tokenizer or chat template than the model {config.model}, so "
-                             "its tokens would be misread: take a generator trained from the same model.")
-        self.sampler, self.settings, self.seed = LocalSampler(model, chat), config.replies.sampling(), config.seed
+            raise ValueError(f"the generator {name} has another tokenizer or chat template than the model "
+                             f"{config.model}, so its tokens would be misread: take a generator trained from "
+                             "the same model.")
+        self.sampler = LocalSampler(model, chat)
+        self.settings = config.replies.sampling()
+        self.seed = config.seed
 
     def replies(self, task: Task, split: str, problems: int, samples: int) -> list[Rollout]:
         seed = seed_of(self.seed, "replies", split)
-        groups = self.sampler.sample(task.prompts(split, problems, seed % 2**31), samples, self.settings, seed)
+        groups = self.sampler.sample(task.prompts(split, problems, seed % 2**31), samples, self.settings,
+                                     seed)
         return [r for group in groups for r in group]
 
 
 def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[Marked]:
-    """Replies with the labels of their steps (process), or one label at the end (outcome), on their tokens."""
+    """Replies with the labels of their steps (process), or one label at the end (outcome),
+    on their tokens."""
     if by_step and task.steps is None:
-        raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model (outcome), or give the "
-                         "task a `steps`.")
+        raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model "
+                         "(outcome), or give the task a `steps`.")
 
     def steps(r: Rollout) -> list[Step]:
         if by_step:
@@ -166,22 +181,25 @@ def judge(model: ScalarModel, held: StepBatches, config: ProcessConfig) -> dict:
         agrees = micro.label * model.token_scores(micro.tokens, packed=micro.packed)
         for i, name in enumerate(micro.ids):
             mine = hits.setdefault(name, {True: [], False: []})
-            for x, label in zip(agrees[i][micro.mask[i]].tolist(), micro.label[i][micro.mask[i]].tolist(), strict=True):
+            for x, label in zip(agrees[i][micro.mask[i]].tolist(), micro.label[i][micro.mask[i]].tolist(),
+                                strict=True):
                 mine[label > 0].append(0.5 if x == 0 else float(x > 0))
     return figures(hits)
 
 
 def figures(hits: Mapping[str, Hits]) -> dict:
-    """Accuracy on all labels, on the right ones and on the wrong ones; their mean, balanced, with its interval over problems.
+    """Accuracy on all labels, on the right ones and on the wrong ones; their mean, balanced, with its
+    interval over problems.
 
-    Labels of one problem are not independent, so the interval is that of a ratio of sums over problems, linearised:
+    Labels of one problem are not independent, so the interval is that of a ratio of sums over
+    problems, linearised:
     a share S = sum_i h_i / sum_i n_i moves with problem i by (h_i - S n_i) / mean(n).
     """
     count = {side: sum(len(x[side]) for x in hits.values()) for side in (True, False)}
     share = {side: sum(sum(x[side]) for x in hits.values()) / count[side] for side in count if count[side]}
     balanced = sum(share.values()) / len(share)
-    moved = [sum((sum(x[side]) - s * len(x[side])) * len(hits) / count[side] for side, s in share.items()) / len(share)
-             for x in hits.values()]
+    moved = [sum((sum(x[side]) - s * len(x[side])) * len(hits) / count[side] for side, s in share.items())
+             / len(share) for x in hits.values()]
     _, low, high = mean_interval([balanced + by for by in moved], (0.0, 1.0))
     out = {"accuracy": sum(share[side] * count[side] for side in share) / sum(count.values()),
            "balanced_accuracy": balanced, "balanced_accuracy_interval": [low, high],

@@ -1,4 +1,5 @@
-"""The reward model: a language model's body with a head that scores whole answers, from pairs (Bradley-Terry).
+"""The reward model: a language model's body with a head that scores whole answers,
+from pairs (Bradley-Terry).
 
     postgrad train reward:questions             a task's pairs
     postgrad train reward data=pairs.jsonl      pairs of your own
@@ -44,8 +45,9 @@ class Head(Settings):
 
     def __post_init__(self):
         if self.heads < 1 or not 0 <= self.smoothing < 0.5 or not 0 <= self.centre < float("inf"):
-            raise ValueError(f"head.heads {self.heads}, head.smoothing {self.smoothing}, head.centre {self.centre}: expected "
-                             "at least 1 head, a smoothing from 0 to below 0.5, a centre of 0 or more.")
+            raise ValueError(f"head.heads {self.heads}, head.smoothing {self.smoothing}, head.centre "
+                             f"{self.centre}: expected at least 1 head, a smoothing from 0 to below 0.5, a "
+                             "centre of 0 or more.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +101,8 @@ def open_scalar(config: RewardConfig, begins: Beginning) -> tuple[ScalarModel, C
 def row_of(config: RewardConfig) -> Method:
     """The row with the head's smoothing and centre, where it has them."""
     wanted = {"smoothing": config.head.smoothing, "centre": config.head.centre}
-    return methods.change(config.method, **{k: v for k, v in wanted.items() if k in methods.constants(config.method)})
+    return methods.change(config.method,
+                          **{k: v for k, v in wanted.items() if k in methods.constants(config.method)})
 
 
 @fits
@@ -111,7 +114,8 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
     line = partial(PairBatches, chat=chat, method=method, models=models, seed=config.seed,
                    max_tokens=model.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
                    device=config.device)
-    batches, objective = line(train, per_step=config.pairs.per_step, steps=config.steps), objectives.build(method)
+    batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
+    objective = objectives.build(method)
 
     def examine(step: int) -> dict:
         found = judge(objective, models, line(held, per_step=len(held), steps=1), config)

@@ -1,10 +1,14 @@
-"""RLAIF: replies of a model, critiqued, revised and compared by a constitution; what comes out feeds SFT, reward and DPO.
+"""RLAIF: replies of a model, critiqued, revised and compared by a constitution;
+what comes out feeds SFT, reward and DPO.
 
-    sample -> critique -> revise      revisions.jsonl    postgrad train sft data=...      (SL-CAI, Bai et al. 2022)
-    sample -> compare in pairs        pairs.jsonl        postgrad train dpo data=...      (RL-CAI; RLAIF, Lee et al. 2023)
+    sample -> critique -> revise      revisions.jsonl    postgrad train sft data=...      (SL-CAI, Bai et al.
+        2022)
+    sample -> compare in pairs        pairs.jsonl        postgrad train dpo data=...      (RL-CAI; RLAIF, Lee
+        et al. 2023)
 
-Left out on purpose: chain-of-thought before the judgement, and soft labels (a row keeps its confidence, training takes the
-side). Whether a reply is right is not judged by the rules that ship: a judge without the gold answer cannot know.
+Left out on purpose: chain-of-thought before the judgement, and soft labels (a row keeps its confidence,
+training takes the side). Whether a reply is right is not judged by the rules that ship: a judge without the
+gold answer cannot know.
 """
 
 from __future__ import annotations
@@ -30,9 +34,11 @@ from postgrad.tasks import load_task
 
 
 def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
-    """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder; -> the summary."""
+    """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder;
+    -> the summary."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is there and is not an empty folder: give another one with --out, or move it away.")
+        raise ValueError(f"{folder} is there and is not an empty folder: give another one with --out, "
+                         "or move it away.")
     task, constitution = load_task(config.task), read_constitution(config.constitution)
     model, chat = open_writer(config.model, config.device)
     if config.max_new_tokens is None:
@@ -54,7 +60,8 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
     summary = summarise(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
     (folder / "constitution.toml").write_bytes(Path(config.constitution or SHIPPED).read_bytes())
     for name, rows in (("revisions", revisions), ("pairs", pairs)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows),
+                                              encoding="utf-8")
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 
@@ -67,7 +74,10 @@ def open_judge(config: RLAIFConfig, constitution: Constitution, settings: Sampli
 
 
 def revise(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts: Counter) -> list[dict]:
-    """Rows for SFT: every reply, critiqued and written anew. What has no text, before or after, is counted and left out."""
+    """Rows for SFT: every reply, critiqued and written anew.
+
+    What has no text, before or after, is counted and left out.
+    """
     replies = [(r.prompt, r.text) for group in groups for r in group if r.text.strip()]
     counts["empty"] += sum(map(len, groups)) - len(replies)
     rows = []
@@ -77,13 +87,16 @@ def revise(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts:
             counts["emptied"] += 1
             continue
         messages = [*map(dict, prompt.messages), {"role": "assistant", "content": made.text}]
-        rows.append({"id": f"{prompt.id}#{len(rows)}", "messages": messages, "critique": made.critique, "rules": made.rules,
-                     "before": before})
+        rows.append({"id": f"{prompt.id}#{len(rows)}", "messages": messages, "critique": made.critique,
+                     "rules": made.rules, "before": before})
     return rows
 
 
 def compare(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts: Counter) -> list[dict]:
-    """Rows for DPO and reward models: all pairs of different replies to a prompt. Ties, equal texts and repeats are counted."""
+    """Rows for DPO and reward models: all pairs of different replies to a prompt.
+
+    Ties, equal texts and repeats are counted.
+    """
     asks: dict[tuple[str, frozenset[str]], tuple[Prompt, str, str]] = {}
     for group in groups:
         texts = [r.text for r in group if r.text.strip()]
@@ -94,14 +107,15 @@ def compare(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts
             if kind == "judged":
                 asks[key] = group[0].prompt, a, b
     rows = []
-    for (prompt, a, b), said in zip(asks.values(), judge.compare(list(asks.values()), seed_of(seed, "compare")), strict=True):
+    for (prompt, a, b), said in zip(
+            asks.values(), judge.compare(list(asks.values()), seed_of(seed, "compare")), strict=True):
         counts["first shown"] += said.position
         if said.first == 0.5:
             counts["ties"] += 1
             continue
         sides = (a, b) if said.first > 0.5 else (b, a)
-        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_of(prompt, *sides), "rules": said.rules, "why": said.why,
-                     "confidence": max(said.first, 1 - said.first)})
+        rows.append({"id": f"{prompt.id}#{len(rows)}", **pair_of(prompt, *sides), "rules": said.rules,
+                     "why": said.why, "confidence": max(said.first, 1 - said.first)})
     return rows
 
 
@@ -109,7 +123,8 @@ def pair_of(prompt: Prompt, chosen: str, rejected: str) -> dict:
     """As texts where the prompt is one question, else as messages."""
     if [m["role"] for m in prompt.messages] == ["user"]:
         return {"prompt": prompt.question, "chosen": chosen, "rejected": rejected}
-    sides = {name: [{"role": "assistant", "content": text}] for name, text in (("chosen", chosen), ("rejected", rejected))}
+    sides = {name: [{"role": "assistant", "content": text}]
+             for name, text in (("chosen", chosen), ("rejected", rejected))}
     return {"prompt": [*map(dict, prompt.messages)], **sides}
 
 
@@ -124,10 +139,12 @@ def summarise(config: RLAIFConfig, constitution: Constitution, revisions: list[d
              for r in constitution.rules]
     changed = next((row for row in revisions if row["messages"][-1]["content"] != row["before"]), None)
     out = {**plain(config), "rules": rules, "revisions": len(revisions),
-           "keep all rules before": sum(not b for b in before), "keep all rules after": sum(not b for b in after),
+           "keep all rules before": sum(not b for b in before),
+           "keep all rules after": sum(not b for b in after),
            **{name: counts[name] for name in ("revised", "empty", "emptied", "unfinished")},
            "pairs": len(pairs), **{name: counts[name] for name in ("ties", "identical", "repeated")},
-           "reply shown first preferred": counts["first shown"] / counts["judged"] if counts["judged"] else None}
+           "reply shown first preferred": counts["first shown"] / counts["judged"] if counts["judged"]
+                                          else None}
     if changed:
         out["example"] = {"question": changed["messages"][-2]["content"], "before": changed["before"],
                           "critique": changed["critique"], "after": changed["messages"][-1]["content"]}

@@ -1,5 +1,5 @@
-"""Learning from rollouts, against a verifier, a reward model or a function: PPO, REINFORCE, RLOO, GRPO and its family,
-online DPO, best-of-n and rejection sampling, one row of the table each."""
+"""Learning from rollouts, against a verifier, a reward model or a function: PPO, REINFORCE, RLOO, GRPO and
+its family, online DPO, best-of-n and rejection sampling, one row of the table each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def reward_of(said: object) -> object:
     return None if isinstance(said, str) and said.lower() in ("", "none", "null") else said
 
 
-LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs, "rollouts to conversations": ChosenTexts}
+LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
+         "rollouts to conversations": ChosenTexts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +67,8 @@ class Anchor(Settings):
         if self.kl is not None and not 0 <= self.kl < float("inf"):
             raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
         if self.target is not None and not 0 < self.target < float("inf") or self.horizon < 1:
-            raise ValueError(f"anchor.target {self.target} and anchor.horizon {self.horizon}: the target must be above 0 "
-                             "(or none), the horizon at least 1.")
+            raise ValueError(f"anchor.target {self.target} and anchor.horizon {self.horizon}: the target "
+                             "must be above 0 (or none), the horizon at least 1.")
         if not 0 <= self.ptx < float("inf"):
             raise ValueError(f"anchor.ptx is {self.ptx}: it must be 0 or more.")
         if self.ensemble not in RULES:
@@ -101,8 +102,8 @@ class RolloutConfig(RunConfig):
         if self.task is None:
             raise ValueError(f"{self.method.name} needs prompts: name a task with task=NAME or task=FILE.")
         if (self.anchor.ptx or self.anchor.target) and self.method.kind != "policy":
-            raise ValueError(f"anchor.ptx and anchor.target are for policy methods such as ppo; {self.method.name} has "
-                             "neither.")
+            raise ValueError("anchor.ptx and anchor.target are for policy methods such as ppo; "
+                             f"{self.method.name} has neither.")
         if self.anchor.ptx and self.rollouts.temperature != 1:
             raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
                              f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
@@ -135,16 +136,18 @@ def questions() -> RolloutConfig:
 def gsm8k() -> RolloutConfig:
     """GSM8K for a real model after SFT, on a GPU."""
     return RolloutConfig(task="gsm8k", model="models/smollm2", steps=150, save_every=150,
-                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, max_new_tokens=256),
+                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16,
+                                        max_new_tokens=256),
                       optim=OptimSettings(lr=1.5e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
 
 
-SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic, "countdown": countdown,
-            "gsm8k": gsm8k}
+SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
+            "countdown": countdown, "gsm8k": gsm8k}
 
 
 def row_of(config: RolloutConfig) -> Method:
-    """The method's row, with the KL coefficient that the config asks for, wherever the row puts its KL: DPO's is its beta."""
+    """The method's row, with the KL coefficient that the config asks for, wherever the row puts its KL:
+    DPO's is its beta."""
     method, weight = config.method, config.anchor.kl
     if weight is None:
         return method
@@ -166,16 +169,18 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
     else:
         from postgrad.tasks.corpus import documents
         made = enumerate(documents(config.seed, 0, 2000))
-        rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d))) for i, d in made]
+        rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d)))
+                for i, d in made]
     for name, tokens, _ in rows:
         if len(tokens) > max_tokens:
-            raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {max_tokens}: shorten it or leave it "
-                             "out.")
+            raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {max_tokens}: shorten "
+                             "it or leave it out.")
     return Mix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.anchor.ptx, seed=config.seed)
 
 
 def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
-    """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in nats."""
+    """log pi(reply) - log ref(reply) of each rollout, sampled from pi:
+    its mean is the KL to the start, in nats."""
     batch = as_batch(rollouts).to(config.device)
     ref, _ = logp_of(reference, batch, config.optim.at_once, config.rollouts.temperature)
     return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
@@ -195,8 +200,10 @@ def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge
     return sample
 
 
-def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task, judge: Judge) -> Callable | None:
-    """The held-out problems by the task's verifier; what a reward of the run's own says of them stands beside, as proxy."""
+def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
+                judge: Judge) -> Callable | None:
+    """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
+    beside, as proxy."""
     if not config.evaluation.every:
         return None
     apart = config.reward is not None and task.verify is not None
@@ -215,10 +222,12 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     rewards = reward_models(config.reward, policy, chat, config, begins)
     compared = method.reference or config.anchor.measure
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
-                    critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method) else None,
+                    critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method)
+                           else None,
                     reward=rewards[0] if rewards else None)
     prompts = task.prompts("train", config.rollouts.prompts, config.seed)
-    judge = open_judge(config.reward, task, chat, rewards, device=config.device, ensemble=config.anchor.ensemble)
+    judge = open_judge(config.reward, task, chat, rewards, device=config.device,
+                       ensemble=config.anchor.ensemble)
     line = LINES[method.source]
     steered = {} if line is not RolloutBatches else {
         "target": config.anchor.target, "horizon": config.anchor.horizon,

@@ -1,4 +1,5 @@
-"""A run from its start to its end: folder, checks, hooks that examine, show and save, and going on after a stop."""
+"""A run from its start to its end: folder, checks, hooks that examine, show and save,
+and going on after a stop."""
 
 from __future__ import annotations
 
@@ -44,26 +45,28 @@ def beginning(config, checkpoint: Path | None = None, origin: Path | None = None
     return Beginning(origin=origin or open_folder(config.model), name=config.model, checkpoint=checkpoint)
 
 
-def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "", watch: Watch | None = None,
-          callback: Callable[[int, dict], None] | None = None, origin: Path | None = None) -> Run:
+def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
+          watch: Watch | None = None, callback: Callable[[int, dict], None] | None = None,
+          origin: Path | None = None) -> Run:
     """A new run. Everything is built, and so checked, before the folder is made.
 
-    origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and config.model
-    names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
+    origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
+    config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
     begins = beginning(config, origin=origin)
     config, _ = fitted(config, begins.origin if begins else None)
     seed_everything(config.seed)
     parts = replace(build(config, begins), begins=begins)
-    facts = {"command": command, "version": __version__, "python": platform.python_version(), "torch": torch.__version__,
-             "seed": config.seed, "begins_with": fingerprint(begins.origin) if begins else None, **inputs(config)}
+    facts = {"command": command, "version": __version__, "python": platform.python_version(),
+             "torch": torch.__version__, "seed": config.seed,
+             "begins_with": fingerprint(begins.origin) if begins else None, **inputs(config)}
     names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
     names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
     row = {}
     if hasattr(config, "method"):
         row = {"method": config.method.name, "row": methods.described(config.row)}
-    run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row, **facts,
-                     bring={"start": origin} if origin else {})
+    run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row,
+                     **facts, bring={"start": origin} if origin else {})
     for note in parts.notes:
         run.event("data", note)
         if watch:
@@ -89,7 +92,8 @@ def check_inputs(run: Run, config) -> None:
         raise ValueError(f"the model this run began with has changed ({open_folder(config.model)}), {remedy}")
     now = inputs(config)
     reward = getattr(config, "reward", None)
-    for name, before, after in zip(rewards.model_names(reward), run.info.get("judged_by", ()), now["judged_by"],
+    for name, before, after in zip(rewards.model_names(reward), run.info.get("judged_by", ()),
+                                   now["judged_by"],
                                    strict=True):
         if before != after:
             kind = "grading" if any(part.kind == "grader" for part in rewards.parts_of(reward)) else "reward"
@@ -100,12 +104,14 @@ def check_inputs(run: Run, config) -> None:
         if now["files"].get(name) != before:
             raise ValueError(f"{name} {getattr(config, name)} has changed since this run began, {remedy}")
     if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
-        raise ValueError(f"the row {config.method.name} has changed since this run began ({changed}), {remedy}")
+        raise ValueError(f"the row {config.method.name} has changed since this run began "
+                         f"({changed}), {remedy}")
 
 
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
            callback: Callable[[int, dict], None] | None = None) -> Run:
-    """Goes on from the newest sound checkpoint, or from the beginning where there is none, to the same bits."""
+    """Goes on from the newest sound checkpoint, or from the beginning where there is none,
+    to the same bits."""
     check_inputs(run, config)
     seed_everything(config.seed)
     checkpoint = run.resume()
@@ -166,7 +172,8 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
             state = state_of(parts.models, parts.optim, parts.batches)
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
-            run.save(now.step, lambda folder: write_state(folder, state, policy=policy, chat=parts.chat, base=under))
+            run.save(now.step,
+                     lambda folder: write_state(folder, state, policy=policy, chat=parts.chat, base=under))
         if asked:
             raise Stopped(asked)
 
@@ -186,8 +193,8 @@ def sample_rows(now: Now, chat: Chat, groups: int = 2) -> Iterator[dict]:
         columns = {key: [round(x, 5) for x in rows[i][at: at + len(s.rollout.tokens)].float().tolist()]
                    for key, rows in [*now.stats.columns.items(), ("mask", list(now.batch.mask))]}
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
-               "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens), "columns": columns,
-               "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
+               "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
+               "columns": columns, "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
                "score": s.verdict.score, "reason": s.verdict.reason, "parts": dict(s.verdict.parts),
                "finished": s.rollout.finished, "adv": mean_advantage(now.batch, i)}
 

@@ -1,4 +1,5 @@
-"""Supervised fine-tuning: imitate conversations, from a task's demonstrations, a JSONL file or rows that are handed in."""
+"""Supervised fine-tuning: imitate conversations, from a task's demonstrations,
+a JSONL file or rows that are handed in."""
 
 from __future__ import annotations
 
@@ -69,7 +70,8 @@ def gsm8k() -> SFTConfig:
                      optim=OptimSettings(lr=5e-4, schedule="linear", warmup=10))
 
 
-SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "questions": questions, "gsm8k": gsm8k}
+SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "questions": questions,
+            "gsm8k": gsm8k}
 
 
 def conversations(config: SFTConfig, task) -> list[Conversation]:
@@ -89,9 +91,10 @@ def build(config: SFTConfig, begins: Beginning) -> Parts:
     if task and config.evaluation.every:
         prove(task)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
-    batches = ConversationBatches(conversations(config, task), chat, config.method, per_step=config.rows_per_step,
-                                  steps=config.steps, seed=config.seed, device=config.device,
-                                  max_tokens=model.config.max_position_embeddings)
+    batches = ConversationBatches(conversations(config, task), chat, config.method,
+                                  per_step=config.rows_per_step, steps=config.steps, seed=config.seed,
+                                  device=config.device, max_tokens=model.config.max_position_embeddings)
     models = Models(policy=model)
     return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(config.method),
-                 optim=Optim(models, config.optim, config.steps), examine=examine, every=config.evaluation.every)
+                 optim=Optim(models, config.optim, config.steps), examine=examine,
+                 every=config.evaluation.every)

@@ -1,4 +1,5 @@
-"""One self-contained page about a training: what changed, the curves, answers before and after, how it was measured.
+"""One self-contained page about a training: what changed, the curves, answers before and after,
+how it was measured.
 
 Geometry is computed here, markup is made by report.html.jinja with autoescape: completions are untrusted text
 and stay text.

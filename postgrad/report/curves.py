@@ -13,15 +13,20 @@ SAYS = {
     "pass@1": "Held-out problems, on which the model is not trained. Bars are 95 % intervals.",
     "length": "Tokens in a sample. It grows where longer answers are right more often.",
     "kl": "How far the model has moved from where this stage began. A slow rise is normal.",
-    "entropy": "How undecided the model is at each token. It falls as the model settles on a way of answering.",
-    "flat_groups": "Share of prompts whose samples all scored the same: nothing to learn from them in that step.",
+    "entropy": "How undecided the model is at each token. It falls as the model settles on a "
+               "way of answering.",
+    "flat_groups": "Share of prompts whose samples all scored the same: nothing to learn from "
+                   "them in that step.",
     "clip_fraction": "Share of tokens on which the clip held the update back.",
     "grad_norm": "Length of the gradient. A spike is one odd batch.",
 }
 
 
 def ticks(low: float, high: float, count: int = 3) -> list[float]:
-    """About `count` steps of 1, 2, 2.5 or 5 times a power of ten that cover low to high. (0, 0.83) -> 0, 0.5, 1"""
+    """About `count` steps of 1, 2, 2.5 or 5 times a power of ten that cover low to high.
+
+    (0, 0.83) -> 0, 0.5, 1
+    """
     raw = (high - low) / count
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw * 0.999)
@@ -30,7 +35,8 @@ def ticks(low: float, high: float, count: int = 3) -> list[float]:
 
 
 def extremes(values: Sequence[float], most: int = 600) -> list[int]:
-    """The places of the lowest and highest value of each stretch of a long curve: no spike is lost, nothing is averaged.
+    """The places of the lowest and highest value of each stretch of a long curve:
+    no spike is lost, nothing is averaged.
 
     A value that is not finite stands for its stretch beside them: a gap stays a gap. The last place stays.
     """
@@ -52,7 +58,10 @@ def thin(points: list[tuple[float, float]], most: int = 600) -> list[tuple[float
 
 
 def draw(curve: Mapping, lead: bool = False) -> dict | None:
-    """The geometry of one curve in its own units: path, ticks, whiskers, labels. None when there is nothing finite to draw."""
+    """The geometry of one curve in its own units: path, ticks, whiskers, labels.
+
+    None when there is nothing finite to draw.
+    """
     name, small = curve["name"], curve["name"] in SMALL
     points = thin([(float(s), float(v)) for s, v in curve["points"]])
     good = [(s, v) for s, v in points if math.isfinite(v)]
@@ -71,7 +80,8 @@ def draw(curve: Mapping, lead: bool = False) -> dict | None:
     top, height = (top + 14, height + 14) if unit else (top, height)
     first, last = points[0][0], points[-1][0]
     begin = 0.0 if first <= 1 else first
-    xs = [t for t in ticks(begin, max(last, begin + 1), 4) if begin <= t <= max(last, begin + 1) and t == int(t)]
+    xs = [t for t in ticks(begin, max(last, begin + 1), 4)
+          if begin <= t <= max(last, begin + 1) and t == int(t)]
 
     def x(step):
         return round(left + (width - left - right) * (step - begin) / max(last - begin, 1), 1)
@@ -88,11 +98,12 @@ def draw(curve: Mapping, lead: bool = False) -> dict | None:
     began, ended = show(start[1], name, 2), show(end[1], name, 2)
     return {
         "name": name, "label": label, "unit": unit, "says": curve.get("explain") or SAYS.get(name, ""),
-        "reward": name == "reward", "lead": lead, "small": small, "width": width, "height": height, "left": left,
-        "right": width - right, "base": y(ys[0]),
+        "reward": name == "reward", "lead": lead, "small": small, "width": width, "height": height,
+        "left": left, "right": width - right, "base": y(ys[0]),
         "path": "".join(path), "bars": [(x(s), y(a), y(b)) for s, a, b in bars], "before": y(start[1]),
-        "dots": [(x(s), y(v), f"step {s:g}: {show(v, name)}") for s, v in good] if bars or len(good) < 16 else [],
-        "rows": [(y(t), tick(t, name)) for t in ys], "columns": [(x(t), f"{t:.0f}") for t in xs],
-        "end": (x(end[0]), y(end[1]), ended), "change": f"{began} → {ended}", "lost": len(points) - len(good),
+        "dots": [(x(s), y(v), f"step {s:g}: {show(v, name)}") for s, v in good] if bars
+                or len(good) < 16 else [], "rows": [(y(t), tick(t, name)) for t in ys],
+        "columns": [(x(t), f"{t:.0f}") for t in xs], "end": (x(end[0]), y(end[1]), ended),
+        "change": f"{began} → {ended}", "lost": len(points) - len(good),
         "aria": f"{label} by step: {began} at step {start[0]:g}, {ended} {unit} at step {end[0]:g}",
     }

@@ -7,7 +7,8 @@ RATES = re.compile(r"pass@\d+|greedy|format|accuracy|flat_groups|clip_fraction|t
 
 
 def show(value, name: str = "", digits: int = 3) -> str:
-    """A number for a reader: 0.2412 as a rate is 24 %, 34.52 is 34.5, -0.5 has a true minus; what is no number is a dash."""
+    """A number for a reader: 0.2412 as a rate is 24 %, 34.52 is 34.5, -0.5 has a true minus; what is no
+    number is a dash."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return "–"
     if RATES.fullmatch(name):

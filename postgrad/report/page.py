@@ -17,39 +17,50 @@ LONGEST = 1500  # characters of a completion that are shown
 STAGES = {
     "base": ("Base", "Base is the model as it was given."),
     "sft": ("After SFT", "In supervised fine-tuning (SFT) it imitated worked examples."),
-    "rl": ("After RL", "In reinforcement learning (RL) it tried, was scored, and moved towards what scored well."),
+    "rl": ("After RL",
+           "In reinforcement learning (RL) it tried, was scored, and moved towards what scored well."),
 }
 ROWS = (  # key, label, what it is
-    ("pass@1", "Right at the first try (pass@1)", "Share of single samples that are right. Beneath it, the 95 % interval."),
-    ("pass@k", "Right within {k} tries (pass@{k})", "Share of problems that at least one of {k} samples solves."),
-    ("greedy", "Likeliest answer right (greedy)", "One answer a problem, the likeliest token taken at each place."),
+    ("pass@1", "Right at the first try (pass@1)",
+     "Share of single samples that are right. Beneath it, the 95 % interval."),
+    ("pass@k", "Right within {k} tries (pass@{k})",
+     "Share of problems that at least one of {k} samples solves."),
+    ("greedy", "Likeliest answer right (greedy)",
+     "One answer a problem, the likeliest token taken at each place."),
     ("format", "In the right form", "Share of samples that are laid out as the task asks, right or wrong."),
     ("mean_length", "Length", "Mean tokens in an answer."),
     ("seconds", "Time", "What the stage took to train."),
 )
 VERBS = {
     "chat": "Talk to the model that this run made.", "train": "Train with {method} on the task {task}.",
-    "studio": "See every run in the browser.", "explain": "Read what a number means.", "resume": "Go on with this run.",
+    "studio": "See every run in the browser.", "explain": "Read what a number means.",
+    "resume": "Go on with this run.",
 }
 
 
 def write_report(
-    path: str | Path, *, title: str, summary: Mapping, curves: Sequence[Mapping] = (), answers: Sequence[Mapping] = (),
-    over_time: Sequence[Mapping] = (), commands: Iterable[str] = (),
+    path: str | Path, *, title: str, summary: Mapping, curves: Sequence[Mapping] = (),
+    answers: Sequence[Mapping] = (), over_time: Sequence[Mapping] = (), commands: Iterable[str] = (),
 ) -> Path:
     """Write the page at one stroke and return its path.
 
-    summary: {"stages": [{"name": "base", "pass@1": 0.24, "pass@1_interval": [0.2, 0.28], "pass@8": 0.85, "greedy": 0.25,
-      "format": 0.99, "mean_length": 17.0, "seconds": 0.0}, ...], "seconds_total", "seed", "problems", "samples", and where
-      known "task", "command", "machine": {...}}; what is missing is left out of the page. Intervals are 95 % intervals.
-    curves: {"name", "label", "unit", "points": [[step, value], ...], "interval": [[step, low, high], ...], "explain"}
-    answers: {"question", "gold", "stages": [{"name", "text", "correct"}]}, greedy replies to the first problems of the test set
+    summary: {"stages": [{"name": "base", "pass@1": 0.24, "pass@1_interval": [0.2, 0.28], "pass@8":
+    0.85, "greedy": 0.25,
+      "format": 0.99, "mean_length": 17.0, "seconds": 0.0}, ...], "seconds_total", "seed", "problems",
+          "samples", and where
+      known "task", "command", "machine": {...}}; what is missing is left out of the page. Intervals are 95 %
+          intervals.
+    curves: {"name", "label", "unit", "points": [[step, value], ...], "interval":
+        [[step, low, high], ...], "explain"}
+    answers: {"question", "gold", "stages": [{"name", "text", "correct"}]}, greedy replies to the first
+        problems of the test set
     over_time: {"step", "text", "correct", "question"}; a question that all share is shown once
     commands: what to try next.
     """
     import jinja2  # here, so that reading a run's figures needs nothing beyond the standard library
 
-    strict = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    strict = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True,
+                                undefined=jinja2.StrictUndefined)
     stages = [_stage(stage) for stage in summary.get("stages", ())]
     drawn = [chart for curve in curves if (chart := draw(curve, lead=curve["name"] in ("reward", "pass@1")))]
     questions = list(dict.fromkeys(row["question"] for row in over_time if row.get("question")))
@@ -59,8 +70,8 @@ def write_report(
         leads=[c for c in drawn if c["lead"]], mains=[c for c in drawn if not c["lead"] and not c["small"]],
         smalls=[c for c in drawn if c["small"]], answers=[_answer(a) for a in answers],
         question=questions[0] if len(questions) == 1 else None,
-        moments=[{"step": r["step"], "question": r.get("question") if len(questions) > 1 else None, **_reply(r)}
-                 for r in over_time],
+        moments=[{"step": r["step"], "question": r.get("question") if len(questions) > 1 else None,
+                  **_reply(r)} for r in over_time],
         facts=facts(summary), commands=[_command(c) for c in commands])
     path = Path(path)
     temp = path.with_name(f".{path.name}.tmp")
@@ -73,7 +84,8 @@ def _stage(stage: Mapping) -> dict:
     label, about = STAGES.get(stage["name"], (stage["name"], ""))
     low, high = (stage.get("pass@1_interval") or (None, None))
     known = all(isinstance(x, int | float) and math.isfinite(x) for x in (low, high))
-    return {**stage, "label": label, "about": about, "interval": (max(low, 0.0), min(high, 1.0)) if known else None}
+    return {**stage, "label": label, "about": about,
+            "interval": (max(low, 0.0), min(high, 1.0)) if known else None}
 
 
 def _range(interval) -> str:
@@ -98,7 +110,8 @@ def headline(stages: list[dict], summary: Mapping) -> list[str]:
         detail += f". The 95\u202f% intervals are {_range(first['interval'])} and {_range(last['interval'])}"
         apart = first["interval"][1] < last["interval"][0] or last["interval"][1] < first["interval"][0]
         detail += "" if apart else "; they overlap, so the change may be chance"
-    between = [f"{show(s['pass@1'], 'pass@1')} {s['label'].replace('After', 'after')}" for s in measured[1:-1]]
+    between = [f"{show(s['pass@1'], 'pass@1')} {s['label'].replace('After', 'after')}"
+               for s in measured[1:-1]]
     detail += f". On the way it was {', '.join(between)}" if between else ""
     total = summary.get("seconds_total")
     return [*lines, detail + (f". Training and measuring took {seconds(total)} in all." if total else ".")]
@@ -113,8 +126,10 @@ def table(stages: list[dict]) -> list[dict]:
             name = f"pass@{k}" if k else key
             values = [s.get(name) for s in stages]
             if any(v is not None for v in values):
-                cells = [seconds(v) if v else "–" for v in values] if key == "seconds" else [show(v, name) for v in values]
-                rows.append({"name": name, "label": label.format(k=k), "about": about.format(k=k), "cells": cells})
+                cells = ([seconds(v) if v else "–" for v in values] if key == "seconds"
+                         else [show(v, name) for v in values])
+                rows.append({"name": name, "label": label.format(k=k), "about": about.format(k=k),
+                             "cells": cells})
     return rows
 
 
@@ -127,9 +142,9 @@ def notes(stages: list[dict]) -> list[str]:
     shared = [key for key in after if re.fullmatch(r"pass@\d+", key) and key != "pass@1" and key in before]
     for key in shared[-1:]:
         if 0 <= after[key] - before[key] < gain:
-            out.append(f"In the last stage {key} moved less than pass@1 ({show(before[key], key)} to {show(after[key], key)}, "
-                       f"against {show(before['pass@1'], key)} to {show(after['pass@1'], key)}): answers that were possible "
-                       "before became likely.")
+            out.append(f"In the last stage {key} moved less than pass@1 ({show(before[key], key)} to "
+                       f"{show(after[key], key)}, against {show(before['pass@1'], key)} to "
+                       f"{show(after['pass@1'], key)}): answers that were possible before became likely.")
     if gain > 0 and after.get("mean_length", 0) > 1.15 * before.get("mean_length", math.inf):
         short, long = (show(s["mean_length"], digits=2) for s in (before, after))
         out.append(f"Answers grew from {short} to {long} tokens as they became right more often.")
@@ -138,10 +153,12 @@ def notes(stages: list[dict]) -> list[str]:
 
 def facts(summary: Mapping) -> list[tuple[str, str]]:
     total = seconds(summary["seconds_total"]) if "seconds_total" in summary else None
-    named = [("Task", summary.get("task")), ("Problems", summary.get("problems")), ("Samples for each", summary.get("samples")),
-             ("Seed", summary.get("seed")), ("Time in all", total)]
+    named = [("Task", summary.get("task")), ("Problems", summary.get("problems")),
+             ("Samples for each", summary.get("samples")), ("Seed", summary.get("seed")),
+             ("Time in all", total)]
     machine = summary.get("machine") or {}
-    named += [("Machine", ", ".join(f"{k} {v}" for k, v in machine.items()) if isinstance(machine, Mapping) else machine)]
+    named += [("Machine", ", ".join(f"{k} {v}" for k, v in machine.items()) if isinstance(machine, Mapping)
+               else machine)]
     return [(k, str(v)) for k, v in [*named, ("Command", summary.get("command"))] if v not in (None, "")]
 
 

@@ -14,7 +14,10 @@ GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "
 
 
 class Judge(Protocol):
-    """Who scores rollouts: a verifier of texts, reward models, a chat model that grades. One verdict each, in order."""
+    """Who scores rollouts: a verifier of texts, reward models, a chat model that grades.
+
+    One verdict each, in order.
+    """
 
     def __call__(self, rollouts: Sequence[Rollout]) -> Sequence[Verdict]: ...
 
@@ -37,7 +40,8 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     With a single part of weight 1 it is that part.
     """
     if not parts:
-        raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it was given none.")
+        raise ValueError("weighted needs at least one part, e.g. {'correct': (verdict, 1.0)}; it "
+                         "was given none.")
     present = {name: verdict for name, (verdict, _) in parts.items() if not verdict.absent}
     score = sum(parts[name][1] * verdict.score for name, verdict in present.items())
     if len(present) < len(parts) and present:
@@ -49,7 +53,8 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     return Verdict(score=score, reason=reason, parts=scores, error=error, absent=not present)
 
 
-def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *, best: float = 1.0) -> int:
+def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *,
+          best: float = 1.0) -> int:
     """Prove a verifier on gold: every gold completion scores `best`, and every kind of garbage scores less.
 
     Returns how many prompts were checked; raises ValueError naming the prompt and what the verifier said.
@@ -59,19 +64,22 @@ def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt
         said = _judge(verify, prompt, gold)
         if said.error or not math.isclose(said.score, best, abs_tol=1e-6):
             raise ValueError(
-                f"the verifier pays {said.score:g} instead of {best:g} for the gold completion of prompt {prompt.id!r} "
-                f"({shorten(gold)!r}): {said.error or said.reason or 'no reason given'}. Mend the gold answer or the verifier."
+                f"the verifier pays {said.score:g} instead of {best:g} for the gold completion of prompt "
+                f"{prompt.id!r} ({shorten(gold)!r}): {said.error or said.reason or 'no reason given'}. Mend "
+                "the gold answer or the verifier."
             )
         for text in GARBAGE:
             said = _judge(verify, prompt, text)
             if said.error is None and not said.score < best:
                 raise ValueError(
-                    f"the verifier pays the full {said.score:g} for the garbage {shorten(text)!r} on prompt {prompt.id!r}: "
-                    f"{said.reason or 'no reason given'}. A verifier that cannot tell gold from garbage gives no signal."
+                    f"the verifier pays the full {said.score:g} for the garbage {shorten(text)!r} on prompt "
+                    f"{prompt.id!r}: {said.reason or 'no reason given'}. A verifier that cannot tell gold "
+                    "from garbage gives no signal."
                 )
         checked += 1
     if not checked:
-        raise ValueError("the verifier was checked on no gold completion: give at least one (prompt, completion) pair.")
+        raise ValueError("the verifier was checked on no gold completion: give at least one (prompt, "
+                         "completion) pair.")
     return checked
 
 
@@ -79,7 +87,8 @@ def _judge(verify: Callable[[Prompt, str], Verdict], prompt: Prompt, text: str) 
     said = verify(prompt, text)
     if isinstance(said, Verdict):
         return said
-    raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must return a Verdict.")
+    raise ValueError(f"the verifier answered {type(said).__name__} on prompt {prompt.id!r}: it must "
+                     "return a Verdict.")
 
 
 def fault(why: str) -> Verdict:
@@ -96,7 +105,8 @@ def guarded(verify: Callable[[Prompt, str], Verdict],
             describe: Callable[[BaseException], str] = raised) -> Callable[[Prompt, str], Verdict]:
     """The one place where an exception of a verifier becomes a verdict: an error, counted and not trained on.
 
-    Our own verifiers score every reply and never come to it (tests/totality_test.py); a user's function may. describe:
+    Our own verifiers score every reply and never come to it (tests/totality_test.py);
+    a user's function may. describe:
     what is said of the exception, the line of the user's file, say.
     """
     def judge(prompt: Prompt, text: str) -> Verdict:
@@ -111,8 +121,9 @@ def guarded(verify: Callable[[Prompt, str], Verdict],
 class Verifying:
     """A verifier as the judge of rollouts; one that raises gives an error for that rollout (`guarded`).
 
-    Where it waits for other processes (code in the sandbox), verdicts are given side by side, and for rollouts that it is told
-    of `ahead`, while others are still being sampled. Otherwise each is given when it is asked for.
+    Where it waits for other processes (code in the sandbox), verdicts are given side by side, and for
+    rollouts that it is told of `ahead`, while others are still being sampled.
+    Otherwise each is given when it is asked for.
     """
 
     def __init__(self, verify: Callable[[Prompt, str], Verdict], waits: bool = False):

@@ -1,9 +1,10 @@
-"""Code that passes tests: how the rows of MBPP and HumanEval become suites, and the verifier that runs them in the sandbox.
+"""Code that passes tests: how the rows of MBPP and HumanEval become suites,
+and the verifier that runs them in the sandbox.
 
 MBPP: Austin et al. 2021, arXiv:2108.07732. HumanEval: Chen et al. 2021, arXiv:2107.03374.
-Left out on purpose: tests that build objects of the candidate's own classes, hand it a type, or expect an exception: objects,
-types and exceptions do not cross the pipe. Such a suite says so in `unsupported`, and its verdicts are infrastructure, never a
-score of 0.
+Left out on purpose: tests that build objects of the candidate's own classes, hand it a type, or expect an
+exception: objects, types and exceptions do not cross the pipe. Such a suite says so in `unsupported`, and its
+verdicts are infrastructure, never a score of 0.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def mbpp(row: Mapping[str, object]) -> Suite:
 
 
 def humaneval(row: Mapping[str, object]) -> Suite:
-    """A row of HumanEval.jsonl -> its suite. The prompt is executed on the tests' side too: it holds helpers that they call."""
+    """A row of HumanEval.jsonl -> its suite.
+
+    The prompt is executed on the tests' side too: it holds helpers that they call.
+    """
     entry = row["entry_point"]
     tests = f"{row['test']}\ncheck(candidate)"
     used, made = _names(ast.parse(f"{row['prompt']}    pass\n{tests}"))
@@ -64,7 +68,8 @@ def humaneval(row: Mapping[str, object]) -> Suite:
 
 
 def whole_program(row: Mapping[str, object], completion: str) -> str:
-    """HumanEval asks for the rest of a function: the prompt and the completion, or a completion that defines it anew.
+    """HumanEval asks for the rest of a function: the prompt and the completion,
+    or a completion that defines it anew.
 
     In the second case the prompt still stands before it, for its imports and helpers.
     """
@@ -77,9 +82,11 @@ def suite_of(tests: str, setup: str = "", *, reference: str | None = None,
              names: Collection[str] = ()) -> Suite:
     """Asserts -> a suite. The candidate's is the name that neither Python nor an import nor the tests define.
 
-    suite_of("assert f(2) == 4").names -> {"f": "f"}; a builtin is the candidate's only where nothing else is called:
-    suite_of("assert sum(10, 15) == 6").names -> {"sum": "sum"}. Modules of the standard library are imported by themselves.
-    Where several are left, the candidate's are those given in names, or defined at the top of a reference
+    suite_of("assert f(2) == 4").names -> {"f": "f"}; a builtin is the candidate's only where
+    nothing else is called:
+    suite_of("assert sum(10, 15) == 6").names -> {"sum": "sum"}. Modules of the standard library are imported
+    by themselves. Where several are left, the candidate's are those given in names,
+    or defined at the top of a reference
     solution, whose imports the tests may use. A name that is nobody's (isclose, not imported) is never left
     to the candidate: such tests judge nobody.
     """
@@ -137,7 +144,8 @@ def _defined(reference: str, wanted: set[str]) -> tuple[set[str], list[tuple[str
 
 
 def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:
-    """Where only the truth of an answer is asserted, only its truth needs to cross: a match object is as good as True.
+    """Where only the truth of an answer is asserted, only its truth needs to cross:
+    a match object is as good as True.
 
     "assert f(2)" -> "assert f_is_true(2)", {"f_is_true": "bool f"}
     """
@@ -145,7 +153,8 @@ def _truths(tests: str, names: set[str]) -> tuple[str, dict[str, str]]:
     for node in tree.body:
         call = getattr(node, "test", None)
         call = call.operand if isinstance(call, ast.UnaryOp) and isinstance(call.op, ast.Not) else call
-        if isinstance(node, ast.Assert) and isinstance(call, ast.Call) and getattr(call.func, "id", None) in names:
+        if (isinstance(node, ast.Assert) and isinstance(call, ast.Call)
+                and getattr(call.func, "id", None) in names):
             truths[f"{call.func.id}_is_true"] = f"bool {call.func.id}"
             call.func.id += "_is_true"
     return (ast.unparse(tree), truths) if truths else (tests, {})
@@ -163,16 +172,19 @@ def _unsupported(tests: str, names: Collection[str] = ()) -> str | None:
         if isinstance(node, ast.Try | ast.With):
             return "they expect an exception, and exceptions do not cross"
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in names:
-            types = [arg.id for arg in node.args if isinstance(getattr(builtins, getattr(arg, "id", ""), None), type)]
+            types = [arg.id for arg in node.args
+                     if isinstance(getattr(builtins, getattr(arg, "id", ""), None), type)]
             if types:
                 return f"they hand over the type {types[0]}, and types do not cross"
     return None
 
 
-def passes_tests(suite: Suite, judge: Judge, program: Callable[[str], str] = extract_code) -> Callable[[str], Verdict]:
+def passes_tests(suite: Suite, judge: Judge,
+                 program: Callable[[str], str] = extract_code) -> Callable[[str], Verdict]:
     """A verifier of one task: 1 when the program in a reply passes every test, else 0 with the reason.
 
-    For many replies at once, hand Job(source=..., suite=...) rows to judge.verdicts: the workers then run side by side.
+    For many replies at once, hand Job(source=..., suite=...) rows to judge.verdicts:
+    the workers then run side by side.
     """
     def verify(text: str) -> Verdict:
         return judge.verdicts([Job(source=program(text), suite=suite)])[0]

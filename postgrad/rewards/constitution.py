@@ -1,8 +1,10 @@
-"""A constitution: a few rules in words, each with a check, a critique and a way to mend it, read from a TOML file.
+"""A constitution: a few rules in words, each with a check, a critique and a way to mend it,
+read from a TOML file.
 
-The principles of Constitutional AI (Bai et al. 2022, arXiv:2212.08073), in a form that code can hold: a model of two million
-parameters cannot read. Checks are data, never code: a file from somebody else's hands names one of the kinds below and its
-texts. No rule sees the gold answer. `constitution.toml` beside this file is the one that ships, and explains the fields.
+The principles of Constitutional AI (Bai et al. 2022, arXiv:2212.08073), in a form that code can hold: a model
+of two million parameters cannot read. Checks are data, never code: a file from somebody else's hands names
+one of the kinds below and its texts. No rule sees the gold answer. `constitution.toml` beside this file is
+the one that ships, and explains the fields.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def quoted(pieces: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """Rule(name="no insults", rule="Do not insult.", check="contains_none_of", texts=("fool",), critique="It says {found}.",
-    mend="drop"). Without a check it is for a judge that reads."""
+    """Rule(name="no insults", rule="Do not insult.", check="contains_none_of", texts=("fool",), critique="It
+    says {found}.", mend="drop"). Without a check it is for a judge that reads."""
 
     name: str
     rule: str
@@ -72,7 +74,8 @@ def _ends(rule: Rule, text: str) -> str | None:
 
 def _contains_any(rule: Rule, text: str) -> str | None:
     said = flat(text)
-    return None if any(flat(wanted) in said for wanted in rule.texts) else "none of " + ", ".join(f'"{t}"' for t in rule.texts)
+    return (None if any(flat(wanted) in said for wanted in rule.texts)
+            else "none of " + ", ".join(f'"{t}"' for t in rule.texts))
 
 
 def _contains_none(rule: Rule, text: str) -> str | None:
@@ -125,7 +128,8 @@ def _append(rule: Rule, text: str, rng: random.Random) -> str:
 
 @dataclass(frozen=True)
 class Check:
-    """How a kind of rule is seen to be broken, the field that it reads, and the mends after which it is sure to hold."""
+    """How a kind of rule is seen to be broken, the field that it reads,
+    and the mends after which it is sure to hold."""
 
     found: Callable[[Rule, str], str | None]
     needs: str
@@ -157,7 +161,8 @@ class Constitution:
         return math.fsum(rule.weight for rule in self.rules if rule.found(text) is not None)
 
     def revised(self, text: str, seed: int) -> str:
-        """The text after rounds of mending, while a round lessens the debt: never worse, and the same when revised again."""
+        """The text after rounds of mending, while a round lessens the debt:
+        never worse, and the same when revised again."""
         while True:
             after, rng = text, random.Random(f"{seed}/{text}")
             for rule in self.rules:
@@ -171,14 +176,16 @@ def read_constitution(path: Path | str | None = None) -> Constitution:
     """The rules of a TOML file; without a path, those that ship. A fault is named with its rule and field."""
     path = Path(path) if path else SHIPPED
     if not path.is_file():
-        raise ValueError(f"there is no constitution {path}: give the path of a TOML file with [[rule]] tables.")
+        raise ValueError(f"there is no constitution {path}: give the path of a TOML file with "
+                         "[[rule]] tables.")
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read as TOML in UTF-8: {error}") from error
     tables = raw.pop("rule", None)
     if raw or not isinstance(tables, list) or not tables:
-        raise ValueError(f"{path}: expected [[rule]] tables and nothing else; found {', '.join(map(repr, raw)) or 'none'}.")
+        raise ValueError(f"{path}: expected [[rule]] tables and nothing else; found "
+                         f"{', '.join(map(repr, raw)) or 'none'}.")
     rules = tuple(_rule(table, f"{path}, rule {number}") for number, table in enumerate(tables, start=1))
     twice = next((r.name for i, r in enumerate(rules) if r.name in [x.name for x in rules[:i]]), None)
     if twice is not None:
@@ -220,8 +227,10 @@ def _wanted(table: dict) -> Iterator[tuple[str, bool, str]]:
     yield "mend", table.get("mend") in kind.mends, f"{' or '.join(kind.mends)}, which can mend {check}"
     value, other = table.get(kind.needs), {"texts": "words", "words": "texts"}[kind.needs]
     if kind.needs == "texts":
-        good = isinstance(value, list) and value and all(isinstance(text, str) and words(text) for text in value)
+        good = (isinstance(value, list) and value
+                and all(isinstance(text, str) and words(text) for text in value))
         yield "texts", bool(good), f"a list of texts with words in them, which {check} looks for"
     else:
-        yield "words", type(value) is int and value >= 1, f"a whole number of at least 1, which {check} counts to"
+        yield ("words", type(value) is int and value >= 1,
+               f"a whole number of at least 1, which {check} counts to")
     yield other, other not in table, f"that it is left out: {check} reads {kind.needs}"

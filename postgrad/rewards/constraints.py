@@ -1,8 +1,9 @@
 """Constraints on the form of a reply that code can check (IFEval: Zhou et al. 2023, arXiv:2311.07911).
 
-A kind says how it is asked for, how a reply is checked, and how a draft is made to keep it, for gold replies. Words are runs of
-letters and digits; sentences end in . ! or ? before a space or the end; paragraphs have a blank line between them; a language
-is told by its function words. Left out on purpose: whether the request was answered, which IFEval leaves out too.
+A kind says how it is asked for, how a reply is checked, and how a draft is made to keep it, for gold replies.
+Words are runs of letters and digits; sentences end in . ! or ? before a space or the end; paragraphs have a
+blank line between them; a language is told by its function words. Left out on purpose: whether the request
+was answered, which IFEval leaves out too.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ _PLACEHOLDER = re.compile(r"\[[^\[\]\n]{1,80}\]")
 _TITLE = re.compile(r"<<[^<>\n]{1,200}>>")
 CODES = {"English": "en", "Spanish": "es", "French": "fr", "German": "de"}
 STOCK = {
-    "English": ("This is one way to see it.", "It is a fine place to start for most people.", "There is more to say of it.",
-                "You will find that it is not hard.", "Most of the work is in the first step.", "That is all there is to it.",
-                "It will be as long as you make it.", "Start with the part that you know.", "Then go on to the rest of it.",
-                "Keep what is of use and leave the rest.", "The end of it will be clear to you.", "It is fine to stop there."),
-    "Spanish": ("Este es el principio de la historia.", "Es una idea que se entiende en un día.", "Por eso se lee con calma.",
-                "El final es para los que esperan."),
-    "French": ("Ce texte est le début de la journée.", "Il est dans la maison avec les enfants.", "Le soir est pour les amis.",
-               "La fin est pour les gens qui attendent."),
+    "English": ("This is one way to see it.", "It is a fine place to start for most people.",
+                "There is more to say of it.", "You will find that it is not hard.",
+                "Most of the work is in the first step.", "That is all there is to it.",
+                "It will be as long as you make it.", "Start with the part that you know.",
+                "Then go on to the rest of it.", "Keep what is of use and leave the rest.",
+                "The end of it will be clear to you.", "It is fine to stop there."),
+    "Spanish": ("Este es el principio de la historia.", "Es una idea que se entiende en un día.",
+                "Por eso se lee con calma.", "El final es para los que esperan."),
+    "French": ("Ce texte est le début de la journée.", "Il est dans la maison avec les enfants.",
+               "Le soir est pour les amis.", "La fin est pour les gens qui attendent."),
     "German": ("Das ist der Anfang von der Geschichte.", "Es ist nicht schwer und wird auch kurz.",
                "Die Idee ist für den Abend.", "Das Ende ist ein Zeichen."),
 }
@@ -40,7 +43,8 @@ STOCK = {
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A reply in the making: sentences, in which language, how they are joined, and what is done to the whole, in order."""
+    """A reply in the making: sentences, in which language, how they are joined,
+    and what is done to the whole, in order."""
 
     sentences: tuple[str, ...] = STOCK["English"][:3]
     stock: tuple[str, ...] = STOCK["English"]
@@ -83,7 +87,8 @@ def words(text: str) -> list[str]:
 
 
 def language_of(text: str) -> str | None:
-    """The language whose function words are the most frequent in a text, at least one word in eight; None where unclear."""
+    """The language whose function words are the most frequent in a text, at least one word in eight;
+    None where unclear."""
     counts = function_words(text)
     ranked = sorted(((counts[code], name) for name, code in CODES.items()), reverse=True)
     (most, name), (second, _) = ranked[:2]
@@ -97,7 +102,8 @@ def paragraphs(text: str) -> list[str]:
 def is_json(text: str) -> bool:
     """Whether a text is one JSON object; a ```json fence around it is allowed, as in IFEval."""
     try:
-        return isinstance(json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")), dict)
+        return isinstance(
+            json.loads(text.strip().removeprefix("```json").removeprefix("```").removesuffix("```")), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -152,42 +158,51 @@ KINDS = {  # drafts are written in this order
                      keeps=lambda text, least: len(words(text)) >= least, write=_long),
     "at most": Kind(values=(10, 15, 20, 25, 30), wording="Write at most {} words.",
                     keeps=lambda text, most: len(words(text)) <= most, write=_short),
-    "paragraphs": Kind(values=(2, 3, 4, 5), wording="Write exactly {} paragraphs, with a blank line between them.",
+    "paragraphs": Kind(values=(2, 3, 4, 5),
+                       wording="Write exactly {} paragraphs, with a blank line between them.",
                        keeps=lambda text, count: len(paragraphs(text)) == count,
                        write=lambda draft, count: replace(draft.of(count), joint="\n\n")),
     "include": Kind(values=(("river", "lamp"), ("garden", "clock"), ("bread", "window"), ("winter", "paper"),
                             ("music", "stone"), ("bridge", "apple")),
                     wording="Use the words \"{}\" and \"{}\".",
                     keeps=lambda text, pair: set(pair) <= set(words(text)), write=_mention),
-    "avoid": Kind(values=(("very", "really"), ("good", "nice"), ("can", "could"), ("important", "interesting"), ("but", "so")),
+    "avoid": Kind(values=(("very", "really"), ("good", "nice"), ("can", "could"),
+                          ("important", "interesting"), ("but", "so")),
                   wording="Do not use the words \"{}\" and \"{}\".",
                   keeps=lambda text, pair: not set(pair) & set(words(text))),
-    "ending": Kind(values=("That is all I know.", "Ask me for more.", "I wish you luck with it!", "Now it is your turn."),
-                   wording="End the reply with exactly this sentence: {}",
-                   keeps=lambda text, phrase: text.rstrip().rstrip('"').casefold().endswith(phrase.casefold()),
-                   write=_end),
-    "opening": Kind(values=("In short,", "First of all,", "To begin with,", "As far as I know"),
-                    wording="Begin the reply with these words: {}",
-                    keeps=lambda text, phrase: text.lstrip().lstrip('"').casefold().startswith(phrase.casefold()),
-                    write=_begin),
-    "placeholders": Kind(values=(1, 2, 3), wording="Put at least {} placeholders in square brackets, such as [address], in it.",
+    "ending": Kind(
+        values=("That is all I know.", "Ask me for more.", "I wish you luck with it!",
+                "Now it is your turn."),
+        wording="End the reply with exactly this sentence: {}",
+        keeps=lambda text, phrase: text.rstrip().rstrip('"').casefold().endswith(phrase.casefold()),
+        write=_end),
+    "opening": Kind(
+        values=("In short,", "First of all,", "To begin with,", "As far as I know"),
+        wording="Begin the reply with these words: {}",
+        keeps=lambda text, phrase: text.lstrip().lstrip('"').casefold().startswith(phrase.casefold()),
+        write=_begin),
+    "placeholders": Kind(values=(1, 2, 3),
+                         wording="Put at least {} placeholders in square brackets, such as [address], in it.",
                          keeps=lambda text, count: len(_PLACEHOLDER.findall(text)) >= count, write=_fill),
-    "bullets": Kind(values=(2, 3, 4, 5), wording="Write exactly {} bullet points, each on a line that begins with *.",
+    "bullets": Kind(values=(2, 3, 4, 5),
+                    wording="Write exactly {} bullet points, each on a line that begins with *.",
                     keeps=lambda text, count: len(_BULLET.findall(text)) == count, write=_bullets),
     "parts": Kind(values=(PARTING,), wording="Give two different replies, with {} between them.",
                   keeps=lambda text, _: two_parts(text),
                   write=lambda draft, mark: draft.then(lambda text: f"{text}\n{mark}\n{draft.stock[3]}")),
-    "title": Kind(values=("<<a good day>>",), wording="Give it a title in double angular brackets, such as {}.",
+    "title": Kind(values=("<<a good day>>",),
+                  wording="Give it a title in double angular brackets, such as {}.",
                   keeps=lambda text, _: bool(_TITLE.search(text)),
                   write=lambda draft, _: draft.then(lambda text: f"<<One way>>\n{text}")),
     "no commas": Kind(values=("",), wording="Do not use any commas.", keeps=lambda text, _: "," not in text),
-    "lower": Kind(values=("",), wording="Use lower case letters only.", keeps=lambda text, _: text == text.lower(),
-                  write=lambda draft, _: draft.then(str.lower)),
-    "upper": Kind(values=("",), wording="Use capital letters only.", keeps=lambda text, _: text == text.upper(),
-                  write=lambda draft, _: draft.then(str.upper)),
-    "json": Kind(values=("",), wording="Write the reply as one JSON object and nothing else.",
-                 keeps=lambda text, _: is_json(text),
-                 write=lambda draft, _: draft.then(lambda text: json.dumps({"reply": text}, ensure_ascii=False))),
+    "lower": Kind(values=("",), wording="Use lower case letters only.",
+                  keeps=lambda text, _: text == text.lower(), write=lambda draft, _: draft.then(str.lower)),
+    "upper": Kind(values=("",), wording="Use capital letters only.",
+                  keeps=lambda text, _: text == text.upper(), write=lambda draft, _: draft.then(str.upper)),
+    "json": Kind(
+        values=("",), wording="Write the reply as one JSON object and nothing else.",
+        keeps=lambda text, _: is_json(text),
+        write=lambda draft, _: draft.then(lambda text: json.dumps({"reply": text}, ensure_ascii=False))),
     "quoted": Kind(values=("",), wording="Put the whole reply in double quotation marks.",
                    keeps=lambda text, _: len(text.strip()) > 1 and text.strip()[0] == text.strip()[-1] == '"',
                    write=lambda draft, _: draft.then(lambda text: f'"{text}"')),
@@ -203,14 +218,16 @@ def kept(text: str, rule: Rule) -> bool:
 
 
 def kept_loosely(text: str, rule: Rule) -> bool:
-    """IFEval's loose reading: kept by the reply without its first line, its last, both or neither, with or without stars."""
+    """IFEval's loose reading: kept by the reply without its first line, its last, both or neither,
+    with or without stars."""
     lines = text.split("\n") if len(text) <= LONGEST else []
     cut = ["\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1])]
     return any(kept(variant, rule) for part in (text, *cut) for variant in (part, part.replace("*", "")))
 
 
 def gold_for(rules: tuple[Rule, ...]) -> str | None:
-    """A reply that keeps all of these, to show that they can be kept; None where one stands against another."""
+    """A reply that keeps all of these, to show that they can be kept;
+    None where one stands against another."""
     draft = Draft()
     for name, value in sorted(rules, key=lambda rule: list(KINDS).index(rule[0])):
         draft = KINDS[name].write(draft, value)

@@ -1,9 +1,9 @@
 r"""The value of a short formula, as a float: what tells most wrong answers from a gold one without algebra.
 
-Numbers, + - * / ^ !, \frac, \sqrt, \binom, \pi, \infty, \sin(x) and its kin, |x| and brackets; a letter has a fixed value of
-its own, and a factorial of what is no whole number is the gamma function's.
-Formulas whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x, 1\frac{1}{2}, x^23) or not
-listed here has no estimate.
+Numbers, + - * / ^ !, \frac, \sqrt, \binom, \pi, \infty, \sin(x) and its kin, |x| and brackets; a letter has a
+fixed value of its own, and a factorial of what is no whole number is the gamma function's.
+Formulas whose values differ are not equal; those whose values agree may be. What is ambiguous (1/2x,
+1\frac{1}{2}, x^23) or not listed here has no estimate.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ def estimate(text: str) -> float | None:
             return None
         number, command, letter, sign = match.groups()
         if match[0] != " ":
-            tokens.append(("number", float(number)) if number else ("letter", letter) if letter else ("sign", command or sign))
+            tokens.append(("number", float(number)) if number else ("letter", letter) if letter
+                          else ("sign", command or sign))
         at = match.end()
     try:
         reader = _Reader(tokens)
         value = reader.sum()
         return value if reader.at == len(tokens) and not math.isnan(value) else None
-    except (_NoEstimate, ArithmeticError, ValueError, TypeError):  # TypeError: a root of a negative number is complex
+    except (_NoEstimate, ArithmeticError, ValueError, TypeError):
+        # TypeError: a root of a negative number is complex
         return None
 
 
@@ -105,7 +107,8 @@ class _Reader:
             try:
                 base, value = value, value**exponent
             except OverflowError:
-                if value < 0 or begin > 0 or self.at < len(self.tokens):  # alone, it is larger than all that are floats
+                # alone, it is larger than all that are floats
+                if value < 0 or begin > 0 or self.at < len(self.tokens):
                     raise
                 return math.inf
             if value == 0 != base:

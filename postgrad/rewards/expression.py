@@ -1,4 +1,5 @@
-"""Integer expressions with + - * / ( ): a parser and an exact evaluator with caps, for text that a model wrote.
+"""Integer expressions with + - * / ( ): a parser and an exact evaluator with caps,
+for text that a model wrote.
 
 A tree is an int, or (operator, left, right), or ("-", tree) for a sign, where signs are asked for. Left out
 on purpose: powers, decimals, names, implicit products.
@@ -10,7 +11,8 @@ from fractions import Fraction
 
 Tree = int | tuple  # 3 or ("+", 3, ("*", 5, 8))
 
-LONGEST, DIGITS, DEPTH, INTEGERS = 200, 9, 20, 32  # caps: characters, digits of an integer, nesting, integers in all
+# caps: characters, digits of an integer, nesting, integers in all
+LONGEST, DIGITS, DEPTH, INTEGERS = 200, 9, 20, 32
 _BINDS = {"+": 1, "-": 1, "*": 2, "/": 2}
 
 
@@ -98,7 +100,8 @@ def value(tree: Tree) -> Fraction:
     op, left, right = tree[0], value(tree[1]), value(tree[2])
     if op == "/" and right == 0:
         raise BadExpression("a division by zero")
-    return left + right if op == "+" else left - right if op == "-" else left * right if op == "*" else left / right
+    return (left + right if op == "+" else left - right if op == "-" else left * right if op == "*"
+            else left / right)
 
 
 def integers(tree: Tree) -> list[int]:
@@ -121,13 +124,15 @@ def render(tree: Tree) -> str:
 
 
 def steps(tree: Tree) -> tuple[int, list[str]]:
-    """The value of an integer-valued tree and its chain, innermost first: ("*", ("+", 3, 5), 8) -> 64, ["3+5=8", "8*8=64"].
+    """The value of an integer-valued tree and its chain, innermost first: ("*", ("+", 3, 5), 8) -> 64,
+    ["3+5=8", "8*8=64"].
 
     Every step's value must be an integer: for trees made here, not for text that a model wrote.
     """
     if isinstance(tree, int):
         return tree, []
     op, (left, before), (right, after) = tree[0], steps(tree[1]), steps(tree[2])
-    result = left + right if op == "+" else left - right if op == "-" else left * right if op == "*" else left // right
+    result = (left + right if op == "+" else left - right if op == "-" else left * right if op == "*"
+              else left // right)
     assert op != "/" or result * right == left, f"{left}/{right} is not an integer"
     return result, [*before, *after, f"{left}{op}{right}={result}"]

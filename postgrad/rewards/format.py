@@ -1,4 +1,5 @@
-"""The form of a reasoned reply: exactly <think>...</think><answer>...</answer>, and how an answer is taken out of a text."""
+"""The form of a reasoned reply: exactly <think>...</think><answer>...</answer>,
+and how an answer is taken out of a text."""
 
 from __future__ import annotations
 
@@ -42,11 +43,15 @@ def split_reply(text: str) -> tuple[str, str] | str:
 
 
 def think_answer(text: str) -> Verdict:
-    """1 for a reply in the strict form, 0 with the reason otherwise. An empty <think> is allowed, an empty <answer> is not."""
+    """1 for a reply in the strict form, 0 with the reason otherwise.
+
+    An empty <think> is allowed, an empty <answer> is not.
+    """
     parts = split_reply(text)
     if isinstance(parts, str):
         return Verdict(score=0.0, reason=parts)
-    return Verdict(score=1.0, reason="in form") if parts[1] else Verdict(score=0.0, reason="an empty <answer>")
+    return (Verdict(score=1.0, reason="in form") if parts[1]
+            else Verdict(score=0.0, reason="an empty <answer>"))
 
 
 def extract_answer(text: str) -> str | None:
@@ -56,14 +61,18 @@ def extract_answer(text: str) -> str | None:
 
 
 def find_answer(text: str) -> str | None:
-    """The lenient variant: what stands in the last closed <answer>...</answer>, whatever is around it; else None."""
+    """The lenient variant: what stands in the last closed <answer>...</answer>,
+    whatever is around it; else None."""
     stop = text.rfind(END_ANSWER)
     start = text.rfind(ANSWER, 0, stop) if stop >= 0 else -1
     return text[start + len(ANSWER) : stop].strip() if start >= 0 else None
 
 
 def find_boxed(text: str) -> str | None:
-    """What stands in the last \\boxed{...}; None where its braces do not close. Braces after a backslash are text."""
+    """What stands in the last \\boxed{...}; None where its braces do not close.
+
+    Braces after a backslash are text.
+    """
     text = text[-END:].replace("\\boxed {", BOX)
     start = text.rfind(BOX)
     depth, at = 1, start + len(BOX)
@@ -109,7 +118,8 @@ def find_marked(text: str) -> str | None:
     "<answer>5</answer>"   "\\boxed{5}"   "#### 5\\nThat is all."   "The answer is **5**. Bye!" -> "5"
     """
     text = text[-END:].replace("\\boxed {", BOX).rstrip().removesuffix(MARK)
-    said = [(text.rfind(ANSWER, 0, text.rfind(END_ANSWER)), find_answer(text)), (text.rfind(BOX), find_boxed(text))]
+    said = [(text.rfind(ANSWER, 0, text.rfind(END_ANSWER)), find_answer(text)),
+            (text.rfind(BOX), find_boxed(text))]
     if (at := text.rfind(MARK)) >= 0:
         said.append((at, _after_mark(text[at + len(MARK):])))
     for last in deque(_SAID.finditer(text), maxlen=1):
@@ -119,9 +129,11 @@ def find_marked(text: str) -> str | None:
 
 
 def boxed(text: str) -> Verdict:
-    """1 for a reply with exactly one \\boxed{...} that is closed and not empty, 0 with the reason otherwise."""
+    """1 for a reply with exactly one \\boxed{...} that is closed and not empty,
+    0 with the reason otherwise."""
     count = text.replace("\\boxed {", BOX).count(BOX)
     if count != 1:
-        return Verdict(score=0.0, reason=f"no {BOX}...}}" if count == 0 else f"{count} times {BOX}...}} instead of once")
+        return Verdict(score=0.0,
+                       reason=f"no {BOX}...}}" if count == 0 else f"{count} times {BOX}...}} instead of once")
     found = find_boxed(text)
     return Verdict(score=float(bool(found)), reason="in form" if found else f"an open or empty {BOX}...}}")

@@ -1,7 +1,8 @@
-"""Functions of the user's own as verifiers and judges: `(prompt, text) -> float | bool | Verdict`, and TRL's kind.
+"""Functions of the user's own as verifiers and judges: `(prompt, text) -> float | bool | Verdict`,
+and TRL's kind.
 
-A function that raises, or says something that is no score, is a fault of the function and not of the model: such a
-rollout gets an error verdict, which is counted and kept out of the loss. It is never a reward of 0.
+A function that raises, or says something that is no score, is a fault of the function and not of the model:
+such a rollout gets an error verdict, which is counted and kept out of the loss. It is never a reward of 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from postgrad.user_code import fault as place_of
 
 
 def is_number(said: object) -> bool:
-    return isinstance(said, bool | int | float) or (hasattr(said, "__float__") and getattr(said, "shape", None) == ())
+    return (isinstance(said, bool | int | float)
+            or (hasattr(said, "__float__") and getattr(said, "shape", None) == ()))
 
 
 def verdict_of(said: object, who: str) -> Verdict:
@@ -33,11 +35,13 @@ def verdict_of(said: object, who: str) -> Verdict:
     return said
 
 
-def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = None) -> Callable[[Prompt, str], Verdict]:
+def own_verifier(verify: Callable[[Prompt, str], object],
+                 path: Path | None = None) -> Callable[[Prompt, str], Verdict]:
     """A user's function as a verifier, total. path: the file it is in, for the place of an error."""
     who = f"{path.name}: verify" if path else called(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
-    judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who), lambda error: place_of(place, error))
+    judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who),
+                    lambda error: place_of(place, error))
     return update_wrapper(judge, verify, updated=())
 
 
@@ -49,21 +53,23 @@ def check_signature(function: Callable) -> None:
     except (TypeError, ValueError):  # something built in, which does not say what it takes
         return
     if "completions" in signature.parameters:
-        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as from_trl({name}).")
+        raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as "
+                         f"from_trl({name}).")
     try:
         signature.bind(None, "")
     except TypeError:
-        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two arguments, and "
-                         "the others a default.") from None
+        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two "
+                         "arguments, and the others a default.") from None
 
 
 class FromTRL:
     """A reward function written for TRL, as a judge: completions and columns in, a list of scores out.
 
-    fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts` and
-    `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and each further
-    field of the prompts' rows as a list: the answer under `answer`, the rest by its own name. A None in its place says
-    that the function has nothing to judge there: other parts of a sum then count for the whole.
+    fit("tiny-chat", "grpo", task=rows, reward=from_trl(my_function)). It is called as TRL calls it: `prompts`
+    and `completions` as lists of messages where conversational is true (else as texts), `completion_ids`, and
+    each further field of the prompts' rows as a list: the answer under `answer`, the rest by its own name. A
+    None in its place says that the function has nothing to judge there:
+    other parts of a sum then count for the whole.
     """
 
     def __init__(self, function: Callable[..., Sequence], conversational: bool = True):
@@ -72,12 +78,13 @@ class FromTRL:
         self.__name__ = getattr(function, "__name__", "reward")
 
     def record(self) -> dict:
-        return {GIVEN: "TRL reward function", "name": called(self.function), "sha256": function_hash(self.function),
-                "conversational": self.conversational}
+        return {GIVEN: "TRL reward function", "name": called(self.function),
+                "sha256": function_hash(self.function), "conversational": self.conversational}
 
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         prompts = [list(r.prompt.messages) if self.conversational else r.prompt.question for r in rollouts]
-        texts = [[{"role": "assistant", "content": r.text}] if self.conversational else r.text for r in rollouts]
+        texts = [[{"role": "assistant", "content": r.text}] if self.conversational else r.text
+                 for r in rollouts]
         names = sorted({name for r in rollouts for name in r.prompt.meta})
         columns = {name: [r.prompt.meta.get(name) for r in rollouts] for name in names}
         columns["answer"] = [r.prompt.answer for r in rollouts]
@@ -94,8 +101,8 @@ class FromTRL:
 
 
 class Weighted:
-    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has nothing to
-    judge in a sample is left out of its sum."""
+    """The weighted sum of several judges, each kept as a part of the verdict under its own name. One that has
+    nothing to judge in a sample is left out of its sum."""
 
     def __init__(self, parts: Mapping[str, tuple[Judge, float]]):
         self.parts = parts
@@ -112,6 +119,7 @@ class Weighted:
         for i in range(len(rollouts)):
             row = {name: (verdicts[i], self.parts[name][1]) for name, verdicts in given.items()}
             if any(verdict.per_token is not None for verdict, _ in row.values()):
-                raise ValueError("a process model pays token by token, so it is no part of a sum: name it alone.")
+                raise ValueError("a process model pays token by token, so it is no part of a sum: "
+                                 "name it alone.")
             out.append(weighted(row))
         return out

@@ -1,7 +1,8 @@
-"""The sandbox for verifiers of text: trusted functions on a model's text, and what to say where there is no sandbox.
+"""The sandbox for verifiers of text: trusted functions on a model's text,
+and what to say where there is no sandbox.
 
-A library that reads a model's text (a grammar, a regular expression, a schema) can hang on it or be made to run it. So it runs
-in the jail, within a wall limit, and never in our own process.
+A library that reads a model's text (a grammar, a regular expression, a schema) can hang on it or be made to
+run it. So it runs in the jail, within a wall limit, and never in our own process.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ SECONDS = 1.0  # wall time of one verdict, unless told
 class Jailed:
     """Trusted functions, given as source, that are called on text of models.
 
-    Jailed("regex", source, instead="text")("found", "a+", "caab") -> an Outcome whose value the function answered
+    Jailed("regex", source, instead="text")("found", "a+", "caab") -> an Outcome whose value the function
+        answered
     package, extra: an installed package that the source imports, and the extra of postgrad that brings it.
-    instead: what the user may do without it; the end of the sentence that refuses. warm, seconds, memory: see Judge.
+    instead: what the user may do without it; the end of the sentence that refuses.
+        warm, seconds, memory: see Judge.
     """
 
-    def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "", warm: str = "",
-                 **limits: float):
+    def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "",
+                 warm: str = "", **limits: float):
         self.name, self.source, self.warm = name, source, f"{source}\n{warm}"
         self.instead, self.package, self.extra, self.calls = instead, package, extra, 0
         self.limits, self._lock, self._judge = {"seconds": SECONDS, **limits}, threading.Lock(), None
@@ -36,8 +39,9 @@ class Jailed:
             raise ValueError(f"the verifier {self.name} needs the package {self.package}: "
                              f"pip install 'postgrad[{self.extra}]', or {self.instead}.")
         if why := missing():
-            raise ValueError(f"the verifier {self.name} reads replies in a sandbox, and this machine has none that holds "
-                             f"({why}): use Linux 5.13 or newer with Landlock and seccomp on, or {self.instead}.")
+            raise ValueError(f"the verifier {self.name} reads replies in a sandbox, and this machine has "
+                             f"none that holds ({why}): use Linux 5.13 or newer with Landlock and seccomp "
+                             f"on, or {self.instead}.")
 
     @property
     def judge(self) -> Judge:
@@ -45,7 +49,8 @@ class Jailed:
         with self._lock:
             if self._judge is None:
                 self.require()
-                self._judge = Judge(packages=(self.package,) if self.package else (), warm=self.warm, **self.limits)
+                self._judge = Judge(packages=(self.package,) if self.package else (), warm=self.warm,
+                                    **self.limits)
             return self._judge
 
     def __call__(self, function: str, *args: object) -> Outcome:

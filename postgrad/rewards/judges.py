@@ -1,7 +1,8 @@
 """Judges of replies by a constitution: one holds the rules by code, one asks a language model in words.
 
-Both critique and revise a reply (the supervised stage of Constitutional AI, Bai et al. 2022, arXiv:2212.08073), and say which
-of two replies is better (its feedback stage, and RLAIF, Lee et al. 2023, arXiv:2309.00267). Neither sees the gold answer.
+Both critique and revise a reply (the supervised stage of Constitutional AI, Bai et al. 2022,
+arXiv:2212.08073), and say which of two replies is better (its feedback stage, and RLAIF, Lee et al. 2023,
+arXiv:2309.00267). Neither sees the gold answer.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ from postgrad.rewards.constitution import Constitution, Rule
 class Opinion:
     """Which of two replies is better, by which rules, and why.
 
-    first: how far the first is preferred, 1 wholly, 0 not at all, 0.5 a tie. position: how far the reply shown first was
-    preferred over both orders of showing; away from 0.5 the judge looks at the place and not at the text.
+    first: how far the first is preferred, 1 wholly, 0 not at all, 0.5 a tie. position: how far the reply
+    shown first was preferred over both orders of showing; away from 0.5 the judge looks at the place
+    and not at the text.
     """
 
     first: float
@@ -43,7 +45,8 @@ class Revision:
 
 
 class Judge(Protocol):
-    """The labels depend on the seed and the texts alone: not on the order of the rows, and mirrored when a pair is."""
+    """The labels depend on the seed and the texts alone: not on the order of the rows,
+    and mirrored when a pair is."""
 
     def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]: ...
 
@@ -56,8 +59,8 @@ class RuleJudge:
     def __init__(self, constitution: Constitution):
         blind = next((rule.name for rule in constitution.rules if rule.check is None), None)
         if blind is not None:
-            raise ValueError(f"rule {blind!r} has no check, so code cannot judge by it: give it one, or name a language model "
-                             "with --judge MODEL.")
+            raise ValueError(f"rule {blind!r} has no check, so code cannot judge by it: give it one, or name "
+                             "a language model with --judge MODEL.")
         self.constitution = constitution
 
     def compare(self, pairs: Sequence[tuple[Prompt, str, str]], seed: int) -> list[Opinion]:
@@ -76,7 +79,8 @@ class RuleJudge:
         out = []
         for prompt, text in replies:
             broken = self.constitution.broken(text)
-            out.append(Revision(critique=" ".join(broken.values()) or "The reply keeps every rule.", rules=tuple(broken),
+            out.append(Revision(critique=" ".join(broken.values()) or "The reply keeps every rule.",
+                                rules=tuple(broken),
                                 text=self.constitution.revised(text, seed_of(seed, prompt.id))))
         return out
 
@@ -89,13 +93,16 @@ def which(rule: Rule, prompt: Prompt, a: str, b: str) -> tuple[Message, ...]:
 
 
 def critique_request(rule: Rule) -> Message:
-    return {"role": "user", "content": f"Rule: {rule.rule} Say in one sentence how your last reply breaks this rule."}
+    return {"role": "user",
+            "content": f"Rule: {rule.rule} Say in one sentence how your last reply breaks this rule."}
 
 
-REVISION_REQUEST = {"role": "user", "content": "Now write that reply again so that it keeps the rule. Write the reply alone."}
+REVISION_REQUEST = {"role": "user",
+                    "content": "Now write that reply again so that it keeps the rule. Write the reply alone."}
 
 
-def written(sampler, settings, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]], seed: int) -> list[str]:
+def written(sampler, settings, kind: str, asks: Sequence[tuple[str, tuple[Message, ...]]],
+            seed: int) -> list[str]:
     """What a model writes when it is asked: asks are a name and messages each."""
     prompts = [Prompt(id=f"{name}/{kind}", messages=messages) for name, messages in asks]
     return [group[0].text.strip() for group in sampler.sample(prompts, 1, settings, seed)]
@@ -109,7 +116,8 @@ class PromptedJudge:
     so that a liking for one place cancels out (Lee et al. 2023, against position bias).
     """
 
-    def __init__(self, model, chat, sampler, constitution: Constitution, settings, *, device="cpu", rows_at_once: int = 32):
+    def __init__(self, model, chat, sampler, constitution: Constitution, settings, *, device="cpu",
+                 rows_at_once: int = 32):
         self.model, self.chat, self.sampler, self.constitution = model, chat, sampler, constitution
         self.settings, self.device, self.rows_at_once = settings, device, rows_at_once
 
@@ -131,7 +139,8 @@ class PromptedJudge:
         again = [(name, (*ask, {"role": "assistant", "content": said}, REVISION_REQUEST))
                  for (name, ask), said in zip(asks, critiques, strict=True)]
         return [Revision(critique=said, rules=(rule.name,), text=text)
-                for said, rule, text in zip(critiques, rules, self._write("revision", again, seed), strict=True)]
+                for said, rule, text in zip(critiques, rules, self._write("revision", again, seed),
+                                            strict=True)]
 
     def _drawn(self, seed: int, prompt: Prompt, *texts: str) -> Rule:
         return random.Random(seed_of(seed, prompt.id, *texts)).choice(self.constitution.rules)
@@ -147,7 +156,8 @@ class PromptedJudge:
         for at in range(0, len(coded), self.rows_at_once):
             rows = coded[at: at + self.rows_at_once]
             tokens = pad_rows([row for row, _ in rows])
-            mask = pad_rows([mask for _, mask in rows], dtype=torch.bool) & ~torch.isin(tokens, torch.tensor(self.chat.stop))
+            mask = (pad_rows([mask for _, mask in rows], dtype=torch.bool)
+                    & ~torch.isin(tokens, torch.tensor(self.chat.stop)))
             logp, _ = self.model.logp(tokens.to(self.device), mask.to(self.device))
             out += logp.double().sum(1).tolist()
         return out

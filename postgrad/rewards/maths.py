@@ -1,11 +1,13 @@
-"""Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices, as far as math-verify compares them.
+"""Mathematical answers: fractions, percents, roots, sets, intervals, equations, matrices, as far as
+math-verify compares them.
 
-Cheap comparison first, here: the same text, exact numbers, values that differ. What is left, and is short and flat enough to be
-a formula, goes to math-verify in the jail. A gold answer that it cannot read raises before any training, and is never counted
-as right.
+Cheap comparison first, here: the same text, exact numbers, values that differ. What is left, and is short and
+flat enough to be a formula, goes to math-verify in the jail. A gold answer that it cannot read raises before
+any training, and is never counted as right.
 
-Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold answer has no percent
-sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on purpose: sums, products, integrals, limits:
+Stricter than math-verify on purpose: decimals are exact (0.333 is not 1/3), "5%" is not 5 where the gold
+answer has no percent sign, (1, 2) is not {1, 2}. Gold answers in words are compared as text. Left out on
+purpose: sums, products, integrals, limits:
 an answer is written out.
 """
 
@@ -105,7 +107,8 @@ def cut(text: str) -> str:
 
 @functools.lru_cache(1 << 12)
 def plain(text: str) -> str:
-    """A formula without its dress: no $ around it, no spacing, one way to write a fraction, a percent sign and a minus."""
+    """A formula without its dress: no $ around it, no spacing, one way to write a fraction,
+    a percent sign and a minus."""
     text = tidy(cut(text))
     for begin, end in (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("$", ""), (r"\$", "")):
         if len(text) >= len(begin + end) and text.startswith(begin) and text.endswith(end):
@@ -119,7 +122,10 @@ def plain(text: str) -> str:
 
 
 def exact(text: str) -> tuple[Fraction, bool] | None:
-    r"""A number and whether it is a percent; None where the plain text is no number. r"\frac{1}{2}" -> (1/2, False)"""
+    r"""A number and whether it is a percent; None where the plain text is no number.
+
+    r"\frac{1}{2}" -> (1/2, False)
+    """
     percent = text.endswith("%")
     text = text.removesuffix("%").removesuffix("\\")
     if match := _FRACTION.fullmatch(text):
@@ -152,13 +158,15 @@ def unfit(text: str) -> str | None:
         return f"brackets {deepest} deep" if deepest > DEPTH else "a number with too many digits"
     if re.search(r"[0-9][eE ][0-9]", text):
         return "numbers like 2e9 or 1 4"
-    if text.count("!") > len(_FACTORIALS.findall(text)) or text.count(r"\binom") > len(_BINOMIALS.findall(text)):
+    if (text.count("!") > len(_FACTORIALS.findall(text))
+            or text.count(r"\binom") > len(_BINOMIALS.findall(text))):
         return "a factorial or a binomial of more than a small number"
     return "an exponent too large" if _steep(text) else None
 
 
 def _steep(text: str) -> bool:
-    """Whether a power stands on a power, or the exponents of numbers multiply to too much: (7^{999})^{999}."""
+    """Whether a power stands on a power, or the exponents of numbers multiply to too
+    much: (7^{999})^{999}."""
     product, found = 1, []
     for match in re.finditer(r"\^", text):
         rest, depth, at = text[match.end():], 0, 0
@@ -201,8 +209,8 @@ def check_golds(golds: Sequence[object]) -> None:
 
 
 def _broken(gold: str, why: str) -> ValueError:
-    return ValueError(f"the gold answer {shorten(gold)!r} is no mathematical answer that can be compared ({why}): mend it, or "
-                      "use the verifier text.")
+    return ValueError(f"the gold answer {shorten(gold)!r} is no mathematical answer that can be compared "
+                      f"({why}): mend it, or use the verifier text.")
 
 
 @functools.lru_cache(1 << 14)
@@ -255,7 +263,8 @@ def _compared(wanted: str, got: str, shown: str) -> Verdict:
 
 
 def read_loosely(text: str, gold: str) -> str | None:
-    """The last $...$ of a text, or else its last number where the gold answer is one; None where there is neither."""
+    """The last $...$ of a text, or else its last number where the gold answer is one;
+    None where there is neither."""
     pieces = text[-2000:].split("$")
     if len(pieces) >= 3 and pieces[-2].strip():
         return pieces[-2]
@@ -269,9 +278,11 @@ def read_strict(text: str) -> str:
 
 
 def judge_maths(prompt: Prompt, text: str) -> Verdict:
-    """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last formula, leniently."""
+    """1 when the marked answer (<answer>, \\boxed, ####, "the answer is") is the gold answer; the last
+    formula, leniently."""
     gold, answer = str(prompt.answer), read_strict(text)
     said = compare(gold, cut(answer))
     loose = None if said.score or said.error else read_loosely(answer, gold)
     lenient = said.score if loose is None else compare(gold, cut(loose)).score
-    return Verdict(score=said.score, reason=said.reason, error=said.error, parts={"correct": said.score, "lenient": lenient})
+    return Verdict(score=said.score, reason=said.reason, error=said.error,
+                   parts={"correct": said.score, "lenient": lenient})

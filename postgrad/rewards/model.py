@@ -12,13 +12,17 @@ from postgrad.records import Rollout, Verdict, pad_rows
 
 
 class ModelJudge:
-    """Scores of models with `scores(tokens [B, T], lengths [B]) -> [B, K]`, on the tokens as they were sampled.
+    """Scores of models with `scores(tokens [B, T], lengths [B]) -> [B, K]`, on the tokens
+    as they were sampled.
 
     Several models, or several heads, are one ensemble; `rule` says how their scores become one.
     """
 
     def __init__(self, models: Sequence, *, rule: str = "mean", device="cpu", rows_at_once: int = 128):
-        self.models, self.rule, self.device, self.rows_at_once = models, ensemble.RULES[rule], device, rows_at_once
+        self.models = models
+        self.rule = ensemble.RULES[rule]
+        self.device = device
+        self.rows_at_once = rows_at_once
 
     @torch.no_grad()
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
@@ -33,5 +37,6 @@ class ModelJudge:
         return out
 
     def members(self, rows: list[list[int]]) -> Tensor:  # [B, K]
-        lengths, tokens = torch.tensor([len(row) for row in rows], device=self.device), pad_rows(rows).to(self.device)
+        lengths = torch.tensor([len(row) for row in rows], device=self.device)
+        tokens = pad_rows(rows).to(self.device)
         return torch.cat([model.scores(tokens, lengths).float() for model in self.models], dim=1)

@@ -1,7 +1,9 @@
-"""Verifiers by name, and weighted sums of them: "maths", "number+0.2*think", "0.9*text+0.1*language(en)", "regex(^Yes)".
+"""Verifiers by name, and weighted sums of them: "maths", "number+0.2*think",
+"0.9*text+0.1*language(en)", "regex(^Yes)".
 
-A sum is paid weight by weight, each part is kept in the log under its own name, and its best score is the sum of the weights.
-Where a part has nothing to judge in a reply, the others are paid its weight too (see `weighted`).
+A sum is paid weight by weight, each part is kept in the log under its own name, and its best score is the sum
+of the weights. Where a part has nothing to judge in a reply,
+the others are paid its weight too (see `weighted`).
 A verifier of answers also keeps two readings side by side: `correct`, which is paid, and `lenient`.
 """
 
@@ -27,7 +29,8 @@ class Named:
     """A verifier that can be named.
 
     make(argument) -> verify(prompt, completion); check(golds) raises on gold answers that it cannot judge by
-    kind: "answer" (needs a gold answer in every row), "form" (any answer can be put into it), or "style" (of a whole reply)
+    kind: "answer" (needs a gold answer in every row), "form" (any answer can be put into it),
+    or "style" (of a whole reply)
     """
 
     pays: str
@@ -39,7 +42,8 @@ class Named:
 
 
 def judge_number(prompt: Prompt, completion: str) -> Verdict:
-    """1 when the marked answer, or else the whole reply, is the gold number; leniently, the last number there."""
+    """1 when the marked answer, or else the whole reply, is the gold number;
+    leniently, the last number there."""
     judge, answer = exact_number(prompt.answer), maths.read_strict(completion)
     said = judge(bare_number(answer))
     lenient = said.score or judge(last_number(answer) or "").score
@@ -56,9 +60,11 @@ def bare_text(text: str) -> str:
 
 
 def judge_text(prompt: Prompt, completion: str) -> Verdict:
-    """1 when the marked answer, or else the whole reply, is the gold text, but for case and spacing; leniently, it is in it."""
+    """1 when the marked answer, or else the whole reply, is the gold text, but for case and spacing;
+    leniently, it is in it."""
     marked = find_marked(completion)
-    said, gold = (" ".join(x.split()).casefold() for x in (completion if marked is None else marked, str(prompt.answer)))
+    said, gold = (" ".join(x.split()).casefold()
+                  for x in (completion if marked is None else marked, str(prompt.answer)))
     dressed = 0 < len(said) < len(gold) + 60 and bare_text(said) == bare_text(gold) != ""
     right = float(bool(said) and (said == gold or dressed))
     found = re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", said) is not None
@@ -78,7 +84,8 @@ def _answers(judge: Verify) -> Callable[[str], Verify]:
             said = judge(prompt, completion)
             score = said.parts["lenient"]
             reason = "the answer is there" if score > said.score else said.reason
-            return Verdict(score=score, reason=reason, error=said.error, parts={"correct": score, "lenient": score})
+            return Verdict(score=score, reason=reason, error=said.error,
+                           parts={"correct": score, "lenient": score})
         return verify
 
     return make
@@ -99,7 +106,8 @@ def _bare(judge: Callable[[str], Verdict]) -> Callable[[str], Verify]:
 def _length(argument: str) -> Verify:
     found = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(?:,\s*(\w+)\s*)?", argument)
     if not found:
-        raise ValueError("expected two bounds, and words or characters, e.g. length(1,200) or length(1,800,characters).")
+        raise ValueError("expected two bounds, and words or characters, e.g. length(1,200) or "
+                         "length(1,800,characters).")
     return _of_text(text.length(int(found[1]), int(found[2]), found[3] or "words"))
 
 
@@ -109,22 +117,28 @@ def _numbers(golds: Sequence[object]) -> None:
 
 
 NAMED = {
-    "number": Named(pays="the gold number, exactly: 20 = 20.0 = 40/2", make=_answers(judge_number), kind="answer",
-                    takes="[(lenient)]", check=_numbers),
+    "number": Named(pays="the gold number, exactly: 20 = 20.0 = 40/2", make=_answers(judge_number),
+                    kind="answer", takes="[(lenient)]", check=_numbers),
     "text": Named(pays="the gold text, but for case and spacing", make=_answers(judge_text), kind="answer",
                   takes="[(lenient)]"),
-    "maths": Named(pays="what equals the gold formula: fractions, roots, sets, intervals, equations (needs postgrad[math])",
-                   make=_answers(maths.judge_maths), kind="answer", takes="[(lenient)]", check=maths.check_golds, jailed=True),
-    "think": Named(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer), kind="form"),
+    "maths": Named(pays="what equals the gold formula: fractions, roots, sets, intervals, equations (needs "
+                        "postgrad[math])",
+                   make=_answers(maths.judge_maths), kind="answer", takes="[(lenient)]",
+                   check=maths.check_golds, jailed=True),
+    "think": Named(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer),
+                   kind="form"),
     "boxed": Named(pays="exactly one \\boxed{...}", make=_bare(boxed), kind="form"),
     "json": Named(pays="a reply that is JSON, and obeys a schema (which needs postgrad[json])", kind="style",
-                  make=lambda argument: _of_text(schema.json_reply(argument.strip())), takes="[(SCHEMA.json)]", jailed=True),
-    "regex": Named(pays="a reply in which the pattern is found", make=lambda argument: _of_text(text.regex(argument)),
-                   kind="style", takes="(PATTERN)", jailed=True),
+                  make=lambda argument: _of_text(schema.json_reply(argument.strip())),
+                  takes="[(SCHEMA.json)]", jailed=True),
+    "regex": Named(pays="a reply in which the pattern is found",
+                   make=lambda argument: _of_text(text.regex(argument)), kind="style", takes="(PATTERN)",
+                   jailed=True),
     "length": Named(pays="a reply within two bounds, in words or characters", make=_length, kind="style",
                     takes="(LOW,HIGH[,characters])"),
-    "language": Named(pays=f"the share of a reply that is in a language: {' '.join(text.LANGUAGES)}", kind="style",
-                      make=lambda argument: _of_text(text.language(argument.strip())), takes="(LANGUAGE)"),
+    "language": Named(pays=f"the share of a reply that is in a language: {' '.join(text.LANGUAGES)}",
+                      kind="style", make=lambda argument: _of_text(text.language(argument.strip())),
+                      takes="(LANGUAGE)"),
 }
 _TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
 
@@ -166,19 +180,23 @@ class Sum:
 
 
 def read_spec(spec: str) -> Sum:
-    """A weighted sum of named verifiers. "number+0.2*think" -> its terms; raises ValueError on what it does not know."""
+    """A weighted sum of named verifiers.
+
+    "number+0.2*think" -> its terms; raises ValueError on what it does not know.
+    """
     terms, at = [], 0
     while True:
         term = _TERM.match(spec, at)
         if not term:
-            raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: expected names with weights, like "
-                             "number+0.2*think or 0.9*maths+0.1*length(1,200).")
+            raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: expected names with "
+                             "weights, like number+0.2*think or 0.9*maths+0.1*length(1,200).")
         argument, at = _argument(spec, term.end())
         terms.append(_term(spec, term, argument))
         if at == len(spec):
             break
         if spec[at] != "+":
-            raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: put + between verifiers.")
+            raise ValueError(f"the verifier {spec!r} cannot be read at {spec[at:]!r}: put + "
+                             "between verifiers.")
         at += 1
     names = [name for name, *_ in terms]
     if len(set(names)) < len(names):
@@ -188,7 +206,10 @@ def read_spec(spec: str) -> Sum:
 
 
 def _argument(spec: str, at: int) -> tuple[str | None, int]:
-    """What stands in brackets from here, taken as it is, and where it ends. A bracket after a backslash does not count."""
+    """What stands in brackets from here, taken as it is, and where it ends.
+
+    A bracket after a backslash does not count.
+    """
     if not spec.startswith("(", at):
         return None, at
     depth, start = 0, at + 1
@@ -207,14 +228,15 @@ def _term(spec: str, term: re.Match, argument: str | None) -> tuple[str, float, 
     if row is None:
         close = get_close_matches(name, NAMED, n=1)
         raise ValueError(f"there is no verifier {name!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
-                         f"They are {', '.join(NAMED)} (`postgrad verifiers` says what each pays); any other belongs in a .py "
-                         "task file.")
+                         f"They are {', '.join(NAMED)} (`postgrad verifiers` says what each pays); any other "
+                         "belongs in a .py task file.")
     try:
         value = float(weight or 1)
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise ValueError(f"the verifier {spec!r} gives {name} the weight {weight}: it must be a number above 0.")
+        raise ValueError(f"the verifier {spec!r} gives {name} the weight {weight}: it must be a "
+                         "number above 0.")
     if row.takes.startswith("(") and not argument:
         raise ValueError(f"the verifier {name} needs an argument: write {name}{row.takes}.")
     try:

@@ -24,7 +24,8 @@ def parse_number(text: str) -> Fraction | None:
     """The number that the whole text is, or None. "20" "20.0" "1,000" "-3" "1/2"; never raises.
 
     A minus may be U+2212.
-    "1,00" (a misplaced comma), "1/0", "2e9", digits of other scripts and anything over 64 characters are not numbers.
+    "1,00" (a misplaced comma), "1/0", "2e9", digits of other scripts and anything over 64
+    characters are not numbers.
     """
     if len(text) > LONGEST:
         return None
@@ -50,25 +51,29 @@ def bare_number(text: str) -> str:
 
 
 def last_number(text: str) -> str | None:
-    """The last number written in a text, for replies without <answer>; looks at the last 2,000 characters only."""
+    """The last number written in a text, for replies without <answer>;
+    looks at the last 2,000 characters only."""
     found = _ANYWHERE.findall(text[-2000:])
     return found[-1].rstrip(",") if found else None
 
 
 def exact_number(gold: object) -> Callable[[str], Verdict]:
-    """A verifier of one answer: 1 when the text is the gold number exactly (20 = 20.0 = 40/2), else 0 with the reason.
+    """A verifier of one answer: 1 when the text is the gold number exactly (20 = 20.0 = 40/2),
+    else 0 with the reason.
 
     exact_number("20")("20.0").score -> 1.0;  exact_number("twenty") -> ValueError, before any model is asked.
     """
     fit = isinstance(gold, (str, int, float, Fraction)) and not isinstance(gold, bool)
     wanted = parse_number(str(gold)) if fit else None
     if wanted is None:
-        raise ValueError(f"the gold answer {shorten(str(gold))!r} is not a number: expected one like 20, -3, 1,000 or 1/2.")
+        raise ValueError(f"the gold answer {shorten(str(gold))!r} is not a number: expected one like "
+                         "20, -3, 1,000 or 1/2.")
 
     def verify(text: str) -> Verdict:
         got = parse_number(text)
         if got is None:
-            return Verdict(score=0.0, reason=f"{shorten(text)!r} is not a number" if text.strip() else "no answer")
+            return Verdict(score=0.0,
+                           reason=f"{shorten(text)!r} is not a number" if text.strip() else "no answer")
         if got != wanted:
             return Verdict(score=0.0, reason=f"{shorten(text)} is not the answer")
         return Verdict(score=1.0, reason=f"{shorten(text)} is the answer")

@@ -1,7 +1,7 @@
 """Replies that are JSON: they parse, and obey a schema. Size and depth have caps.
 
-A schema's patterns run on a model's text, so a schema is checked in the jail, within a wall limit; a $ref out of the schema is
-refused, and nothing is ever fetched.
+A schema's patterns run on a model's text, so a schema is checked in the jail, within a wall limit; a $ref out
+of the schema is refused, and nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from postgrad.rewards.jailed import Jailed
 
 LONGEST, DEPTH = 100_000, 32  # characters, brackets in brackets
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)  # one left open goes to the end: no quote is tried twice
+# one left open goes to the end: no quote is tried twice
+_STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
 
 SOURCE = '''
 from jsonschema.validators import validator_for
@@ -36,7 +37,8 @@ def broken(schema):
     except Exception as fault:
         return str(fault).splitlines()[0]
 '''
-SCHEMA = Jailed("json(SCHEMA)", SOURCE, package="jsonschema", extra="json", warm="fault({'type': 'object'}, {'a': 1})",
+SCHEMA = Jailed("json(SCHEMA)", SOURCE, package="jsonschema", extra="json",
+                warm="fault({'type': 'object'}, {'a': 1})",
                 instead="use json, which asks only that a reply parses")
 
 
@@ -69,8 +71,8 @@ def read(path: str) -> object:
                          "schema.") from None
     for ref in refs:
         if not (isinstance(ref, str) and ref.startswith("#")):
-            raise ValueError(f"json({path}): the schema refers to {ref!r:.60}, outside itself: only references that begin with "
-                             "# are followed, and nothing is fetched.")
+            raise ValueError(f"json({path}): the schema refers to {ref!r:.60}, outside itself: only "
+                             "references that begin with # are followed, and nothing is fetched.")
     said = SCHEMA("broken", schema)
     if said.kind != "pass" or said.value:
         raise ValueError(f"json({path}) is no JSON schema: {said.value or said.reason}.")
@@ -78,7 +80,8 @@ def read(path: str) -> object:
 
 
 def _refs(node: object):
-    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+    for key, value in (node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list)
+                       else ()):
         if key in ("$ref", "$dynamicRef", "$recursiveRef"):
             yield value
         else:
@@ -92,7 +95,8 @@ def _unfenced(text: str) -> str:
 
 
 def json_reply(schema_file: str = ""):
-    """1 where the reply (what is in <answer>, or else all of it, a ``` fence allowed) is JSON, and obeys the schema."""
+    """1 where the reply (what is in <answer>, or else all of it, a ``` fence allowed) is JSON,
+    and obeys the schema."""
     schema = read(schema_file) if schema_file else None
 
     def verify(text: str) -> Verdict:

@@ -1,4 +1,5 @@
-"""Formulas that are unequal at first sight: other brackets or signs between them, other values, a statement that is false.
+"""Formulas that are unequal at first sight: other brackets or signs between them, other values,
+a statement that is false.
 
 What is told apart here needs no algebra and no jail; what is not told apart may still be unequal.
 """
@@ -10,15 +11,18 @@ import re
 
 from postgrad.rewards.estimate import estimate
 
-_ASSIGNED = re.compile(r"([a-zA-Z])=((?:[^a-zA-Z=,<>]|\\(?:frac|sqrt|pi|cdot|times)(?![a-z]))*)")  # x=3: no letter on the right
-_SET = re.compile(r"\[[^][()]*,(?![0-9]{3}(?![0-9]))[^][()]*\)|\\\{[^{}]*,[^{}]*\\\}")  # [1,2) or \{1,2\} somewhere inside
+# x=3: no letter on the right
+_ASSIGNED = re.compile(r"([a-zA-Z])=((?:[^a-zA-Z=,<>]|\\(?:frac|sqrt|pi|cdot|times)(?![a-z]))*)")
+# [1,2) or \{1,2\} somewhere inside
+_SET = re.compile(r"\[[^][()]*,(?![0-9]{3}(?![0-9]))[^][()]*\)|\\\{[^{}]*,[^{}]*\\\}")
 _WRAPPED = re.compile(r"\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 _ORDER = re.compile(r"[<>]|\\(?:le|ge|lt|gt)q?(?![a-z])")
 OPEN, CLOSE = "([{", ")]}"
 
 
 def shape(text: str) -> str:
-    r"""The brackets around a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2; "" where the plain text is no list."""
+    r"""The brackets around a list: "()" for (1,2), "{}" for \{1,2\} and for 1,2;
+    "" where the plain text is no list."""
     text = re.sub(r"^[a-zA-Z]\s?\\in ?", "", text.replace(r"\{", "{").replace(r"\}", "}"))
     depth, commas, closes = 0, set(), len(text)
     for at, char in enumerate(text):
@@ -61,7 +65,8 @@ def _unwrapped(text: str) -> str:
 
 
 def differ(wanted: str, got: str) -> bool:
-    """Whether two plain formulas are unequal at first sight: other brackets or signs between them, or other values.
+    """Whether two plain formulas are unequal at first sight:
+    other brackets or signs between them, or other values.
 
     Where one of the two is an equation, the value is that of its last side: x=3 and 3 are equal.
     """
@@ -92,9 +97,11 @@ def differ(wanted: str, got: str) -> bool:
 
 
 def _equations_differ(wanted: str, got: str) -> bool:
-    """Whether an answer is false as it stands (0=5, or 7=x for x), or gives a letter another value: x=2, y=3, 1=1 for x=3."""
+    """Whether an answer is false as it stands (0=5, or 7=x for x), or gives a letter another value:
+    x=2, y=3, 1=1 for x=3."""
     *others, last = got.split("=")
-    sides = [side for side in others if not _has_letters(side)] + [last] * ("=" not in wanted or not _has_letters(last))
+    sides = ([side for side in others if not _has_letters(side)]
+             + [last] * ("=" not in wanted or not _has_letters(last)))
     numbers = [value for value in map(estimate, sides) if value is not None]
     if not all(_near(numbers[0], number) for number in numbers):
         return True
@@ -122,5 +129,6 @@ def _lists_differ(brackets: str, wanted: list[str], got: list[str]) -> bool:
     if None in values[0] + values[1]:
         return False
     if brackets == "{}":
-        values = [[x for i, x in enumerate(row) if i == 0 or not _near(x, row[i - 1])] for row in map(sorted, values)]
+        values = [[x for i, x in enumerate(row) if i == 0 or not _near(x, row[i - 1])]
+                  for row in map(sorted, values)]
     return len(values[0]) != len(values[1]) or not all(map(_near, *values))

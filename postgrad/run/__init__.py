@@ -1,16 +1,22 @@
-"""The run folder: the only door between training and whoever looks at it. Reader and writer; standard library only.
+"""The run folder: the only door between training and whoever looks at it.
+
+Reader and writer; standard library only.
 
 runs/NAME/
   run.json       what was started: recipe, method, model, task, command, versions, seed, created, steps
   config.json    the resolved config: enough to start the run again
   metrics.jsonl  one row a step, each step exactly once: {"step": 3, "loss": 0.41, "time/step": 1.2}
-  evals.jsonl  samples.jsonl  events.jsonl   rows with a step; an event without one is about the process, not the training
-  status.json    {"state": "running" | "done" | "stopped" | "failed", "pid", "step", "steps", "updated", "error"}
-  checkpoints/000020/{files, manifest.json}  sizes and sha256 of every file; a folder with this name is complete
+  evals.jsonl  samples.jsonl  events.jsonl   rows with a step; an event without one is about the process, not
+                                             the training
+  status.json    {"state": "running" | "done" | "stopped" | "failed", "pid", "step", "steps", "updated",
+                 "error"}
+  checkpoints/000020/{files, manifest.json}  sizes and sha256 of every file; a folder with this name is
+                                             complete
   lock           held (flock) by the one process that writes; the kernel lets go of it when that process dies
 
-JSON here is strict: a float that is not finite is written as "nan", "inf" or "-inf"; `number` turns it back. A row is one
-os.write on an O_APPEND descriptor, so a kill tears at most the last line, and readers skip a line without its newline.
+JSON here is strict: a float that is not finite is written as "nan", "inf" or "-inf"; `number` turns it back.
+A row is one os.write on an O_APPEND descriptor, so a kill tears at most the last line, and readers skip a
+line without its newline.
 
 reader  rows, curves and the state of a run, for whoever looks
 writer  the lock of the one process that writes, its rows and its status
@@ -25,4 +31,5 @@ from postgrad.run.disk import DamagedCheckpoint, DiskFull, RunBusy, check_name
 from postgrad.run.folder import Run, list_runs
 from postgrad.run.rows import LOGS, dumps, number, plain
 
-__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Run", "RunBusy", "check_name", "dumps", "list_runs", "number", "plain"]
+__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Run", "RunBusy", "check_name", "dumps", "list_runs",
+           "number", "plain"]

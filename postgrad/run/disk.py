@@ -1,6 +1,7 @@
 """Files that outlive kills, full disks and flipped bits: locks, new folders, checkpoint folders.
 
-A folder is built under a name that readers pass over, synced, and renamed into place: it is visible whole or not at all.
+A folder is built under a name that readers pass over, synced, and renamed into place:
+it is visible whole or not at all.
 Left out on purpose: steps and their order, and which checkpoints are kept (`folder`).
 """
 
@@ -62,8 +63,8 @@ def fail(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn
     if not is_full(error):
         raise error
     free, why = shutil.disk_usage(folder).free, getattr(error, "strerror", None) or str(error)
-    raise DiskFull(f"no room to write {folder / what}: it needs at least {needed:,} bytes, {free:,} are free ({why}). "
-                   "Make room and resume the run; what was saved before is intact") from error
+    raise DiskFull(f"no room to write {folder / what}: it needs at least {needed:,} bytes, {free:,} are free "
+                   f"({why}). Make room and resume the run; what was saved before is intact") from error
 
 
 # locks
@@ -97,7 +98,8 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """The process that holds a lock, where the kernel tells (Linux's /proc/locks); None: it does not, or nobody holds it."""
+    """The process that holds a lock, where the kernel tells (Linux's /proc/locks); None:
+    it does not, or nobody holds it."""
     try:
         inode, lines = path.stat().st_ino, Path("/proc/locks").read_text().splitlines()
     except OSError:
@@ -109,10 +111,12 @@ def holder(path: Path) -> int | None:
 # run folders
 
 def check_name(name: str) -> str:
-    """The name, if it can be a run's: letters, digits, dot, dash and underscore, at most 100, first a letter or digit."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name) or name.endswith("."):
-        raise ValueError(f"{name!r} cannot name a run: use 1 to 100 letters, digits, '.', '-' or '_', starting with a letter "
-                         "or digit and not ending in '.', e.g. grpo-arithmetic-1")
+    """The name, if it can be a run's: letters, digits, dot, dash and underscore, at most 100,
+    first a letter or digit."""
+    if (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name)
+            or name.endswith(".")):
+        raise ValueError(f"{name!r} cannot name a run: use 1 to 100 letters, digits, '.', '-' or '_', "
+                         "starting with a letter or digit and not ending in '.', e.g. grpo-arithmetic-1")
     return name
 
 
@@ -120,7 +124,8 @@ def refuse_if_taken(folder: Path) -> None:
     if (folder / "run.json").exists():
         raise ValueError(f"{folder} already holds a run: resume it, or give the new run another name")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not an empty folder: give the run another name, or move that away first")
+        raise ValueError(f"{folder} exists and is not an empty folder: give the run another name, or move "
+                         "that away first")
 
 
 def refuse_if_none(folder: Path) -> None:
@@ -134,7 +139,10 @@ def refuse_if_none(folder: Path) -> None:
 
 
 def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Mapping[str, Path]) -> int:
-    """A run's folder, built beside its place and renamed into it; -> its lock, held. bring: folders that move into it."""
+    """A run's folder, built beside its place and renamed into it; -> its lock, held.
+
+    bring: folders that move into it.
+    """
     temp, lock = folder.with_name(f".{folder.name}.tmp-{os.getpid()}"), None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +168,8 @@ def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Ma
             os.close(lock)
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody else was faster
             refuse_if_taken(folder)
-        raise ValueError(f"cannot make a run in {folder} ({error.strerror}): choose a place you can write to") from error
+        raise ValueError(f"cannot make a run in {folder} ({error.strerror}): choose a place "
+                         "you can write to") from error
 
 
 # checkpoint folders
@@ -168,7 +177,8 @@ def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Ma
 def steps(home: Path) -> dict[int, Path]:
     """step -> checkpoint folder, oldest first, verified or not."""
     found = {}
-    for path in sorted(home.iterdir(), reverse=True) if home.is_dir() else ():  # '.old-000020' comes after '000020'
+    # '.old-000020' comes after '000020'
+    for path in sorted(home.iterdir(), reverse=True) if home.is_dir() else ():
         name = path.name.removeprefix(".old-")
         if name.isdecimal():
             found.setdefault(int(name), path)
@@ -190,7 +200,8 @@ def seal(folder: Path, step: int) -> None:
     """Everything on the disk, then the manifest on the disk."""
     paths = sorted(folder.rglob("*"))
     files = [p for p in paths if p.is_file()]
-    assert files and not any(p.is_symlink() for p in paths), f"a checkpoint is made of plain files; {folder} holds {paths}"
+    assert files and not any(p.is_symlink()
+                             for p in paths), f"a checkpoint is made of plain files; {folder} holds {paths}"
     for path in paths:
         fsync(path)
     sums = {p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size, "sha256": digest(p)} for p in files}
@@ -231,7 +242,8 @@ def check(folder: Path, step: int) -> None:
 
 
 def publish(temp: Path, target: Path) -> None:
-    """Rename into place. A folder of the same step steps aside first: at each moment one of the two has a name we know."""
+    """Rename into place. A folder of the same step steps aside first:
+    at each moment one of the two has a name we know."""
     old = target.with_name(f".old-{target.name}")
     if target.exists():
         discard(old)
@@ -242,7 +254,8 @@ def publish(temp: Path, target: Path) -> None:
 
 
 def put_back(home: Path) -> None:
-    """After a kill inside `publish`: the old folder of a step returns if the new one did not arrive, else it goes."""
+    """After a kill inside `publish`: the old folder of a step returns if the new one did not arrive,
+    else it goes."""
     for old in home.glob(".old-*"):
         target = home / old.name.removeprefix(".old-")
         discard(old) if target.exists() else os.rename(old, target)

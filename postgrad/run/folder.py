@@ -25,7 +25,8 @@ from postgrad.run.writer import Writer
 class Run(Writer):
     """One training run in one folder. Readers open it freely; the first write takes the lock.
 
-    run = Run.create("runs/first", recipe="grpo", config={"lr": 1e-4}, steps=100, method="grpo", model="embedded")
+    run = Run.create("runs/first", recipe="grpo", config={"lr": 1e-4}, steps=100, method="grpo",
+        model="embedded")
     run.log(1, {"loss": 0.7}); run.save(1, lambda folder: (folder / "weights").write_bytes(b"..."))
     Save last in a step: rows of a step that follow its save may be missing after a kill.
     """
@@ -37,7 +38,8 @@ class Run(Writer):
     @classmethod
     def create(cls, folder: str | Path, *, recipe: str, config: Mapping, steps: int,
                bring: Mapping[str, Path] | None = None, **facts) -> Run:
-        """A new run. It is built beside the folder and renamed into place, so that no half-written run can exist.
+        """A new run. It is built beside the folder and renamed into place,
+        so that no half-written run can exist.
 
         bring: folders that move into it, by the name they get there.
         """
@@ -45,10 +47,12 @@ class Run(Writer):
         disk.check_name(folder.name)
         disk.refuse_if_taken(folder)
         now = time.time()
-        run = {"recipe": recipe, "steps": steps, "command": shlex.join(sys.argv), "python": platform.python_version(),
-               "created": now, **facts}
-        status = {"state": "running", "pid": os.getpid(), "step": 0, "steps": steps, "updated": now, "error": None}
-        texts = {"run.json": dumps(run, indent=1), "config.json": dumps(config, indent=1), "status.json": dumps(status)}
+        run = {"recipe": recipe, "steps": steps, "command": shlex.join(sys.argv),
+               "python": platform.python_version(), "created": now, **facts}
+        status = {"state": "running", "pid": os.getpid(), "step": 0, "steps": steps, "updated": now,
+                  "error": None}
+        texts = {"run.json": dumps(run, indent=1), "config.json": dumps(config, indent=1),
+                 "status.json": dumps(status)}
         return cls(folder, disk.build(folder, texts, LOGS, bring or {}))
 
     @classmethod
@@ -60,13 +64,17 @@ class Run(Writer):
 
     def save(self, step: int, write: Callable[[Path], None], keep: int = 2, keep_steps: Iterable[int] = (),
              size: int | None = None) -> Path:
-        """A checkpoint: `write` fills a temp folder; hashed, synced and renamed, it becomes visible whole or not at all.
+        """A checkpoint: `write` fills a temp folder; hashed, synced and renamed,
+        it becomes visible whole or not at all.
 
-        The rows logged so far reach the disk before the rename, so that a checkpoint never knows more than the metrics.
-        keep: newest checkpoints that stay, besides keep_steps. size: expected bytes, for the sentence when the disk is full.
+        The rows logged so far reach the disk before the rename,
+        so that a checkpoint never knows more than the metrics.
+        keep: newest checkpoints that stay, besides keep_steps. size:
+        expected bytes, for the sentence when the disk is full.
         """
         self._own()
-        assert keep >= 1 and self.next_step == step + 1, f"save({step}, keep={keep}) where step {self.next_step} is next"
+        assert keep >= 1 and self.next_step == step + 1, (
+            f"save({step}, keep={keep}) where step {self.next_step} is next")
         home = self.folder / "checkpoints"
         target, temp = home / f"{step:06d}", home / f".tmp-{step:06d}-{os.getpid()}"
         before = self.checkpoints()
@@ -93,7 +101,10 @@ class Run(Writer):
         return target
 
     def latest(self) -> Path | None:
-        """The newest checkpoint that verifies. A damaged one is skipped, and told in the events if this process writes."""
+        """The newest checkpoint that verifies.
+
+        A damaged one is skipped, and told in the events if this process writes.
+        """
         for step in reversed(self.checkpoints()):
             try:
                 return self.verify(step)
@@ -104,7 +115,10 @@ class Run(Writer):
         return None
 
     def resume(self) -> Path | None:
-        """Clean up, find the newest good checkpoint, go back to it. None: there was none, start from the first step."""
+        """Clean up, find the newest good checkpoint, go back to it.
+
+        None: there was none, start from the first step.
+        """
         self._own()
         home = self.folder / "checkpoints"
         home.mkdir(exist_ok=True)
@@ -113,27 +127,29 @@ class Run(Writer):
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         path = self.latest()
         if path is None and self.checkpoints():
-            raise DamagedCheckpoint(f"every checkpoint in {home} is damaged (see events.jsonl): restore one from a copy, or "
-                                    "start a new run from its config.json")
+            raise DamagedCheckpoint(f"every checkpoint in {home} is damaged (see events.jsonl): restore one "
+                                    "from a copy, or start a new run from its config.json")
         step = int(path.name) if path else None
         lost = self.rewind(-1 if step is None else step)
-        self.event("resumed", f"resumed after step {step}" if path else "no checkpoint: started again from the first step",
-                   checkpoint=step, dropped=lost)
+        self.event("resumed", f"resumed after step {step}" if path
+                   else "no checkpoint: started again from the first step", checkpoint=step, dropped=lost)
         self.status("running")
         return path
 
     def rewind(self, step: int) -> dict[str, int]:
         """Go back to the end of `step`: rows and checkpoints after it are removed. -> rows dropped, by file.
 
-        A torn last line goes too. -1 goes back before the evaluations of step 0. Kept lines stay byte for byte. A kill on
-        the way leaves a run that can be rewound again: newer checkpoints go first, then each file is replaced at one stroke.
+        A torn last line goes too. -1 goes back before the evaluations of step 0. Kept lines stay byte for
+        byte. A kill on the way leaves a run that can be rewound again: newer checkpoints go first, then each
+        file is replaced at one stroke.
         """
         self._own()
         seen = [row["step"] for row in self.rows("metrics")[0] if row["step"] <= step]
         if seen != list(range(1, step + 1)):
             odd = next((i + 1 for i, s in enumerate(seen) if s != i + 1), len(seen) + 1)
-            raise ValueError(f"{self.folder / 'metrics.jsonl'} should hold each step from 1 to {step} once, and does not at "
-                             f"step {odd}: restore the file, or go back to a checkpoint before that step")
+            raise ValueError(f"{self.folder / 'metrics.jsonl'} should hold each step from 1 to {step} once, "
+                             f"and does not at step {odd}: restore the file, or go back to a checkpoint "
+                             "before that step")
         for s, path in self.checkpoints().items():
             if s > step:
                 disk.discard(path)
@@ -152,12 +168,16 @@ class Run(Writer):
 
 
 def list_runs(folder: str | Path) -> list[dict]:
-    """Summaries of the runs in a folder, newest first. A run that can't be read is listed as "broken" with the reason."""
+    """Summaries of the runs in a folder, newest first.
+
+    A run that can't be read is listed as "broken" with the reason.
+    """
     found = []
     for path in Path(folder).glob("*/run.json"):
         try:
             disk.check_name(path.parent.name)
             found.append(Run.open(path.parent).summary())
         except (ValueError, OSError) as error:
-            found.append({"name": path.parent.name, "state": "broken", "error": str(error), "created": None, "series": []})
+            found.append({"name": path.parent.name, "state": "broken", "error": str(error), "created": None,
+                          "series": []})
     return sorted(found, key=lambda run: (-(run["created"] or 0), run["name"]))

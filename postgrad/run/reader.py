@@ -25,20 +25,25 @@ class Reader:
         self.config: dict = read_json(self.folder / "config.json")
 
     def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[dict], int]:
-        """The whole rows behind byte `after`, and the cursor for the next call. most: bytes to read at most (-1: all).
+        """The whole rows behind byte `after`, and the cursor for the next call.
 
-        A cursor from before a rewind that no longer stands on a line's start begins again at 0: replace rows by their step.
+        most: bytes to read at most (-1: all).
+
+        A cursor from before a rewind that no longer stands on a line's start begins again at 0:
+        replace rows by their step.
         """
         assert name in LOGS, name
         return read_rows(self.folder / f"{name}.jsonl", after, most)
 
     def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
-        """The rows of the newest logged step up to `step`, and the logged steps before and after it; a long log is not read."""
+        """The rows of the newest logged step up to `step`, and the logged steps before and after it;
+        a long log is not read."""
         assert name in LOGS, name
         return read_step(self.folder / f"{name}.jsonl", step)
 
     def curve(self, name: str) -> tuple[list[int], list[float]]:
-        """Steps and values of a metric, from the metrics or else the evaluations; not-finite values as floats."""
+        """Steps and values of a metric, from the metrics or else the evaluations;
+        not-finite values as floats."""
         for log in ("metrics", "evals"):
             points = [(row["step"], number(row[name])) for row in self.rows(log)[0] if name in row]
             if points:
@@ -50,10 +55,12 @@ class Reader:
         return disk.steps(self.folder / "checkpoints")
 
     def verify(self, step: int) -> Path:
-        """The checkpoint's folder, after every file was found, measured and hashed; else DamagedCheckpoint."""
+        """The checkpoint's folder, after every file was found, measured and hashed; else
+        DamagedCheckpoint."""
         found = self.checkpoints()
         if step not in found:
-            raise ValueError(f"{self.folder} has no checkpoint of step {step}; it has {list(found) or 'none'}")
+            raise ValueError(f"{self.folder} has no checkpoint of step {step}; it has "
+                             f"{list(found) or 'none'}")
         disk.check(found[step], step)
         return found[step]
 
@@ -65,22 +72,26 @@ class Reader:
         try:
             return read_json(self.folder / "status.json")
         except ValueError:
-            return {"state": "unknown", "pid": None, "step": 0, "steps": self.info.get("steps"), "updated": None, "error": None}
+            return {"state": "unknown", "pid": None, "step": 0, "steps": self.info.get("steps"),
+                    "updated": None, "error": None}
 
     def state(self) -> dict:
         """status.json as it is true now: "running" with nobody behind it reads "interrupted"."""
         status = self._status()
-        return {**status, "state": "interrupted"} if status.get("state") == "running" and not self.alive() else status
+        return ({**status, "state": "interrupted"} if status.get("state") == "running" and not self.alive()
+                else status)
 
     def summary(self, points: int = 32) -> dict:
-        """One row of the list of runs; `series` is the reward (or accuracy, or loss) at up to `points` steps."""
+        """One row of the list of runs; `series` is the reward (or accuracy,
+        or loss) at up to `points` steps."""
         status, (rows, _), (evals, _) = self.state(), self.rows("metrics"), self.rows("evals")
         shown = next((n for n in ("reward", "accuracy", "loss") if any(n in row for row in rows)), None)
         series = [number(row[shown]) for row in rows if shown in row] if shown else []
         every = max(1, math.ceil(len(series) / points))
         passed = [row["pass@1"] for row in evals if "pass@1" in row]
         return {
-            "name": self.folder.name, **{k: self.info.get(k) for k in ("recipe", "method", "model", "task", "created")},
+            "name": self.folder.name,
+            **{k: self.info.get(k) for k in ("recipe", "method", "model", "task", "created")},
             "state": status.get("state"), "error": status.get("error"), "updated": status.get("updated"),
             "step": rows[-1]["step"] if rows else 0, "steps": self.info.get("steps"),
             "seconds": sum(x for row in rows if math.isfinite(x := number(row.get("time/step")))),

@@ -21,7 +21,8 @@ STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
 def plain(x):
-    """x as strict JSON can hold it: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a dataclass -> a dict."""
+    """x as strict JSON can hold it: nan -> "nan", tensor([1., inf]) -> [1.0, "inf"], a
+    dataclass -> a dict."""
     if x is None or isinstance(x, bool | int | str):
         return x
     if isinstance(x, float):
@@ -38,7 +39,8 @@ def plain(x):
         return plain(x.tolist())
     if isinstance(x, os.PathLike):
         return os.fspath(x)
-    raise ValueError(f"{x!r:.80} ({type(x).__name__}) cannot be written as JSON: log numbers, text, lists and dicts")
+    raise ValueError(f"{x!r:.80} ({type(x).__name__}) cannot be written as JSON: log numbers, text, "
+                     "lists and dicts")
 
 
 def number(x) -> float:
@@ -60,10 +62,12 @@ def read_json(path: Path) -> dict:
             return value
         fault = f"it holds a {type(value).__name__}"
     except OSError as error:
-        raise ValueError(f"cannot read {path} ({error.strerror}): the run is broken or not yours to read") from error
+        raise ValueError(f"cannot read {path} ({error.strerror}): the run is broken or "
+                         "not yours to read") from error
     except ValueError as error:
         fault = str(error)
-    raise ValueError(f"{path} is not a JSON object ({fault}): the run is broken; restore the file from a copy")
+    raise ValueError(f"{path} is not a JSON object ({fault}): the run is broken; restore the "
+                     "file from a copy")
 
 
 # lines
@@ -74,7 +78,8 @@ def parse(line: bytes) -> dict | None:
         row = json.loads(line)
     except ValueError:
         return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int | None) and "step" in row else None
+    return (row if isinstance(row, dict) and isinstance(row.get("step"), int | None) and "step" in row
+            else None)
 
 
 def open_log(path: Path) -> int:
@@ -104,8 +109,8 @@ def append(fd: int, line: bytes) -> None:
 
 
 def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
-    """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where `after` is no
-    line's start."""
+    """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where
+    `after` is no line's start."""
     try:
         with open(path, "rb") as file:
             file.seek(max(after - 1, 0))
@@ -120,7 +125,8 @@ def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
     return [row for row in rows if row is not None], after - start + end
 
 
-# one step of a long log: its lines are in the order of their steps, so a step is found by halving, and nothing else is read
+# one step of a long log: its lines are in the order of their steps, so a step is found by halving, and
+# nothing else is read
 
 def first_line(file: BinaryIO, start: int, end: int) -> tuple[int, bytes, int] | None:
     """The first whole row that begins in start .. end - 1: where, its line, its step."""
@@ -161,8 +167,8 @@ def last_step(file: BinaryIO, before: int) -> int | None:
 
 
 def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None]:
-    """The rows of the newest logged step that is not after `step` (of the first one, if all are), and the logged steps
-    before and after it."""
+    """The rows of the newest logged step that is not after `step` (of the first one, if all are), and the
+    logged steps before and after it."""
     try:
         with open(path, "rb") as file:
             whole = os.fstat(file.fileno()).st_size
@@ -177,7 +183,8 @@ def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None
             file.seek(start)
             rows = [parse(line) for line in file.read(end - start).split(b"\n") if line]
             after = first_line(file, end, whole)
-            return [row for row in rows if row is not None], last_step(file, start), after[2] if after else None
+            return ([row for row in rows if row is not None], last_step(file, start),
+                    after[2] if after else None)
     except FileNotFoundError:
         return [], None, None
 

@@ -37,16 +37,20 @@ class Writer(Reader):
                 self._next = None  # another process may have gone on since we read
             except BlockingIOError:
                 pid = self._status().get("pid")
-                raise RunBusy(f"process {pid} is training in {self.folder}: wait for it, stop it with `kill {pid}`, "
-                              "or start a run with another name") from None
+                raise RunBusy(f"process {pid} is training in {self.folder}: wait for it, stop it with `kill "
+                              f"{pid}`, or start a run with another name") from None
             except OSError as error:
-                raise ValueError(f"cannot write in {self.folder} ({error.strerror}): check its permissions") from error
+                raise ValueError(f"cannot write in {self.folder} ({error.strerror}): check "
+                                 "its permissions") from error
 
     def alive(self) -> bool:
         return self._lock is not None or super().alive()
 
     def stop(self) -> int:
-        """Ask the process that trains here to save and leave, by SIGTERM; -> its id. A second time, it leaves at once."""
+        """Ask the process that trains here to save and leave, by SIGTERM; -> its id.
+
+        A second time, it leaves at once.
+        """
         pid = disk.holder(self.folder / "lock") or self._status().get("pid")
         if not self.alive() or not isinstance(pid, int) or pid < 2:
             raise ValueError(f"nobody is training in {self.folder}: there is nothing to stop.")
@@ -102,7 +106,8 @@ class Writer(Reader):
             self._append("samples", step, row)
 
     def event(self, kind: str, text: str, step: int | None = None, **data) -> None:
-        """Something to tell. With a step it is undone when the run goes back before that step; without, it stays."""
+        """Something to tell. With a step it is undone when the run goes back before that step;
+        without, it stays."""
         self._append("events", step, {"kind": kind, "text": text, "time": time.time(), "data": data})
 
     def _append(self, name: str, step: int | None, row: Mapping) -> None:
@@ -117,11 +122,15 @@ class Writer(Reader):
             disk.fail(self.folder, error, f"{name}.jsonl", len(line))
 
     def status(self, state: str, *, step: int | None = None, error: str | None = None) -> None:
-        """Replace status.json at one stroke. No step: the last logged one. An end (not "running") gives the lock back."""
+        """Replace status.json at one stroke. No step: the last logged one.
+
+        An end (not "running") gives the lock back.
+        """
         assert state in ("running", "done", "stopped", "failed"), state
         self._own()
-        text = dumps({"state": state, "pid": os.getpid(), "step": self.next_step - 1 if step is None else step,
-                      "steps": self.info.get("steps"), "updated": time.time(), "error": error})
+        text = dumps({"state": state, "pid": os.getpid(),
+                      "step": self.next_step - 1 if step is None else step, "steps": self.info.get("steps"),
+                      "updated": time.time(), "error": error})
         temp = self.folder / ".status.json.tmp"
         try:
             temp.write_text(text + "\n")

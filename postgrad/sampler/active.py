@@ -24,7 +24,8 @@ LOOK = 4  # on a GPU, steps between two looks for finished rows
 
 
 class Written(NamedTuple):
-    """One finished row: the number of its request, its tokens (the stop token included) with their log-probs, how it ended."""
+    """One finished row: the number of its request, its tokens (the stop token included) with their
+    log-probs, how it ended."""
 
     request: int
     tokens: list[int]
@@ -33,7 +34,10 @@ class Written(NamedTuple):
 
 
 class ActiveRows:
-    """Rows being written, side by side. Column i of the state tensors is row i of the step; `slot` says where its cache is."""
+    """Rows being written, side by side.
+
+    Column i of the state tensors is row i of the step; `slot` says where its cache is.
+    """
 
     def __init__(self, model, chat, settings: Sampling, *, rows: int, read: int, prompts: int):
         self.chat, self.settings, self.rows = chat, settings, rows
@@ -43,25 +47,29 @@ class ActiveRows:
         self.ends = torch.tensor(chat.stop, device=device)
         self.at, self.count = torch.zeros(rows, **whole), torch.zeros(rows, **whole)
         self.slot, self.prompt = torch.full((rows,), rows, **whole), torch.full((rows,), prompts, **whole)
-        self.prompt_length, self.done = torch.ones(rows, **whole), torch.ones(rows, dtype=torch.bool, device=device)
+        self.prompt_length = torch.ones(rows, **whole)
+        self.done = torch.ones(rows, dtype=torch.bool, device=device)
         self.hidden = torch.zeros(rows, model.config.hidden_size, dtype=self.engine.dtype, device=device)
         self.u = torch.zeros(rows + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
         self.out = torch.zeros(rows + 1, settings.max_new_tokens + 1, **whole)
         self.logp = torch.zeros(rows + 1, settings.max_new_tokens + 1, device=device)
-        self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)  # the state after each prompt
+        # the state after each prompt
+        self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
         """Whether as many rows and prompts, as long as these, have a place."""
         mine = self.engine
-        return settings == self.settings and rows <= self.rows and read <= mine.read and prompts <= mine.prompts
+        return (settings == self.settings and rows <= self.rows and read <= mine.read
+                and prompts <= mine.prompts)
 
     @torch.no_grad()
     def write(self, prompts: list[list[int]], group_size: int, seeds: list[int]) -> Iterator[Written]:
         """Every row of every prompt, in the order in which they end.
 
-        On a GPU the next steps are under way while the host looks at what the last ones wrote, so it never waits for the host.
+        On a GPU the next steps are under way while the host looks at what the last ones wrote,
+        so it never waits for the host.
         """
         self.keep([], self.rows)  # a call that was broken off may have left rows behind
         queue = Queue(self, prompts, group_size, seeds)
@@ -94,7 +102,8 @@ class ActiveRows:
         self.prompt_length[columns] = self.whole([len(prompts[row.prompt]) for row in rows])
         self.at[columns], self.count[columns], self.done[columns] = 0, 0, False
         self.hidden[columns] = self.first[place]
-        seed, number = self.whole([seeds[row.request] for row in rows]), torch.arange(self.u.shape[1], device=self.device)
+        seed = self.whole([seeds[row.request] for row in rows])
+        number = torch.arange(self.u.shape[1], device=self.device)
         self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
 
     def read(self, prompts: list[list[int]], places: list[int]) -> None:
@@ -121,12 +130,14 @@ class ActiveRows:
 
     def advance(self, n: int) -> None:
         at, slot, done = self.at[:n], self.slot[:n], self.done[:n]
-        token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, self.engine.ops)
+        token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings,
+                             self.engine.ops)
         self.out[slot, at], self.logp[slot, at] = token, logp
         self.count[:n] += ~done
         done |= (token[:, None] == self.ends).any(1) | (at + 1 >= self.settings.max_new_tokens)
         self.hidden[:n] = self.engine.step(token, at, slot, self.prompt[:n], self.prompt_length[:n])
-        at += (at < self.settings.max_new_tokens).to(at.dtype)  # a row that ended waits in the spare column until it is seen
+        # a row that ended waits in the spare column until it is seen
+        at += (at < self.settings.max_new_tokens).to(at.dtype)
 
     def ended(self, look: Look) -> dict[Row, Written]:
         """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
@@ -135,9 +146,11 @@ class ActiveRows:
         if not asked:
             return {}
         widest = max(count[i] for i in asked)
-        with torch.cuda.stream(self.aside):  # these columns are written: no need to wait for the steps under way
+        # these columns are written: no need to wait for the steps under way
+        with torch.cuda.stream(self.aside):
             slots = self.whole([look.rows[i].slot for i in asked])
-            texts = zip(asked, self.out[slots, :widest].tolist(), self.logp[slots, :widest].tolist(), strict=True)
+            texts = zip(asked, self.out[slots, :widest].tolist(), self.logp[slots, :widest].tolist(),
+                        strict=True)
         found = {}
         for i, tokens, logp in texts:
             tokens = tokens[: count[i]]
@@ -152,12 +165,14 @@ class ActiveRows:
         """How many tokens it takes to complete a stop string."""
         if not any(stop in self.chat.decode(tokens) for stop in self.settings.stop):
             return None
-        return next(n for n in range(1, len(tokens) + 1) if any(s in self.chat.decode(tokens[:n]) for s in self.settings.stop))
+        return next(n for n in range(1, len(tokens) + 1)
+                    if any(s in self.chat.decode(tokens[:n]) for s in self.settings.stop))
 
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
         index = self.whole(rows)
-        for column in (self.at, self.count, self.slot, self.prompt, self.prompt_length, self.done, self.hidden):
+        for column in (self.at, self.count, self.slot, self.prompt, self.prompt_length, self.done,
+                       self.hidden):
             column[: len(rows)] = column[index]
         rest = slice(len(rows), before)
         self.at[rest], self.prompt_length[rest], self.done[rest] = 0, 1, True
@@ -176,7 +191,8 @@ class ActiveRows:
 
 
 class Look:
-    """Which of these rows were done, and how much of each was written, at one moment: asked for now, known later."""
+    """Which of these rows were done, and how much of each was written, at one moment:
+    asked for now, known later."""
 
     def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
         self.rows: list[Any] = list(rows)  # None in the place of one that has ended since

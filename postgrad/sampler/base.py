@@ -11,9 +11,12 @@ from postgrad.records import Prompt, Rollout
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How to choose tokens. temperature 0 is greedy. top_k 0, top_p 1 and min_p 0 leave the distribution whole.
+    """How to choose tokens. temperature 0 is greedy.
 
-    stop: texts that end a reply, beside the model's own end token; the tokens that complete one stay in the reply.
+    top_k 0, top_p 1 and min_p 0 leave the distribution whole.
+
+    stop: texts that end a reply, beside the model's own end token;
+    the tokens that complete one stay in the reply.
     """
 
     max_new_tokens: int = 64
@@ -27,12 +30,14 @@ class Sampling:
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a reply needs at least 1 token.")
         if self.temperature < 0:
-            raise ValueError(f"temperature is {self.temperature}: use 0 for greedy, 1 for the model's own distribution.")
+            raise ValueError(f"temperature is {self.temperature}: use 0 for greedy, 1 for the model's "
+                             "own distribution.")
         if not (self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p < 1):
             raise ValueError(f"top_k {self.top_k}, top_p {self.top_p}, min_p {self.min_p}: "
                              "expected top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1.")
         if isinstance(self.stop, str) or not all(self.stop):
-            raise ValueError(f"stop is {self.stop!r}: give the texts that end a reply as a tuple, none of them empty.")
+            raise ValueError(f"stop is {self.stop!r}: give the texts that end a reply as a tuple, none "
+                             "of them empty.")
 
     @property
     def whole(self) -> bool:
@@ -41,8 +46,12 @@ class Sampling:
 
 
 class Sampler(Protocol):
-    """G samples for each of P prompts. A row's tokens depend on the model, its prompt and its seed, not on its neighbours."""
+    """G samples for each of P prompts.
 
-    def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling, seed: int) -> list[list[Rollout]]:
+    A row's tokens depend on the model, its prompt and its seed, not on its neighbours.
+    """
+
+    def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling,
+               seed: int) -> list[list[Rollout]]:
         """[P][G] rollouts; the log-probs in them are those of the distribution that was sampled from."""
         ...

@@ -8,8 +8,10 @@ from torch import Tensor
 from postgrad.sampler.base import Sampling
 
 
-def choose(logits: Tensor, u: Tensor, settings: Sampling, ops) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    """A token by the inverse of the cumulative distribution at u, and its log-prob under that same distribution."""
+def choose(logits: Tensor, u: Tensor, settings: Sampling,
+           ops) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
+    """A token by the inverse of the cumulative distribution at u,
+    and its log-prob under that same distribution."""
     if settings.temperature == 0:
         return logits.argmax(-1), torch.zeros_like(u, dtype=torch.float32)
     if settings.whole:

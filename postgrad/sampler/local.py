@@ -1,4 +1,5 @@
-"""The sampler in this process, on the weights that train: one prefill per prompt, rows at their own places, none waiting.
+"""The sampler in this process, on the weights that train:
+one prefill per prompt, rows at their own places, none waiting.
 
 A prompt is read once and its cache shared by the group. A finished row leaves and a waiting one takes its
 slot at once (continuous batching). Random numbers are a function of (row seed, token number) alone. active.py
@@ -20,10 +21,12 @@ class LocalSampler:
     def __init__(self, model, chat, *, rows_at_once: int = 512):
         self.model, self.chat, self.rows_at_once = model, chat, rows_at_once
         self.policy_step = 0
-        self.ended: Callable[[Rollout], None] | None = None  # called with each rollout as it ends, while others are written on
+        # called with each rollout as it ends, while others are written on
+        self.ended: Callable[[Rollout], None] | None = None
         self._active: ActiveRows | None = None
 
-    def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling, seed: int) -> list[list[Rollout]]:
+    def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling,
+               seed: int) -> list[list[Rollout]]:
         if not prompts:
             return []
         rendered = [self._render(p, settings) for p in prompts]
@@ -49,7 +52,8 @@ class LocalSampler:
             self._render(prompt, settings)
 
     def stream(self, prompt: Prompt, settings: Sampling, seed: int) -> Generator[str, None, bool]:
-        """The reply to one prompt, piece by piece, as it is sampled; returns whether it ended by itself, not at the length."""
+        """The reply to one prompt, piece by piece, as it is sampled;
+        returns whether it ended by itself, not at the length."""
         tokens: list[int] = []
         shown = text = ""
         rendered = self._render(prompt, settings)

@@ -8,7 +8,8 @@ from postgrad.records import Prompt, Rollout
 
 
 class ScriptedSampler:
-    """ScriptedSampler(chat, {"What is 2+3?": ["5", "6"]}): sample i of a question is its completion i (cycling)."""
+    """ScriptedSampler(chat, {"What is 2+3?": ["5", "6"]}): sample i of a question is its
+    completion i (cycling)."""
 
     def __init__(self, chat, script: Mapping[str, Sequence[str]]):
         self.chat, self.script = chat, script
@@ -19,6 +20,6 @@ class ScriptedSampler:
     def _rollout(self, prompt: Prompt, i: int, settings, seed: int) -> Rollout:
         lines = self.script[prompt.question]
         tokens = [*self.chat.encode(lines[i % len(lines)]), self.chat.stop[0]][: settings.max_new_tokens]
-        return Rollout(prompt=prompt, prompt_tokens=tuple(self.chat.render(prompt.messages)), tokens=tuple(tokens),
-                       logp=(0.0,) * len(tokens), text=self.chat.decode(tokens), finished=tokens[-1] in self.chat.stop,
-                       seed=seed)
+        return Rollout(prompt=prompt, prompt_tokens=tuple(self.chat.render(prompt.messages)),
+                       tokens=tuple(tokens), logp=(0.0,) * len(tokens), text=self.chat.decode(tokens),
+                       finished=tokens[-1] in self.chat.stop, seed=seed)

@@ -11,7 +11,8 @@ READ = 16_384  # tokens of waiting prompts that are read together
 
 @dataclass(eq=False)
 class Row:
-    """A row being written: its request, its prompt and where that was read to, its slot, and how many steps it was given."""
+    """A row being written: its request, its prompt and where that was read to, its slot,
+    and how many steps it was given."""
 
     request: int
     prompt: int
@@ -45,7 +46,8 @@ class Queue:
     def read_from(self, prompt: int) -> bool:
         """Reads this prompt and those after it, as many as there are places for and a pass holds."""
         last, tokens = prompt, 0
-        while last < len(self.prompts) and last - prompt < len(self.spare) and (last == prompt or tokens < READ):
+        while (last < len(self.prompts) and last - prompt < len(self.spare)
+               and (last == prompt or tokens < READ)):
             tokens += len(self.prompts[last])
             last += 1
         for i in range(prompt, last):

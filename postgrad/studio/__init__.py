@@ -7,6 +7,6 @@ svg       scales, ticks and paths of the small charts
 home about instruments/ runs live launch label lab   the areas: each has `routes`
 export    the same pages as plain files
 
-HTML and SVG are made by Jinja with autoescape, never by f-strings: prompts and completions are untrusted text. torch is
-imported inside functions, so that the server is up at once.
+HTML and SVG are made by Jinja with autoescape, never by f-strings: prompts and completions are untrusted
+text. torch is imported inside functions, so that the server is up at once.
 """

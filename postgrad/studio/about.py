@@ -28,7 +28,8 @@ def about(request: Request) -> Response:
     size = sum(p.stat().st_size for p in STATIC.rglob("*") if p.is_file())
     versions = [("postgrad", __version__), ("Python", platform.python_version()),
                 *((name, found) for name in PACKAGES if (found := installed(name)))]
-    return page(request, "about.html", versions=versions, vendored=vendored, size=size, state=request.app.state)
+    return page(request, "about.html", versions=versions, vendored=vendored, size=size,
+                state=request.app.state)
 
 
 routes = [Route("/about", about, name="about")]

@@ -17,7 +17,8 @@ from postgrad.studio import about, home, instruments, lab, label, launch, live, 
 from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
 from postgrad.studio.security import Guard
 
-AREAS = (home, about, instruments, live, launch, runs, label, lab, reference)  # launch before runs: /runs/new is no run
+# launch before runs: /runs/new is no run
+AREAS = (home, about, instruments, live, launch, runs, label, lab, reference)
 WORDS = {400: "That can’t be done", 403: "Not allowed", 404: "There is no such page", 405: "Not that way",
          413: "Too long", 415: "Not a form", 500: "Something went wrong here"}
 
@@ -46,8 +47,9 @@ def gather() -> list[BaseRoute]:
 def create_app(
     *, runs: Path, token: str, hosts: Sequence[str], store: Path | None = None, loopback: bool = True,
 ) -> Starlette:
-    """The studio over a folder of runs. hosts: the names it answers to, without port. store: the preferences (default: beside
-    the runs). loopback: False when others can reach the port, and so what runs code is refused."""
+    """The studio over a folder of runs. hosts: the names it answers to, without port. store: the preferences
+    (default: beside the runs). loopback: False when others can reach the port,
+    and so what runs code is refused."""
     app = Studio(routes=[*gather(), Mount("/static", Files(directory=STATIC), name="static")],
                  exception_handlers={HTTPException: failed, ValueError: refused, Exception: broken})
     app.state.runs, app.state.token, app.state.hosts = Path(runs), token, tuple(hosts)
@@ -64,9 +66,10 @@ def say(request: Request, status: int, sentence: str) -> Response:
 
 
 def failed(request: Request, error: HTTPException) -> Response:
-    plain = {404: f"Nothing is at {request.url.path}.", 405: f"{request.url.path} does not take {request.method}."}
-    answer = say(request, error.status_code, plain.get(error.status_code) if error.detail in ("Not Found", "Method Not Allowed")
-                 else error.detail)
+    plain = {404: f"Nothing is at {request.url.path}.",
+             405: f"{request.url.path} does not take {request.method}."}
+    answer = say(request, error.status_code, plain.get(error.status_code)
+                 if error.detail in ("Not Found", "Method Not Allowed") else error.detail)
     answer.headers.update(error.headers or {})
     return answer
 
@@ -77,5 +80,5 @@ def refused(request: Request, error: ValueError) -> Response:
 
 
 def broken(request: Request, error: Exception) -> Response:
-    return say(request, 500, f"The studio failed with {type(error).__name__}; the terminal in which it runs has the details. "
-                             "Nothing that was saved is lost.")
+    return say(request, 500, f"The studio failed with {type(error).__name__}; the terminal in which it runs "
+               "has the details. Nothing that was saved is lost.")

@@ -37,7 +37,8 @@ HELD_OUT = {"reward": "The mean score of samples on held-out problems."}
 def chosen(traces: list[Trace]) -> tuple[list[str], list[str]]:
     """The metrics that any of the runs has: those always looked at, and the rest.
 
-    A policy's loss says nothing, and its held-out reward is pass@1 again unless a reward model stands between: both are rest.
+    A policy's loss says nothing, and its held-out reward is pass@1 again unless a reward model stands
+    between: both are rest.
     """
     names = list(dict.fromkeys(name for trace in traces for name in trace.names()))
     names = [n for n in names if any(math.isfinite(v) for trace in traces for v in trace.column(n)[1])]
@@ -72,7 +73,8 @@ def series(name: str, trace: Trace, most: int = POINTS, between: tuple[float, fl
         start, end = bisect_left(steps, between[0]), bisect_right(steps, between[1])
         steps, values = steps[start:end], values[start:end]
     kept = extremes(values, most)
-    found = {"steps": [steps[i] for i in kept], "values": [short(values[i]) for i in kept], "whole": len(kept) == len(values)}
+    found = {"steps": [steps[i] for i in kept], "values": [short(values[i]) for i in kept],
+             "whole": len(kept) == len(values)}
     bars = {row["step"]: row.get(f"{name.removeprefix(EVALS)}_interval") for row in trace.evals}
     if name.startswith(EVALS) and any(isinstance(b, list) and len(b) == 2 for b in bars.values()):
         ends = [bars.get(step) for step in found["steps"]]
@@ -82,11 +84,13 @@ def series(name: str, trace: Trace, most: int = POINTS, between: tuple[float, fl
 
 
 def charts(traces: dict[str, Trace], names: list[str], later: Sequence[str] = ()) -> dict[str, dict]:
-    """What the page's charts are drawn from: {"reward": {"label", ..., "series": [{"run", "steps", "values"}]}}
+    """What the page's charts are drawn from: {"reward": {"label", ..., "series":
+    [{"run", "steps", "values"}]}}
 
     later: metrics whose points the page fetches when somebody opens their drawer.
     """
-    drawn = {name: described(name) | {"series": [{"run": run, **series(name, trace)} for run, trace in traces.items()]}
+    drawn = {name: described(name)
+             | {"series": [{"run": run, **series(name, trace)} for run, trace in traces.items()]}
              for name in names}
     empty = [{"run": run, "steps": [], "values": [], "late": True} for run in traces]
     return drawn | {name: described(name) | {"series": empty} for name in later}

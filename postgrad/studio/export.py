@@ -1,6 +1,8 @@
-"""The studio's pages as plain files, which open without a server: whatever links lead to, with relative addresses.
+"""The studio's pages as plain files, which open without a server:
+whatever links lead to, with relative addresses.
 
-The app itself is asked, in this process and without a port; so what is exported is what is served. Templates see `exported`.
+The app itself is asked, in this process and without a port; so what is exported is what is served.
+Templates see `exported`.
 Left out on purpose: what lives on a server (labelling, cells, starting runs), and whatever writes.
 """
 
@@ -24,20 +26,26 @@ from postgrad.studio.app import create_app
 from postgrad.studio.pages import STATIC
 from postgrad.studio.security import COOKIE
 
-LINK = re.compile(r'(\s)(href|src|action)="([^"]*)"')   # autoescape leaves no quote in text, so these are attributes
-WRITES = re.compile(r'<(form|button)\b[^>]*(?:\shx-(?:post|put|patch|delete)=|\smethod="post")[^>]*>.*?</\1>', re.S | re.I)
+# autoescape leaves no quote in text, so these are attributes
+LINK = re.compile(r'(\s)(href|src|action)="([^"]*)"')
+WRITES = re.compile(r'<(form|button)\b[^>]*(?:\shx-(?:post|put|patch|delete)=|\smethod="post")[^>]*>.*?</\1>',
+                    re.S | re.I)
 HOST = "export"
 STAYS = ("/start", "/label", "/lab", "/runs/new", "/runs/compare", "/runs/-")  # these need a server
 TOKEN = "an export asks itself, and nobody else"
 
 
 async def ask(app: ASGIApp, path: str, *, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-    """GET from an ASGI app without a port: (status, headers, body). `path` is taken as it is, already decoded."""
+    """GET from an ASGI app without a port: (status, headers, body).
+
+    `path` is taken as it is, already decoded.
+    """
     path, _, query = path.partition("?")
     found: dict = {"status": 0, "headers": {}, "body": b""}
-    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET", "scheme": "http", "path": path,
-             "raw_path": quote(path).encode(), "query_string": query.encode(), "root_path": "", "server": (HOST, 80),
-             "client": ("127.0.0.1", 1), "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()]}
+    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET",
+             "scheme": "http", "path": path, "raw_path": quote(path).encode(), "query_string": query.encode(),
+             "root_path": "", "server": (HOST, 80), "client": ("127.0.0.1", 1),
+             "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()]}
 
     async def receive() -> dict:
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -60,17 +68,20 @@ def wait(work: Coroutine):
 
 
 def place(address: str) -> str | None:
-    """The file of an address: / -> index.html, /runs/a?step=3 -> runs/a/index.html; None for what is not exported."""
+    """The file of an address: / -> index.html, /runs/a?step=3 -> runs/a/index.html;
+    None for what is not exported."""
     path = unquote(urlsplit(address).path)
     if path.startswith("/static/"):
         return path[1:]
-    if any(path == p or path.startswith(f"{p}/") for p in STAYS) or {"..", "."} & set(path.split("/")) or "\0" in path:
+    if (any(path == p or path.startswith(f"{p}/") for p in STAYS) or {"..", "."} & set(path.split("/"))
+            or "\0" in path):
         return None
     return f"{path.strip('/')}/index.html".lstrip("/")
 
 
 def relative(text: str, file: str, known: set[str]) -> str:
-    """The page with addresses relative to its own file; a link to what is not there stays as words without a link."""
+    """The page with addresses relative to its own file; a link to what is not there stays as
+    words without a link."""
     def turn(match: re.Match) -> str:
         space, name, address = match[1], match[2], unescape(match[3])
         if not address.startswith("/"):
@@ -86,7 +97,8 @@ def relative(text: str, file: str, known: set[str]) -> str:
 
 
 async def crawl(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
-    """file -> page, for every page that links lead to from the first one; and the addresses that did not answer with a page."""
+    """file -> page, for every page that links lead to from the first one; and the addresses that did not
+    answer with a page."""
     headers = {"host": HOST, "cookie": f"{COOKIE}={TOKEN}", "x-postgrad-export": "1"}
     pages, lost, waiting, seen = {}, [], ["/"], {"index.html"}
     while waiting:
@@ -109,11 +121,13 @@ def export(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
     """Write the pages into a new or empty folder; -> {"pages", "bytes", "lost": addresses without a page}."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not an empty folder: choose another, or move that away first.")
+        raise ValueError(f"{folder} exists and is not an empty folder: choose another, or move "
+                         "that away first.")
     pages, lost = wait(crawl(create_app(runs=runs, token=TOKEN, hosts=(HOST,), store=store)))
     shutil.copytree(STATIC, folder / "static", dirs_exist_ok=True)
     for file, text in pages.items():
         target = folder / file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(relative(text, file, set(pages)), encoding="utf-8")
-    return {"pages": len(pages), "lost": lost, "bytes": sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())}
+    return {"pages": len(pages), "lost": lost,
+            "bytes": sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())}

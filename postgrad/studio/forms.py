@@ -1,4 +1,6 @@
-"""A recipe's form, made from its dataclasses: their fields, types, sentences and named settings. Nothing is written twice.
+"""A recipe's form, made from its dataclasses: their fields, types, sentences and named settings.
+
+Nothing is written twice.
 
 Left out on purpose: rules about values. A config checks itself, and its sentence is what the page shows.
 """
@@ -21,7 +23,8 @@ OWN = "mytask.py"  # stands where a task of one's own is to be named
 
 @cache
 def menu() -> list[dict]:
-    """Everything that can be trained, with its named settings: {"name": "grpo", "about", "settings": [("words", ...)], ...}"""
+    """Everything that can be trained, with its named settings: {"name": "grpo", "about", "settings":
+    [("words", ...)], ...}"""
     from postgrad.methods import METHODS
     found = []
     for name in recipes.names():
@@ -31,7 +34,8 @@ def menu() -> list[dict]:
         found.append({"name": name, "about": row.about if row else first_words(home), "settings": settings,
                       "own": name in METHODS, "pipeline": name in recipes.PIPELINES})
     order = ["grpo", "ppo", "dpo", "sft", "reward"]
-    return sorted(found, key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
+    return sorted(found,
+                  key=lambda row: (row["pipeline"], order.index(row["name"]) if row["name"] in order else 9))
 
 
 def first_words(thing) -> str:
@@ -51,8 +55,8 @@ def written(value) -> str:
 
 
 def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
-    """The form: its groups of settings, the recipe's own first, then the row's constants. given: what was typed, by dotted
-    key."""
+    """The form: its groups of settings, the recipe's own first, then the row's constants. given: what was
+    typed, by dotted key."""
     config = start_of(spec)
     groups = list(grouped(config))
     for group in groups:
@@ -65,9 +69,11 @@ def sections(spec: str, given: Mapping[str, str]) -> list[dict]:
 
 
 def grouped(config, name: str = "") -> Iterator[dict]:
-    """A config and the groups of settings in it, each followed by those inside it: "", optim, optim.adapter ..."""
+    """A config and the groups of settings in it, each followed by those inside it:
+    "", optim, optim.adapter ..."""
     prefix = f"{name}." if name else ""
-    yield {"name": name, "about": first_words(type(config)) if name else "", "config": config, "prefix": prefix}
+    yield {"name": name, "about": first_words(type(config)) if name else "", "config": config,
+           "prefix": prefix}
     for f in fields(config):
         if isinstance(value := getattr(config, f.name), Settings):
             yield from grouped(value, prefix + f.name)
@@ -120,7 +126,8 @@ def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
 
     A value that is the setting's own is left out.
 
-    error: the library's own sentence about what is wrong, or None. memory: bytes by part and at the peak, or None.
+    error: the library's own sentence about what is wrong, or None. memory:
+        bytes by part and at the peak, or None.
     chosen: what stands for the values that are left open, and why.
     """
     name, _, setting = spec.partition(":")
@@ -129,14 +136,16 @@ def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
     except ValueError as error:
         return {"words": [], "command": "", "changes": {}, "error": str(error), "memory": None,
                 "chosen": ""}
-    bare = not setting and name not in recipes.PIPELINES  # then the task has to be said, unless there is data instead
+    # then the task has to be said, unless there is data instead
+    bare = not setting and name not in recipes.PIPELINES
     changes = {key: text for key, text in given.items() if key in start and (
         text.lower() not in ("", "none") if bare and key == "task" else text != written(start[key]))}
     error, needs, chosen = None, None, ""
     try:
         made = recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1]
         config, (_, chosen, needs) = flat(made), fit(made)
-        changes = {key: text for key, text in changes.items() if config[key] != start[key] or bare and key == "task"}
+        changes = {key: text for key, text in changes.items()
+                   if config[key] != start[key] or bare and key == "task"}
     except ValueError as fault:
         error = str(fault)
     words = ["train", spec, *(f"{key}={text}" for key, text in changes.items()), "--run", folder]

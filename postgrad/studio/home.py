@@ -1,4 +1,7 @@
-"""The first page: one sentence, three doors, the newest runs. Fast however long they are: of a log, a few rows are read."""
+"""The first page: one sentence, three doors, the newest runs.
+
+Fast however long they are: of a log, a few rows are read.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ SHOWN = ("reward", "accuracy", "loss")
 
 
 def glimpses(path: Path, count: int = 32) -> list[dict]:
-    """About `count` whole rows from all over a log, the last one always among them, each once and in order."""
+    """About `count` whole rows from all over a log, the last one always among them,
+    each once and in order."""
     size, lines = path.stat().st_size, {}
     with open(path, "rb") as file:
         for place in [size * k // count for k in range(count)]:
@@ -43,10 +47,12 @@ def glance(folder: Path) -> dict:
         run, rows = Run.open(folder), glimpses(log)
         shown = next((n for n in SHOWN if any(n in row for row in rows)), None)
         series = [number(row[shown]) for row in rows if shown in row]
-        return {"state": run.state()["state"], "error": run.state()["error"], "step": rows[-1]["step"] if rows else 0,
-                "steps": run.info.get("steps"), "series": [x for x in series if math.isfinite(x)], "series_name": shown}
+        return {"state": run.state()["state"], "error": run.state()["error"],
+                "step": rows[-1]["step"] if rows else 0, "steps": run.info.get("steps"),
+                "series": [x for x in series if math.isfinite(x)], "series_name": shown}
     except (ValueError, OSError) as error:
-        return {"state": "broken", "error": str(error), "step": 0, "steps": None, "series": [], "series_name": None}
+        return {"state": "broken", "error": str(error), "step": 0, "steps": None, "series": [],
+                "series_name": None}
 
 
 def newest(folder: Path, count: int = 6) -> list[dict]:
@@ -56,7 +62,8 @@ def newest(folder: Path, count: int = 6) -> list[dict]:
     found = []
     for updated, path in dated[:count]:
         row, name = glance(path), path.relative_to(folder).as_posix()
-        found.append(row | {"name": name, "address": f"/runs/{quote(name)}", "updated": updated, "spark": spark(row["series"])})
+        found.append(row | {"name": name, "address": f"/runs/{quote(name)}", "updated": updated,
+                            "spark": spark(row["series"])})
     return found
 
 

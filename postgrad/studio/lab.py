@@ -1,7 +1,9 @@
-"""/lab: the library's functions as cells that can be edited; their invariants turn red or green, and an instrument follows.
+"""/lab: the library's functions as cells that can be edited;
+their invariants turn red or green, and an instrument follows.
 
-An edited cell runs in a process of its own (`cells.runner`), never in the server. As with a notebook, whoever may edit a cell
-may run code on this machine: so cells are refused unless the server listens to this machine alone.
+An edited cell runs in a process of its own (`cells.runner`), never in the server. As with a notebook, whoever
+may edit a cell may run code on this machine: so cells are refused unless the server listens
+to this machine alone.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ def module_of(instrument: Instrument) -> str:
 
 
 def index(request: Request) -> Response:
-    return page(request, "lab/index.html", cells=CELLS.values(), driven={c.name: instrument_of(c) for c in CELLS.values()})
+    return page(request, "lab/index.html", cells=CELLS.values(),
+                driven={c.name: instrument_of(c) for c in CELLS.values()})
 
 
 def whole(request: Request) -> Response:
@@ -58,7 +61,8 @@ def whole(request: Request) -> Response:
     instrument = instrument_of(cell)
     shown = context(instrument, QueryParams(request.url.query)) if instrument else {}
     others = [other for other in CELLS.values() if other is not cell]
-    return page(request, "lab/cell.html", cell=cell, others=others, closed=why, result=None, wall=WALL, yours=False, **shown)
+    return page(request, "lab/cell.html", cell=cell, others=others, closed=why, result=None, wall=WALL,
+                yours=False, **shown)
 
 
 def text_of(fields: ImmutableMultiDict) -> str:
@@ -70,14 +74,16 @@ def run(request: Request, fields: ImmutableMultiDict) -> Response:
     """The edited cell against its invariants. Where it ran to its end, the figure is told to follow."""
     cell, text = cell_of(request), text_of(fields)
     result = runner_of(request).check(cell, text)
-    answer = fragment(request, "lab/result.html", cell=cell, result=result, edited=text.strip() != cell.source.strip())
+    answer = fragment(request, "lab/result.html", cell=cell, result=result,
+                      edited=text.strip() != cell.source.strip())
     if not result.fault:
         answer.headers["HX-Trigger"] = "cell-run"
     return answer
 
 
 def drive(request: Request, fields: ImmutableMultiDict) -> Response:
-    """The instrument at the state of its controls, computed by the edited cell; the library's own numbers in grey."""
+    """The instrument at the state of its controls, computed by the edited cell;
+    the library's own numbers in grey."""
     cell, text = cell_of(request), text_of(fields)
     instrument = instrument_of(cell)
     if instrument is None:
@@ -87,14 +93,18 @@ def drive(request: Request, fields: ImmutableMultiDict) -> Response:
     if text.strip() != cell.source.strip():
         result = runner_of(request).drive(cell, text, module_of(instrument), asdict(shown["state"]))
         if result.fault or result.numbers is None:
-            return fragment(request, "lab/undriven.html", instrument=instrument, reason=result.fault, **links(shown))
+            return fragment(request, "lab/undriven.html", instrument=instrument, reason=result.fault,
+                            **links(shown))
         shown |= {"numbers": result.numbers, "before": shown["numbers"]}
         try:
             shown["insight"] = instrument.insight(result.numbers)
             return fragment(request, "lab/driven.html", yours=True, swapped=True, **shown)
-        except Exception as fault:  # numbers of somebody's own making: what can't be drawn is said, whatever it is
-            reason = f"what your version computes cannot be drawn ({type(fault).__name__}: {str(fault)[:200]})"
-            return fragment(request, "lab/undriven.html", instrument=instrument, reason=reason, **links(shown))
+        except Exception as fault:
+            # numbers of somebody's own making: what can't be drawn is said, whatever it is
+            reason = (f"what your version computes cannot be drawn ({type(fault).__name__}: "
+                      f"{str(fault)[:200]})")
+            return fragment(request, "lab/undriven.html", instrument=instrument, reason=reason,
+                            **links(shown))
     return fragment(request, "lab/driven.html", yours=False, swapped=True, **shown)
 
 

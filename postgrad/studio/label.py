@@ -1,8 +1,10 @@
-"""/label: two answers side by side, one judgement at a time; each is on the disk before the next pair is shown.
+"""/label: two answers side by side, one judgement at a time; each is on the disk before
+the next pair is shown.
 
-Which answer stands on which side depends on the item and the labeller (`data.items.sides`), so it is the same after a reload.
-A judgement is written only if what stands is what its author saw: a double click, a second tab or a request that is sent again
-changes nothing. The live reward model (`trainer`) trains in a process of its own; labelling never waits for it.
+Which answer stands on which side depends on the item and the labeller (`data.items.sides`), so it is the same
+after a reload. A judgement is written only if what stands is what its author saw: a double click, a second
+tab or a request that is sent again changes nothing. The live reward model (`trainer`) trains in a process of
+its own; labelling never waits for it.
 """
 
 from __future__ import annotations
@@ -41,10 +43,12 @@ def labeller_of(request: Request) -> str:
 
 def place(store: Store | None, labeller: str, item: str = "", message: str = "") -> dict:
     """The pair that comes next for this labeller, or the item that was asked for, and how far they are."""
-    asked, was = (None, None) if store is None else store.asked(item, labeller) if item else (store.next(labeller), None)
+    asked, was = ((None, None) if store is None else store.asked(item, labeller) if item
+                  else (store.next(labeller), None))
     total = store.size() if store else 0
     done = total - store.left(labeller) if store else 0
-    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done, "message": message}
+    return {"labeller": labeller, "asked": asked, "was": was, "total": total, "done": done,
+            "message": message}
 
 
 def live(request: Request, store: Store | None) -> dict:
@@ -54,19 +58,22 @@ def live(request: Request, store: Store | None) -> dict:
     found = counts(choices)
     trainer.notice(found["judged"])
     points = [(n, r) for n, r in trainer.history if r["accuracy"] is not None]
-    return {"trainer": trainer, "result": trainer.result, "points": points, "contradicted": found["contradicted"],
-            "agreement": agreement(choices), "to_go": max(0, FIRST - found["judged"])}
+    return {"trainer": trainer, "result": trainer.result, "points": points,
+            "contradicted": found["contradicted"], "agreement": agreement(choices),
+            "to_go": max(0, FIRST - found["judged"])}
 
 
 def making(request: Request, store: Store | None) -> dict:
     """What the form that makes pairs offers, and what has become of the last one."""
-    return {"maker": app_object(request, "pair_maker", PairMaker), "models": models_of(request.app.state.runs),
-            "tasks": tasks(), "seed": store.size() if store else 0}
+    return {"maker": app_object(request, "pair_maker", PairMaker),
+            "models": models_of(request.app.state.runs), "tasks": tasks(),
+            "seed": store.size() if store else 0}
 
 
 def models_of(runs: Path) -> list[str]:
     """The embedded models, and the runs of the folder that have a checkpoint of a model that writes."""
-    found = sorted(path.parent for path in [*runs.glob("*/checkpoints"), *runs.glob("*/*/checkpoints")] if any(path.iterdir()))
+    found = sorted(path.parent for path in [*runs.glob("*/checkpoints"), *runs.glob("*/*/checkpoints")]
+                   if any(path.iterdir()))
     return [*MODELS, *(path.relative_to(runs).as_posix() for path in found)]
 
 
@@ -81,7 +88,8 @@ def tasks() -> tuple[str, ...]:
 def whole(request: Request) -> Response:
     labeller, item = labeller_of(request), request.query_params.get("item", "")
     with open_store(request) as store:
-        what = place(store, labeller, item) if labeller else {"labeller": "", "total": store.size() if store else 0}
+        what = (place(store, labeller, item) if labeller
+                else {"labeller": "", "total": store.size() if store else 0})
         answer = page(request, "label/page.html", **what, **live(request, store), **making(request, store))
     if labeller:
         answer.set_cookie("labeller", quote(labeller), max_age=31536000, samesite="strict")
@@ -93,21 +101,25 @@ def choose(request: Request, fields: Mapping[str, str]) -> Response:
     labeller, item, choice, was = (fields.get(name, "") for name in ("labeller", "item", "choice", "was"))
     with open_store(request) as store:
         if store is None:
-            raise ValueError(f"there is no store at {request.app.state.store} any more: make pairs or import some.")
+            raise ValueError(f"there is no store at {request.app.state.store} any more: make pairs "
+                             "or import some.")
         try:
             asked, _ = store.asked(item, labeller)
         except ValueError:
             return shown(request, store, labeller, "That pair has been removed meanwhile; here is another.")
         stands = store.revise(item, labeller, choice, was or None)
-        words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped", None: "taken back"}
-        message = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: nothing was changed."
-                   if stands != choice else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
+        words = {asked.sides[0]: "A", asked.sides[1]: "B", "tie": "tie", "skip": "skipped",
+                 None: "taken back"}
+        message = (f"You had judged that pair already ({words[stands]}), in another tab perhaps: "
+                   "nothing was changed." if stands != choice
+                   else f"{words[choice]}{guess(request, item, asked.sides, choice)}")
         return shown(request, store, labeller, message, changed=stands == choice)
 
 
 def shown(request: Request, store: Store | None, labeller: str, message: str, item: str = "",
           changed: bool = False) -> Response:
-    """The pair that comes next; and word to the rest of the page, which asks for itself, that something was said."""
+    """The pair that comes next; and word to the rest of the page, which asks for itself,
+    that something was said."""
     app_object(request, "reward_trainer", RewardTrainer).changed(int(changed))
     answer = fragment(request, "label/pair.html", **place(store, labeller, item, message))
     answer.headers["HX-Trigger"] = "judged"
@@ -129,8 +141,10 @@ def undo(request: Request, fields: Mapping[str, str]) -> Response:
     labeller = fields.get("labeller", "")
     with open_store(request) as store:
         back = store.undo(labeller) if store else None
-        message = "The last judgement is taken back: here is its pair." if back else "There is nothing to undo."
-        return shown(request, store, labeller, message, back.item.uid if back else "", changed=back is not None)
+        message = ("The last judgement is taken back: here is its pair." if back
+                   else "There is nothing to undo.")
+        return shown(request, store, labeller, message, back.item.uid if back else "",
+                     changed=back is not None)
 
 
 def panel(request: Request) -> Response:
@@ -145,7 +159,8 @@ def make(request: Request, fields: Mapping[str, str]) -> Response:
         known = making(request, store)
     model, task, count = fields.get("model", ""), fields.get("task", ""), fields.get("prompts", "")
     if model not in known["models"] or task not in known["tasks"]:
-        raise ValueError(f"no pairs can be made by {model[:60]!r} on {task[:60]!r}: choose a model and a task of the lists.")
+        raise ValueError(f"no pairs can be made by {model[:60]!r} on {task[:60]!r}: choose a model and a "
+                         "task of the lists.")
     if not (count.isdecimal() and PROMPTS[0] <= int(count) <= PROMPTS[1]):
         raise ValueError(f"{count[:20]!r} pairs cannot be made: ask for {PROMPTS[0]} to {PROMPTS[1]}.")
     if not fields.get("seed", "").isdecimal():

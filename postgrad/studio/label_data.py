@@ -1,4 +1,5 @@
-"""/label/data: every pair and what was said of it: filter, edit, take out and bring back, files in and out."""
+"""/label/data: every pair and what was said of it: filter, edit, take out and bring back,
+files in and out."""
 
 from __future__ import annotations
 
@@ -20,14 +21,18 @@ from postgrad.studio.shared import app_object, form_handler, open_store
 
 ROWS = 25
 LARGEST = 20_000_000  # bytes of a file that is imported
-SHOWN = {"": "all", "unjudged": "not judged", "a": "a is better", "b": "b is better", "tie": "ties", "skip": "skipped",
-         "contradicted": "judged both ways", "surprising": "the reward model disagrees", "removed": "removed"}
+SHOWN = {"": "all", "unjudged": "not judged", "a": "a is better", "b": "b is better", "tie": "ties",
+         "skip": "skipped", "contradicted": "judged both ways", "surprising": "the reward model disagrees",
+         "removed": "removed"}
 FORMATS = {"pairs": "for reward and dpo", "singles": "for kto"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table. chance: the reward model's P(a > b), by a model that has not seen the pair; None if unknown."""
+    """A line of the table.
+
+    chance: the reward model's P(a > b), by a model that has not seen the pair; None if unknown.
+    """
 
     item: Item
     choices: Mapping[str, str]
@@ -41,10 +46,12 @@ class Row:
 
     def fits(self, shown: str, text: str, labeller: str) -> bool:
         choices = {choice for who, choice in self.choices.items() if labeller in ("", who)}
-        words = "\n".join([self.item.a, self.item.b, self.item.origin, *(m["content"] for m in self.item.messages)]).lower()
-        kinds = {"": True, "removed": True, "unjudged": not choices - {"skip"}, "contradicted": {"a", "b"} <= choices,
-                 "surprising": self.surprising}
-        return text.lower() in words and (not labeller or bool(choices)) and kinds.get(shown, shown in choices)
+        words = "\n".join([self.item.a, self.item.b, self.item.origin,
+                           *(m["content"] for m in self.item.messages)]).lower()
+        kinds = {"": True, "removed": True, "unjudged": not choices - {"skip"},
+                 "contradicted": {"a", "b"} <= choices, "surprising": self.surprising}
+        return (text.lower() in words and (not labeller or bool(choices))
+                and kinds.get(shown, shown in choices))
 
 
 def rows_of(request: Request, store: Store | None, removed: bool = False) -> list[Row]:
@@ -58,17 +65,20 @@ def table(request: Request) -> Response:
     query = request.query_params
     shown, text, labeller, start = (query.get(name, "") for name in ("shown", "text", "labeller", "start"))
     if shown not in SHOWN or not (start or "0").isdecimal():
-        raise ValueError(f"nothing can be shown by {shown[:40]!r} from {start[:20]!r} on: choose one of {', '.join(SHOWN)}.")
+        raise ValueError(f"nothing can be shown by {shown[:40]!r} from {start[:20]!r} on: choose one of "
+                         f"{', '.join(SHOWN)}.")
     with open_store(request) as store:
         rows = rows_of(request, store, shown == "removed")
         labellers = sorted({who for row in rows for who in row.choices})
         total, begin = len(rows), int(start or 0)
     rows = [row for row in rows if row.fits(shown, text, labeller)]
     at = {"shown": shown, "text": text, "labeller": labeller}
-    turns = [("Earlier", max(0, begin - ROWS))] * (begin > 0) + [("Later", begin + ROWS)] * (begin + ROWS < len(rows))
+    turns = ([("Earlier", max(0, begin - ROWS))] * (begin > 0)
+             + [("Later", begin + ROWS)] * (begin + ROWS < len(rows)))
     turn = {word: f"/label/data?{urlencode(at | {'start': place})}" for word, place in turns}
-    return page(request, "label/data.html", rows=rows[begin: begin + ROWS], matching=len(rows), begin=begin, total=total, at=at,
-                turn=turn, kinds=SHOWN, labellers=labellers, choices=CHOICES, formats=FORMATS)
+    return page(request, "label/data.html", rows=rows[begin: begin + ROWS], matching=len(rows), begin=begin,
+                total=total, at=at, turn=turn, kinds=SHOWN, labellers=labellers, choices=CHOICES,
+                formats=FORMATS)
 
 
 def row(request: Request, item: str, message: str = "", back: dict | None = None) -> Response:
@@ -83,7 +93,8 @@ def row(request: Request, item: str, message: str = "", back: dict | None = None
 
 
 def edit(request: Request, fields: Mapping[str, str]) -> Response:
-    """One labeller's judgement of one item, changed, given or (choice "") taken back, if it is still what the page showed."""
+    """One labeller's judgement of one item, changed, given or (choice "") taken back,
+    if it is still what the page showed."""
     item, labeller, choice, was = (fields.get(name, "") for name in ("item", "labeller", "choice", "was"))
     check_labeller(labeller)
     with open_store(request) as store:
@@ -94,7 +105,8 @@ def edit(request: Request, fields: Mapping[str, str]) -> Response:
     if stands != (choice or None):
         return row(request, item, f"Not changed: meanwhile {labeller} has said {stands or 'nothing'}.")
     words = f"{labeller}: {was or 'nothing'} → {choice or 'nothing'}."
-    return row(request, item, words, {"act": "edit", "item": item, "labeller": labeller, "choice": was, "was": choice})
+    return row(request, item, words,
+               {"act": "edit", "item": item, "labeller": labeller, "choice": was, "was": choice})
 
 
 def remove(request: Request, fields: Mapping[str, str]) -> Response:
@@ -117,7 +129,8 @@ def bring_in(request: Request, fields: Mapping[str, str]) -> Response:
         try:
             items, labels, seen = read_items(path, fields.get("labeller", "").strip() or None)
         except ValueError as error:
-            raise ValueError(str(error).replace(f"{path}", name).replace("with --labeller NAME", "beside the file")) from None
+            raise ValueError(str(error).replace(f"{path}", name).replace("with --labeller NAME",
+                                                                         "beside the file")) from None
     with Store.open(request.app.state.store) as store:
         found = store.add(items, labels)
         app_object(request, "reward_trainer", RewardTrainer).changed(found["labels"])
@@ -128,7 +141,9 @@ def take_out(request: Request) -> Response:
     """The judgements as a JSONL file that `postgrad train` reads."""
     from postgrad.data.exchange import export
     query = request.query_params
-    form, how, labeller = query.get("format", "pairs"), query.get("how", "majority"), query.get("labeller") or None
+    form = query.get("format", "pairs")
+    how = query.get("how", "majority")
+    labeller = query.get("labeller") or None
     with open_store(request) as store, tempfile.TemporaryDirectory() as folder:
         if store is None:
             raise ValueError("there is nothing to export yet: make pairs, or import some.")

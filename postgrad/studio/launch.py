@@ -1,4 +1,7 @@
-"""Starting, stopping and going on with runs from a page. The page has the command that does the same in a terminal."""
+"""Starting, stopping and going on with runs from a page.
+
+The page has the command that does the same in a terminal.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +46,12 @@ def planned(root: Path, given: Mapping[str, str]) -> dict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
     from postgrad.studio import forms
     spec = given.get("recipe") or FIRST
-    name = given.get("name") or free_name(root, spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
+    name = given.get("name") or free_name(root,
+                                          spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
     try:
         folder = place(root, name)
-        error = f"{name} is taken: give the run another name." if folder.exists() or processes.at_work(root, name) else None
+        error = (f"{name} is taken: give the run another name."
+                 if folder.exists() or processes.at_work(root, name) else None)
         if "/" in name:
             error = f"{name!r} cannot name a run that is started here: leave the '/' out."
     except ValueError as fault:
@@ -71,8 +76,8 @@ def new(request: Request) -> Response:
         sections = forms.sections(spec := FIRST, settings_in(given))
     models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
-    return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan, tasks=tasks,
-                models=models[:200], closed=why_closed(request, RUNS_CODE))
+    return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan,
+                tasks=tasks, models=models[:200], closed=why_closed(request, RUNS_CODE))
 
 
 def plan(request: Request) -> Response:
@@ -130,7 +135,8 @@ def go_on(root: Path, name: str) -> None:
         raise ValueError(f"{name} is done: there is nothing left to do.")
     up = "/".join(parts_of(name)[:-1])
     target = up if up and recipes.pipeline_in(folder.parent) else name
-    processes.start(root, target, ["resume", shown(root / target)], anew=False, patience=20.0)  # the last one may be leaving
+    # the last one may be leaving
+    processes.start(root, target, ["resume", shown(root / target)], anew=False, patience=20.0)
 
 
 async def forget(request: Request) -> Response:

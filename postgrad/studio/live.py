@@ -2,8 +2,9 @@
 
     GET /runs/-/live?watch=demo/rl:512:88:0&list=1
 
-A cursor is the bytes of metrics, evals and events that the page has already; every event's id holds the cursors of all, so a
-browser that lost its connection goes on where it was. History is never sent again. Files are looked at twice a second.
+A cursor is the bytes of metrics, evals and events that the page has already; every event's id holds the
+cursors of all, so a browser that lost its connection goes on where it was. History is never sent again. Files
+are looked at twice a second.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class Watched:
     def news(self) -> dict | None:
         new = {tail.log: tail.new()[0] for tail in self.tails}
         state = self.run.state()
-        now = {key: state.get(key) for key in ("state", "step", "steps")} | {"error": clean(state.get("error") or "")}
+        now = ({key: state.get(key) for key in ("state", "step", "steps")}
+               | {"error": clean(state.get("error") or "")})
         if not any(new.values()) and now == self.state:
             return None
         self.state = now
@@ -96,7 +98,8 @@ def cursors(watch: list[str]) -> dict[str, list[int]]:
     for word in watch:
         name, *at = word.split(":")
         if len(at) != len(LOGS) or not all(x.isascii() and x.isdecimal() and len(x) < 16 for x in at):
-            raise ValueError(f"{word!r:.80} is not a run and its cursor: write ID:METRICS:EVALS:EVENTS, e.g. demo/rl:0:0:0.")
+            raise ValueError(f"{word!r:.80} is not a run and its cursor: write ID:METRICS:EVALS:EVENTS, e.g. "
+                             "demo/rl:0:0:0.")
         found[name] = [int(x) for x in at]
     return found
 
@@ -106,7 +109,8 @@ def message(kind: str, data: object, last: str) -> bytes:
 
 
 async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -> AsyncIterator[bytes]:
-    """Events without end; listing: the signature of the list that the page shows, or None where it shows none."""
+    """Events without end; listing: the signature of the list that the page shows,
+    or None where it shows none."""
     yield b": the studio's runs, by cursor\n\n"
     quiet = 0
     while True:
@@ -131,7 +135,8 @@ def live(request: Request) -> Response:
     if again and again != "-":
         watch |= {name: at for name, at in cursors(again.split(" ")).items() if name in watch}
     watched = {name: Watched(root, name, at) for name, at in watch.items()}
-    return StreamingResponse(stream(root, watched, request.query_params.get("list")), media_type="text/event-stream",
+    return StreamingResponse(stream(root, watched, request.query_params.get("list")),
+                             media_type="text/event-stream",
                              headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
 

@@ -1,4 +1,7 @@
-"""Templates to responses, forms to dicts, numbers to text. Autoescape is always on, and a missing name is an error."""
+"""Templates to responses, forms to dicts, numbers to text.
+
+Autoescape is always on, and a missing name is an error.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,17 @@ MINUS = "\u2212"
 # numbers to text
 
 def num(value: object, digits: int = 3) -> str:
-    """A number for people: -0.5 -> −0.500, 12 -> 12, nan -> nan, None -> –. A true minus sign; never "-0.000"."""
+    """A number for people: -0.5 -> −0.500, 12 -> 12, nan -> nan, None -> –.
+
+    A true minus sign; never "-0.000".
+    """
     if value is None:
         return "–"
     if isinstance(value, bool | str):
         return str(value)
     if isinstance(value, int):
-        return (f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)).replace("-", MINUS)
+        return (f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)).replace(
+            "-", MINUS)
     if not math.isfinite(value):
         return {"inf": "∞", "-inf": f"{MINUS}∞"}.get(str(value), "nan")
     size = abs(value)
@@ -61,7 +68,8 @@ def size(count: float) -> str:
     for unit, length in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if count >= length or unit == "MB":
             many = count / length
-            return f"{many:.0f} {unit}" if many >= 10 else f"{many:.1f} {unit}" if many >= 0.1 else f"{many:.3f} {unit}"
+            return (f"{many:.0f} {unit}" if many >= 10 else f"{many:.1f} {unit}" if many >= 0.1
+                    else f"{many:.3f} {unit}")
     raise AssertionError(count)
 
 
@@ -95,8 +103,8 @@ def asset(path: str) -> str:
 
 @cache
 def environment() -> Environment:
-    made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True, undefined=StrictUndefined,
-                       trim_blocks=True, lstrip_blocks=True)
+    made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True,
+                       undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters.update(num=num, dur=dur, ago=ago, size=size)
     made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, ticks=svg.ticks, zip=zip)
     return made
@@ -105,7 +113,8 @@ def environment() -> Environment:
 def render(request: Request, template: str, context: dict) -> str:
     theme = request.cookies.get("theme", "")
     here = {"request": request, "path": request.url.path, "nonce": getattr(request.state, "nonce", ""),
-            "theme": theme if theme in ("light", "dark") else "", "exported": request.headers.get("x-postgrad-export") == "1"}
+            "theme": theme if theme in ("light", "dark") else "",
+            "exported": request.headers.get("x-postgrad-export") == "1"}
     return environment().get_template(template).render(here | context)
 
 
@@ -132,7 +141,8 @@ async def fields(request: Request, limit: int = 1_000_000) -> list[tuple[str, st
     """The same, in order, repeated names and all."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != "application/x-www-form-urlencoded":
-        raise HTTPException(415, f"A form is sent as application/x-www-form-urlencoded, not as {kind or 'nothing'}.")
+        raise HTTPException(415, "A form is sent as application/x-www-form-urlencoded, not as "
+                            f"{kind or 'nothing'}.")
     body = b""
     async for part in request.stream():
         body += part

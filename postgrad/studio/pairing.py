@@ -1,6 +1,7 @@
 """Prompts that several runs have samples of, and the steps at which each has them: for samples side by side.
 
-The log of samples is read once by cursor, up to a limit: what lies behind it is not paired, and the page says so.
+The log of samples is read once by cursor, up to a limit: what lies behind it is not paired,
+and the page says so.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Prompts:
 
 
 def shared(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[str, list[int]]]:
-    """The prompts that every run has, by step; for each the steps of the runs that lie nearest to the first run's.
+    """The prompts that every run has, by step; for each the steps of the runs that lie
+    nearest to the first run's.
 
     shared({"a": {"2+2": [1, 9]}, "b": {"2+2": [8]}}) -> [("2+2", [1, 8]), ("2+2", [9, 8])]
     """
@@ -48,5 +50,6 @@ def shared(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[str, list[int
     found = []
     for prompt, steps in first.items():
         if all(other.get(prompt) for other in others):
-            found += [(prompt, [step, *(min(o[prompt], key=lambda s: (abs(s - step), s)) for o in others)]) for step in steps]
+            found += [(prompt, [step, *(min(o[prompt], key=lambda s: (abs(s - step), s)) for o in others)])
+                      for step in steps]
     return sorted(found, key=lambda row: (row[1][0], row[0]))

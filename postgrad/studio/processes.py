@@ -1,7 +1,9 @@
-"""Runs as processes of their own: started, they owe the server nothing, and only the run folder says how they are.
+"""Runs as processes of their own: started, they owe the server nothing,
+and only the run folder says how they are.
 
-A process is niced, in a session of its own, and writes what it has to say to RUNS/.output/ID.log. It holds a lock on that file
-for as long as it lives (the lock goes with its standard output), so that a server started anew knows who is still there.
+A process is niced, in a session of its own, and writes what it has to say to RUNS/.output/ID.log. It holds a
+lock on that file for as long as it lives (the lock goes with its standard output), so that a server started
+anew knows who is still there.
 Left out on purpose: a table of processes in memory.
 """
 
@@ -36,7 +38,8 @@ def output(root: Path, name: str) -> Path:
 def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0) -> int:
     """Starts `python -m postgrad WORDS`; -> its process id.
 
-    anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to leave.
+    anew: what an earlier one said is cleared away. patience:
+    seconds that are given to an earlier one to leave.
     """
     path = output(root, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,8 +49,9 @@ def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: 
         if anew:
             os.ftruncate(file, 0)
         os.write(file, f"$ {shlex.join(['postgrad', *words])}\n".encode(errors="replace"))
-        process = subprocess.Popen([sys.executable, "-m", "postgrad", *words], stdin=subprocess.DEVNULL, stdout=file,
-                                   stderr=file, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        process = subprocess.Popen([sys.executable, "-m", "postgrad", *words], stdin=subprocess.DEVNULL,
+                                   stdout=file, stderr=file, start_new_session=True,
+                                   env={**os.environ, "PYTHONUNBUFFERED": "1"})
     except BlockingIOError:
         raise ValueError(f"a process for {name} is already at work: wait for it, or stop it first.") from None
     finally:
@@ -78,7 +82,8 @@ def end(root: Path, name: str) -> int:
     if not at_work(root, name):
         raise ValueError(f"no process is starting {name}: there is nothing to stop.")
     pid = int(json.loads(output(root, name).with_suffix(".json").read_text())["pid"])
-    os.killpg(pid, signal.SIGTERM)  # its session has this number, which nobody else can get while one of its processes lives
+    # its session has this number, which nobody else can get while one of its processes lives
+    os.killpg(pid, signal.SIGTERM)
     return pid
 
 

@@ -1,4 +1,5 @@
-"""What tools/recordings.py wrote down of real models, for the instruments: answers, groups of samples, pairs to label."""
+"""What tools/recordings.py wrote down of real models, for the instruments:
+answers, groups of samples, pairs to label."""
 
 from __future__ import annotations
 

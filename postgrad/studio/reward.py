@@ -1,11 +1,15 @@
-"""A reward model on the labels so far, judged on pairs that it did not see. A process of its own, so that nobody waits for it:
+"""A reward model on the labels so far, judged on pairs that it did not see.
 
-    python -m postgrad.studio.reward STORE        a line in asks for a training, a line of JSON comes out; ends with its input
+A process of its own, so that nobody waits for it:
 
-What is trained is `reward_head`'s: a linear head on the embedded model's states, by the loss of `postgrad train reward`.
-That takes a fraction of a second, so it can be done five times over: every prompt is judged by a head that was trained
-without it.
-Left out on purpose: training the body too, which needs minutes and, with the few labels of a sitting, does no better.
+    python -m postgrad.studio.reward STORE        a line in asks for a training, a line of JSON comes out;
+                                                  ends with its input
+
+What is trained is `reward_head`'s: a linear head on the embedded model's states, by the loss of `postgrad
+train reward`. That takes a fraction of a second, so it can be done five times over: every prompt is judged by
+a head that was trained without it.
+Left out on purpose: training the body too, which needs minutes and, with the few labels of a sitting,
+does no better.
 """
 
 from __future__ import annotations
@@ -49,20 +53,25 @@ def fold_of(item: Item) -> int:
 
 
 def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Remembering) -> dict:
-    """Held-out accuracy with its interval, and the chance that a wins for every item: each by a head that has not seen it."""
+    """Held-out accuracy with its interval, and the chance that a wins for every item:
+    each by a head that has not seen it."""
     began = time.perf_counter()
     rows = [(item, choice) for item, choice in judged if reader.pair(item) is not None]
     coming = [item for item in ahead if reader.pair(item) is not None]
     won = [(item, choice) for item, choice in rows if choice != "tie"]
-    found = {"judged": len(judged), "decided": len(won), "ties": len(rows) - len(won), "too_long": len(judged) - len(rows),
-             "accuracy": None, "low": None, "high": None, "held_out": 0, "longer": None, "chance": {}}
+    found = {"judged": len(judged), "decided": len(won), "ties": len(rows) - len(won),
+             "too_long": len(judged) - len(rows), "accuracy": None, "low": None, "high": None, "held_out": 0,
+             "longer": None, "chance": {}}
     if won:
         found["chance"] = chance = chances(rows, coming, reader)
-        tested = [(chance[item.uid] - 0.5) * (1 if choice == "a" else -1) for item, choice in won if item.uid in chance]
+        tested = [(chance[item.uid] - 0.5) * (1 if choice == "a" else -1) for item, choice in won
+                  if item.uid in chance]
         if tested:
-            found |= dict(zip(("accuracy", "low", "high"), share_interval(halves(tested), len(tested)), strict=True))
+            found |= dict(zip(("accuracy", "low", "high"), share_interval(halves(tested), len(tested)),
+                              strict=True))
         found["held_out"] = len(tested)
-        found["longer"] = halves((len(item.a) - len(item.b)) * (1 if choice == "a" else -1) for item, choice in won) / len(won)
+        found["longer"] = halves((len(item.a) - len(item.b)) * (1 if choice == "a" else -1)
+                                 for item, choice in won) / len(won)
     return found | {"seconds": time.perf_counter() - began}
 
 
@@ -71,9 +80,10 @@ def halves(gaps: Iterable[float]) -> float:
     return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps)
 
 
-def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item], reader: Remembering) -> dict[str, float]:
-    """P(a > b) of each item: a judged one by a head trained on the other folds (left out where there is none to train on),
-    one that is still to come by a head trained on all."""
+def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item],
+            reader: Remembering) -> dict[str, float]:
+    """P(a > b) of each item: a judged one by a head trained on the other folds (left out where there is none
+    to train on), one that is still to come by a head trained on all."""
     items, n = [*(item for item, _ in rows), *coming], len(rows)
     states = torch.stack([reader.pair(item) for item in items])
     states = standardised(states, states.flatten(0, 1))

@@ -1,8 +1,10 @@
-"""A reward model small enough to be trained while somebody waits: the head alone, on a body that stands still.
+"""A reward model small enough to be trained while somebody waits:
+the head alone, on a body that stands still.
 
-The features of an answer are tiny-chat's last hidden state at its last token, where a reward model's head reads. The loss is
-the library's bradley_terry, a tie is half a win each way, and a weak prior keeps few labels from being believed without limit.
-The preference labeller and the live reward model of /label both train by `fit`.
+The features of an answer are tiny-chat's last hidden state at its last token, where a reward model's head
+reads. The loss is the library's bradley_terry, a tie is half a win each way, and a weak prior keeps few
+labels from being believed without limit. The preference labeller and the live reward model of /label
+both train by `fit`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from postgrad.maths.preference import bradley_terry
 from postgrad.models import find_model, load_model
 from postgrad.records import Message, Prompt
 
-PRIOR = 0.01  # the weight of |w|^2 / 2; of 0.01, 0.1 and 1 what does best on unseen pairs after 16 to 40 labels
+# the weight of |w|^2 / 2; of 0.01, 0.1 and 1 what does best on unseen pairs after 16 to 40 labels
+PRIOR = 0.01
 STEPS = 12    # of Newton's method, at most; the gradient is 0 to rounding after about eight
 MODEL = "tiny-chat"
 
@@ -57,14 +60,16 @@ def share(labels: Sequence[str]) -> Tensor:  # "abt..." -> [N]
 
 
 def fit(a: Tensor, b: Tensor, first: Tensor) -> Tensor:  # [N, D], [N, D], [N] -> w [D]
-    """The head that minimises the mean of -log sigmoid(w.winner - w.loser) + PRIOR |w|^2 / 2, by Newton's method.
+    """The head that minimises the mean of -log sigmoid(w.winner - w.loser) + PRIOR |w|^2 / 2,
+    by Newton's method.
 
-    first: how much of each pair the first answer has won (`share`). A pair's loss depends on w through its gap alone, so
-    autograd's slope and curvature in the gaps are all that a step needs; and the best head lies in the span of the differences
-    a - b, so it is looked for there: with few labels, in few dimensions.
+    first: how much of each pair the first answer has won (`share`). A pair's loss depends on w through its
+    gap alone, so autograd's slope and curvature in the gaps are all that a step needs; and the best head lies
+    in the span of the differences a - b, so it is looked for there: with few labels, in few dimensions.
     """
     if not len(a) == len(b) == len(first):
-        raise ValueError(f"{len(a)} and {len(b)} answers have {len(first)} labels: expected one for each pair.")
+        raise ValueError(f"{len(a)} and {len(b)} answers have {len(first)} labels: expected one "
+                         "for each pair.")
     span, _ = torch.linalg.qr((a - b).T)  # [D, min(N, D)]
     x, w = (a - b) @ span, torch.zeros(span.shape[1], dtype=a.dtype)
     zero, prior = torch.zeros_like(first), PRIOR * torch.eye(len(w), dtype=a.dtype)
@@ -81,6 +86,9 @@ def fit(a: Tensor, b: Tensor, first: Tensor) -> Tensor:  # [N, D], [N, D], [N] -
 
 
 def accuracy(gap: Tensor, label: Tensor) -> float:  # [N], [N]
-    """The share of pairs ranked as labelled: above 0 the first is better. A gap of exactly 0 or a tie (0) counts half."""
+    """The share of pairs ranked as labelled: above 0 the first is better.
+
+    A gap of exactly 0 or a tie (0) counts half.
+    """
     right = torch.where((gap == 0) | (label == 0), 0.5, ((gap > 0) == (label > 0)).double())
     return float(right.mean()) if len(right) else float("nan")

@@ -23,7 +23,8 @@ from postgrad.studio.traces import NoRun, Trace, address, locate, text_of
 
 
 class RunId(Convertor[str]):
-    """A run's id in an address: not `new` or `compare`, which are pages, and nothing that begins with a dash."""
+    """A run's id in an address: not `new` or `compare`, which are pages,
+    and nothing that begins with a dash."""
 
     regex = r"(?!(?:new|compare)$)[^-/].*"
 
@@ -50,8 +51,8 @@ def one(request: Request) -> Response:
                 command=text_of(trace.run.info.get("command")),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
-                events=events(trace), checkpoints=list(trace.run.checkpoints()), output=output_of(request, name),
-                again=again(trace), **panel(request, name, trace))
+                events=events(trace), checkpoints=list(trace.run.checkpoints()),
+                output=output_of(request, name), again=again(trace), **panel(request, name, trace))
 
 
 def part_head(request: Request) -> Response:
@@ -66,8 +67,8 @@ def starting(request: Request, name: str, otherwise: str) -> Response:
     output = output_of(request, name)
     if output is None:
         raise HTTPException(404, otherwise)
-    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name), output=output,
-                signature=live.signature(root))
+    return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name),
+                output=output, signature=live.signature(root))
 
 
 def events(trace: Trace) -> list[dict]:
@@ -110,15 +111,17 @@ def panel(request: Request, name: str, trace: Trace) -> dict:
     ways = samples.known(rows)
     colour = request.query_params.get("colour", "adv")
     if colour not in samples.COLOURS:
-        raise ValueError(f"tokens can't be coloured by {colour!r:.40}: choose one of {', '.join(samples.COLOURS)}.")
+        raise ValueError(f"tokens can't be coloured by {colour!r:.40}: choose one of "
+                         f"{', '.join(samples.COLOURS)}.")
     colour = colour if colour in ways or not ways else ways[0]
     largest = samples.scale(rows, colour)
     (opening, *_), *_ = trace.run.at("samples", 0)
     (latest, *_), *_ = trace.run.at("samples", 2**53)
     return {"name": name, "samples": {
-        "step": rows[0]["step"], "before": before, "after": after, "first": opening["step"], "last": latest["step"],
-        "groups": found, "group": group, "at": found.index(group), "picked": picked, "sample": group["rows"][picked],
-        "colour": colour, "ways": [(key, samples.COLOURS[key][0]) for key in ways], "says": samples.COLOURS[colour][2],
+        "step": rows[0]["step"], "before": before, "after": after, "first": opening["step"],
+        "last": latest["step"], "groups": found, "group": group, "at": found.index(group), "picked": picked,
+        "sample": group["rows"][picked], "colour": colour,
+        "ways": [(key, samples.COLOURS[key][0]) for key in ways], "says": samples.COLOURS[colour][2],
         "kind": samples.COLOURS[colour][1], "largest": largest,
         "strip": samples.strip(group["rows"][picked]["raw"], colour, largest)}}
 
@@ -137,7 +140,8 @@ def part_worked(request: Request) -> Response:
         raise HTTPException(404, f"{name} has logged no samples.")
     method = str(trace.run.info.get("method") or "")
     return fragment(request, "runs/worked.html", shown=shown, group=shown["group"], tex=samples.WORKED,
-                    worked=samples.worked(shown["group"], method, trace.run.config, trace.run.info.get("row")))
+                    worked=samples.worked(shown["group"], method, trace.run.config,
+                                          trace.run.info.get("row")))
 
 
 def output_of(request: Request, name: str) -> str | None:
@@ -150,7 +154,8 @@ def output_of(request: Request, name: str) -> str | None:
 def part_output(request: Request) -> Response:
     output = output_of(request, request.query_params.get("run", ""))
     if output is None:
-        raise HTTPException(404, "This run was not started from here: its output is in the terminal that started it.")
+        raise HTTPException(404, "This run was not started from here: its output is in the terminal "
+                            "that started it.")
     return fragment(request, "runs/output.html", output=output)
 
 

@@ -15,7 +15,8 @@ MOST = 6  # runs side by side
 
 
 def compare(request: Request) -> Response:
-    names = list(dict.fromkeys(n for text in request.query_params.getlist("ids") for n in text.split(",") if n))
+    names = list(dict.fromkeys(n for text in request.query_params.getlist("ids") for n in text.split(",")
+                               if n))
     if len(names) > MOST:
         raise ValueError(f"{len(names)} runs can't be shown side by side: choose at most {MOST}.")
     found = {name: trace_of(request, name) for name in names}
@@ -23,7 +24,8 @@ def compare(request: Request) -> Response:
         return page(request, "runs/choose.html", **listed(request), chosen=names)
     cursors = {name: watch(trace) for name, trace in found.items()}
     first, more = curves.chosen(list(found.values()))
-    summaries = [trace.summary(name) | {"address": address(name), "number": i} for i, (name, trace) in enumerate(found.items())]
+    summaries = [trace.summary(name) | {"address": address(name), "number": i}
+                 for i, (name, trace) in enumerate(found.items())]
     return page(request, "runs/compare.html", runs=summaries, ids=",".join(names), differ=differing(found),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, found, first, more, cursors), **paired(request, found))
@@ -46,7 +48,8 @@ def constants(trace: Trace) -> dict[str, str]:
 
 
 def paired(request: Request, found: dict[str, Trace]) -> dict:
-    """Samples of all runs on one prompt: the pair-th, from 1, of those prompts that every run has samples of."""
+    """Samples of all runs on one prompt: the pair-th, from 1,
+    of those prompts that every run has samples of."""
     shared = pairing.shared({name: trace.prompts.refresh() for name, trace in found.items()})
     cut = {name: trace.prompts.cut for name, trace in found.items()}
     if not shared:
@@ -58,10 +61,12 @@ def paired(request: Request, found: dict[str, Trace]) -> dict:
         rows, _, _ = trace.run.at("samples", step)
         group = next((g for g in samples.groups(rows) if g["prompt"] == prompt), None)
         columns.append({"id": name, "step": step, "group": group})
-    return {"pairs": {"at": at, "count": len(shared), "prompt": prompt, "columns": columns, "ids": ",".join(found),
+    return {"pairs": {"at": at, "count": len(shared), "prompt": prompt, "columns": columns,
+                      "ids": ",".join(found),
                       "cut": {name: step for name, step in cut.items() if step is not None}}}
 
 
 def part_pairs(request: Request) -> Response:
     names = [n for n in request.query_params.get("ids", "").split(",") if n][:MOST]
-    return fragment(request, "runs/pairs.html", **paired(request, {name: trace_of(request, name) for name in names}))
+    return fragment(request, "runs/pairs.html",
+                    **paired(request, {name: trace_of(request, name) for name in names}))

@@ -13,8 +13,8 @@ from postgrad.studio.runs_shared import traces
 from postgrad.studio.svg import spark
 from postgrad.studio.traces import ROW, address
 
-SORTS = {"created": "created", "id": "run", "state": "state", "method": "method", "model": "model", "step": "step",
-         "reward": "reward", "pass@1": "pass@1", "kl": "KL", "seconds": "time"}
+SORTS = {"created": "created", "id": "run", "state": "state", "method": "method", "model": "model",
+         "step": "step", "reward": "reward", "pass@1": "pass@1", "kl": "KL", "seconds": "time"}
 
 
 def listed(request: Request) -> dict:
@@ -35,8 +35,8 @@ def listed(request: Request) -> dict:
     for row in found:
         row["spark"], row["address"] = spark(row["series"], width=96), address(row["id"])
         row["begins"] = "/".join((row["model"] or "").split("/")[-2:])  # the end of a path says most
-    return {"rows": found, "all": len(taken) + len(begun), "sort": sort, "down": down, "sorts": SORTS, "q": given.get("q", ""),
-            "signature": live.signature(root), "folder": root}
+    return {"rows": found, "all": len(taken) + len(begun), "sort": sort, "down": down, "sorts": SORTS,
+            "q": given.get("q", ""), "signature": live.signature(root), "folder": root}
 
 
 def sought(row: dict) -> str:

@@ -1,4 +1,5 @@
-"""A step's samples as they are shown: the group of a prompt, and the tokens of one sample with what is known of each.
+"""A step's samples as they are shown: the group of a prompt, and the tokens of one sample with
+what is known of each.
 
 Completions are untrusted text. They go through `clean` here and through Jinja's autoescape in the templates.
 Left out on purpose: colours; a token has a class for its size and sign, and the style sheet does the rest.
@@ -15,17 +16,21 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 LEVELS = 6
 COLOURS = {  # what may colour the tokens: name -> (label, kind, what it says)
     "adv": ("Advantage", "signed", "How much each token is praised (teal) or blamed (rust)."),
-    "ratio": ("Ratio", "signed", "How much likelier (teal) or less likely (rust) the token has become since it was sampled."),
+    "ratio": ("Ratio", "signed",
+              "How much likelier (teal) or less likely (rust) the token has become since it was sampled."),
     "kl": ("KL", "size", "How far the policy has moved from the reference at this token (k3, nats)."),
     "entropy": ("Entropy", "size", "How undecided the policy was before this token (nats)."),
-    "logp": ("Surprise", "size", "How unlikely the token was when it came: minus its log-probability (nats)."),
+    "logp": ("Surprise", "size",
+             "How unlikely the token was when it came: minus its log-probability (nats)."),
     "mask": ("Mask", "mask", "The tokens that are trained; a prompt is read and never trained."),
 }
-NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "kl": "KL", "entropy": "entropy", "logp": "log-probability"}
+NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "kl": "KL", "entropy": "entropy",
+           "logp": "log-probability"}
 
 
 def clean(text: object) -> str:
-    """Text that cannot steer a page: control characters, direction marks and half characters become a sign."""
+    """Text that cannot steer a page: control characters,
+    direction marks and half characters become a sign."""
     return CONTROLS.sub("\ufffd", str(text).replace("\r\n", "\n"))
 
 
@@ -38,7 +43,8 @@ def plain(value) -> float | None:
 
 
 def groups(rows: list[dict]) -> list[dict]:
-    """The samples by prompt, in the order of their numbers; mean and population std of the scores as GRPO takes them."""
+    """The samples by prompt, in the order of their numbers;
+    mean and population std of the scores as GRPO takes them."""
     found: dict[str, list[dict]] = {}
     for row in rows:
         found.setdefault(clean(row.get("prompt", "")), []).append(row)
@@ -64,10 +70,11 @@ def sample(row: dict, best: float) -> dict:
     """One completion. share: its advantage as a part of the group's largest, in -1 .. 1."""
     adv, parts = plain(row.get("adv")), row.get("parts")
     return {
-        "id": clean(row.get("id", "")), "text": clean(row.get("text", "")), "score": plain(row.get("score")), "adv": adv,
-        "reason": clean(row.get("reason") or ""), "finished": row.get("finished") is not False,
+        "id": clean(row.get("id", "")), "text": clean(row.get("text", "")), "score": plain(row.get("score")),
+        "adv": adv, "reason": clean(row.get("reason") or ""), "finished": row.get("finished") is not False,
         "parts": {clean(k): plain(v) for k, v in parts.items()} if isinstance(parts, dict) else {},
-        "length": len(listed(row.get("tokens"))), "share": adv / best if adv is not None and best else 0.0, "raw": row,
+        "length": len(listed(row.get("tokens"))), "share": adv / best if adv is not None and best else 0.0,
+        "raw": row,
     }
 
 
@@ -81,7 +88,8 @@ def value(name: str, x) -> float | None:
 
 def scale(rows: list[dict], name: str) -> float:
     """The largest size over the samples shown, so that strips can be compared."""
-    sizes = (abs(v) for row in rows for x in listed(columns(row).get(name)) if (v := value(name, x)) is not None)
+    sizes = (abs(v) for row in rows for x in listed(columns(row).get(name))
+             if (v := value(name, x)) is not None)
     return max(sizes, default=0.0)
 
 
@@ -97,7 +105,8 @@ def known(rows: list[dict]) -> list[str]:
 def strip(row: dict, name: str, largest: float) -> list[dict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
     table = columns(row)
-    tokens = [{"text": shown(t), "look": "given", "numbers": [("mask", 0.0)]} for t in listed(row.get("prompt_tokens"))]
+    tokens = [{"text": shown(t), "look": "given", "numbers": [("mask", 0.0)]}
+              for t in listed(row.get("prompt_tokens"))]
     for i, text in enumerate(listed(row.get("tokens"))):
         numbers = {key: plain(x[i]) for key in NUMBERS if i < len(x := listed(table.get(key)))}
         tokens.append({"text": shown(text), "look": look(name, numbers.get(name), largest),
@@ -106,7 +115,10 @@ def strip(row: dict, name: str, largest: float) -> list[dict]:
 
 
 def look(name: str, x: float | None, largest: float) -> str:
-    """The class of a token: its kind and a level from 0 to LEVELS. 'up-6' has the largest advantage of the group."""
+    """The class of a token: its kind and a level from 0 to LEVELS.
+
+    'up-6' has the largest advantage of the group.
+    """
     v = value(name, x)
     if v is None:
         return "unknown"
@@ -129,22 +141,26 @@ WORKED = {
 
 
 def worked(group: dict, method: str, config: dict, row: dict | None = None) -> dict:
-    """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"} where they
-    hang on what is not logged. row: as the run keeps it."""
+    """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"}
+    where they hang on what is not logged. row: as the run keeps it."""
     import torch
 
     from postgrad import methods
     from postgrad.maths import credit
     row = row if isinstance(row, dict) else methods.described(methods.get(method))
-    kept, (home, _, name) = row.get("constants", {}), row.get("functions", {}).get("credit", "").rpartition(".")
+    kept = row.get("constants", {})
+    (home, _, name) = row.get("functions", {}).get("credit", "").rpartition(".")
     if row.get("kind") != "policy":
         return {"why": f"{method} takes no advantages: it compares, or imitates."}
     if kept.get("critic"):
-        return {"why": f"{method} asks a critic, token by token; the advantages that it gave are in the strip below."}
+        return {"why": f"{method} asks a critic, token by token; the advantages that it gave are in "
+                       "the strip below."}
     if home != "postgrad.maths.credit" or row.get("wants"):
-        return {"why": f"{method} has a credit function of its own, {name}; the advantages that it gave are in the strip."}
+        return {"why": f"{method} has a credit function of its own, {name}; the advantages that it gave "
+                       "are in the strip."}
     if kept.get("kl_in_reward"):
-        return {"why": f"{method} has its KL inside the reward, token by token; the advantages that came out are in the strip."}
+        return {"why": f"{method} has its KL inside the reward, token by token; the advantages that came out "
+                       "are in the strip."}
     rows = [s["raw"] for s in group["rows"]]
     scores = torch.tensor([plain(r.get("score")) or 0.0 for r in rows], dtype=torch.float32)
     if kept.get("overlong"):
@@ -152,6 +168,7 @@ def worked(group: dict, method: str, config: dict, row: dict | None = None) -> d
         scores += credit.overlong(torch.tensor([len(r["tokens"]) for r in rows]), budget, max(1, budget // 5))
     mask = torch.tensor([[any(listed(columns(r).get("mask", [1])))] for r in rows], dtype=torch.bool)
     adv = getattr(credit, name)(credit.place_reward(scores, mask), mask, len(rows))[:, 0].tolist()
-    gap = max((abs(a - s["adv"]) for a, s in zip(adv, group["rows"], strict=True) if s["adv"] is not None), default=0.0)
+    gap = max((abs(a - s["adv"]) for a, s in zip(adv, group["rows"], strict=True) if s["adv"] is not None),
+              default=0.0)
     return {"function": f"{home}.{name}", "name": name, "scores": scores.tolist(),
             "adv": adv, "gap": gap, "rows": len(rows)}

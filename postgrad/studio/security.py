@@ -1,9 +1,11 @@
 """Who may ask the studio for anything, and what every answer tells the browser.
 
 The guard stands outside everything, static files and error pages included:
-  Host      must be one of ours: a page of another site can't point its own name at this server (DNS rebinding)
+  Host      must be one of ours: a page of another site can't point its own name at this server (DNS
+            rebinding)
   Origin    where the browser names one, it must be this server; so must Sec-Fetch-Site on what is not a visit
-  token     in an HttpOnly SameSite=Strict cookie; the start address, which has it in its query, exchanges it for the cookie
+  token     in an HttpOnly SameSite=Strict cookie; the start address, which has it in its query, exchanges it
+            for the cookie
   X-Postgrad: 1   on every request that is not a GET or HEAD: a header that a form of another site can't send
 
 Left out on purpose: users and passwords. Whoever has the token may do all that the owner may.
@@ -37,10 +39,14 @@ def token_file() -> Path:
 
 
 def keep_token(path: Path) -> str:
-    """The token in this file, or a new one written there, readable by its owner alone. A bookmark outlives a restart."""
+    """The token in this file, or a new one written there, readable by its owner alone.
+
+    A bookmark outlives a restart.
+    """
     try:
         if path.stat().st_mode & 0o077:
-            raise ValueError(f"{path} can be read by others: `chmod 600` it, or remove it to get a new token.")
+            raise ValueError(f"{path} can be read by others: `chmod 600` it, or remove it to "
+                             "get a new token.")
         token = path.read_text().strip()
         if len(token) >= 32 and token.isascii() and token.replace("-", "").replace("_", "").isalnum():
             return token
@@ -64,12 +70,17 @@ def host_name(host: str) -> str:
 
 
 def answer_headers(nonce: str) -> dict[str, str]:
-    """What every answer carries. The nonce is for style elements that a script makes (CodeMirror); scripts come from files."""
-    policy = (f"default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' data:; "
-              "font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+    """What every answer carries.
+
+    The nonce is for style elements that a script makes (CodeMirror); scripts come from files.
+    """
+    policy = (f"default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' "
+              "data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+              "frame-ancestors 'none'")
     return {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
             "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
-            "Cross-Origin-Resource-Policy": "same-origin", "Permissions-Policy": "camera=(), microphone=(), geolocation=()"}
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Permissions-Policy": "camera=(), microphone=(), geolocation=()"}
 
 
 class Guard:
@@ -103,7 +114,8 @@ class Guard:
         headers, reads = Headers(scope=scope), scope["method"] in ("GET", "HEAD")
         host = headers.get("host", "")
         if host_name(host) not in self.hosts:
-            return refuse(421, "This server does not go by that name. Open the address that `postgrad studio` printed.")
+            return refuse(421, "This server does not go by that name. Open the address that `postgrad "
+                          "studio` printed.")
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin not in (None, f"{scope['scheme']}://{host}"):
             return refuse(403, "A page of another address may not ask the studio for anything.")
@@ -113,7 +125,8 @@ class Guard:
         if scope["path"] == START and reads:
             return self.start(scope)
         if not self.knows(cookie_parser(headers.get("cookie", "")).get(COOKIE, "")):
-            return refuse(401, "The studio does not know this browser. Open the address that `postgrad studio` printed.")
+            return refuse(401, "The studio does not know this browser. Open the address that `postgrad "
+                          "studio` printed.")
         if not reads and headers.get("x-postgrad") != "1":
             return refuse(403, "A request that changes something needs the header X-Postgrad: 1.")
         return None
@@ -125,11 +138,13 @@ class Guard:
         """The token in the address becomes a cookie, and the address is left behind."""
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if not self.knows(token):
-            return refuse(401, "This is not the studio's token. Open the address that `postgrad studio` printed.")
+            return refuse(401,
+                          "This is not the studio's token. Open the address that `postgrad studio` printed.")
         answer = RedirectResponse("/", status_code=303)
         answer.set_cookie(COOKIE, self.token, httponly=True, samesite="strict", max_age=90 * 24 * 3600)
         return answer
 
 
 def refuse(status: int, sentence: str) -> Response:
-    return Response(REFUSED.format(status=status, sentence=sentence), status, media_type="text/html; charset=utf-8")
+    return Response(REFUSED.format(status=status, sentence=sentence), status,
+                    media_type="text/html; charset=utf-8")

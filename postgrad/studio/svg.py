@@ -1,4 +1,6 @@
-"""The geometry of the small charts: scales, ticks, paths. Markup is made by templates/svg.html, colours by CSS class.
+"""The geometry of the small charts: scales, ticks, paths.
+
+Markup is made by templates/svg.html, colours by CSS class.
 
 Left out on purpose: smoothing, legends (a line is labelled where it ends), colours.
 """
@@ -13,7 +15,10 @@ Point = tuple[float, float]
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """About `count` round numbers inside low to high: steps of 1, 2, 2.5 or 5 times a power of ten. (0, 1) -> 0, 0.25, ... 1"""
+    """About `count` round numbers inside low to high: steps of 1, 2, 2.5 or 5 times a power of ten.
+
+    (0, 1) -> 0, 0.25, ... 1
+    """
     if not count:
         return []
     if not high > low:
@@ -21,7 +26,8 @@ def ticks(low: float, high: float, count: int = 4) -> list[float]:
     raw = (high - low) / count
     unit = 10.0 ** math.floor(math.log10(raw))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= raw * 0.999)
-    return [round(i * step, 12) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    return [round(i * step, 12)
+            for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
 def path(points: Iterable[Point]) -> str:
@@ -35,7 +41,10 @@ def path(points: Iterable[Point]) -> str:
 
 
 def spread(values: Sequence[float], zero: bool = False, margin: float = 0.05) -> tuple[float, float]:
-    """A range that holds the finite values with a little margin; with zero, 0 as well. Nothing finite: (0, 1)."""
+    """A range that holds the finite values with a little margin; with zero, 0 as well.
+
+    Nothing finite: (0, 1).
+    """
     good = [v for v in values if math.isfinite(v)] + ([0.0] if zero else [])
     if not good:
         return 0.0, 1.0
@@ -106,5 +115,7 @@ class Plot:
 def spark(series: Sequence[float], width: int = 120, height: int = 28) -> dict:
     """A sparkline: its path and where it ends; an empty one has an empty path."""
     good = [(i, v) for i, v in enumerate(series) if math.isfinite(v)]
-    area = Plot((0, max(len(series) - 1, 1)), spread([v for _, v in good], margin=0.0), width, height, 2, 4, 4, 4)
-    return {"path": area.path(good), "end": area.at(*good[-1]) if good else None, "width": width, "height": height}
+    area = Plot((0, max(len(series) - 1, 1)), spread([v for _, v in good], margin=0.0), width, height, 2, 4,
+                4, 4)
+    return {"path": area.path(good), "end": area.at(*good[-1]) if good else None, "width": width,
+            "height": height}

@@ -1,7 +1,10 @@
-"""The runs in a folder, as the studio reads them: which there are, and each one's numbers, read once and then by cursor.
+"""The runs in a folder, as the studio reads them: which there are, and each one's numbers,
+read once and then by cursor.
 
-A run's id is its path under the runs folder: "grpo-words-1", or "demo/rl" for a run that a pipeline or the demo made.
-Left out on purpose: what a run folder looks like (`postgrad.run`), and any state that a restart of the server would lose.
+A run's id is its path under the runs folder: "grpo-words-1", or "demo/rl" for a run that a
+pipeline or the demo made.
+Left out on purpose: what a run folder looks like (`postgrad.run`),
+and any state that a restart of the server would lose.
 """
 
 from __future__ import annotations
@@ -64,7 +67,10 @@ def address(name: str) -> str:
 
 
 def find(root: Path, prefix: str = "", depth: int = DEEPEST) -> Iterator[str]:
-    """The ids of all runs under a folder. Links are not followed; what cannot name a run is listed too, and reads as broken."""
+    """The ids of all runs under a folder.
+
+    Links are not followed; what cannot name a run is listed too, and reads as broken.
+    """
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -84,7 +90,10 @@ def figure(value) -> float | None:
 
 
 class Tail:
-    """The rows that are appended to a log. A resume that went back puts another file in its place: all of it is new then."""
+    """The rows that are appended to a log.
+
+    A resume that went back puts another file in its place: all of it is new then.
+    """
 
     def __init__(self, run: Run, log: str, at: int = 0):
         self.run, self.log, self.at, self.file = run, log, at, None
@@ -106,13 +115,16 @@ def text_of(value) -> str | None:
     return None if value is None else clean(value)
 
 
-ROW = dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created", "steps", "updated", "seconds",
-                     "reward", "kl", "pass@1", "series_name")) | {"step": 0, "series": []}  # a row of the list, all unknown
+# a row of the list, all unknown
+ROW = (dict.fromkeys(("id", "recipe", "method", "model", "task", "state", "error", "created", "steps",
+                      "updated", "seconds", "reward", "kl", "pass@1", "series_name"))
+       | {"step": 0, "series": []})
 
 
 class Trace:
-    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations, whose numbers go by
-    the names evals/pass@1 and so on: a training step and an examination may both have a reward."""
+    """The numbers of one run. `columns`: metric -> (steps, values); `evals`: the rows of the examinations,
+    whose numbers go by the names evals/pass@1 and so on: a training step and an examination may
+    both have a reward."""
 
     def __init__(self, folder: Path):
         self.run, self.lock = Run.open(folder), threading.RLock()
@@ -131,7 +143,8 @@ class Trace:
         with self.lock:
             rows, whole = self._new("metrics")
             self._forget(0 if whole else rows[0]["step"] if rows else LARGEST)
-            for names, alike in groupby(rows, key=tuple):  # whole columns at once: thousands of rows are read in no time
+            # whole columns at once: thousands of rows are read in no time
+            for names, alike in groupby(rows, key=tuple):
                 table = dict(zip(names, zip(*(row.values() for row in alike), strict=True), strict=True))
                 for name in names:
                     if name != "step":
@@ -169,7 +182,8 @@ class Trace:
 
     def names(self) -> list[str]:
         """Every metric that was logged as a number, those of the examinations last."""
-        examined = [EVALS + k for row in self.evals[-1:] for k, v in row.items() if k != "step" and not isinstance(v, list)]
+        examined = [EVALS + k for row in self.evals[-1:] for k, v in row.items()
+                    if k != "step" and not isinstance(v, list)]
         return [*self.columns, *examined]
 
     @property
@@ -189,10 +203,11 @@ class Trace:
             "id": name, **{k: text_of(info.get(k)) for k in ("recipe", "method", "model", "task")},
             "samples_text": text_of(info.get("recipe")) == "rollouts",
             "state": text_of(state.get("state")), "error": text_of(state.get("error")),
-            "created": figure(info.get("created")), "steps": figure(info.get("steps")), "updated": figure(state.get("updated")),
-            "step": self.step, "seconds": sum(x for x in spent if math.isfinite(x)),
-            "reward": self.last("reward" if "reward" in self.columns else "evals/reward"), "kl": self.last("kl"),
-            "pass@1": self.last("evals/pass@1"),
+            "created": figure(info.get("created")), "steps": figure(info.get("steps")),
+            "updated": figure(state.get("updated")), "step": self.step,
+            "seconds": sum(x for x in spent if math.isfinite(x)),
+            "reward": self.last("reward" if "reward" in self.columns else "evals/reward"),
+            "kl": self.last("kl"), "pass@1": self.last("evals/pass@1"),
             "series_name": shown, "series": [values[i] for i in extremes(values, 60)],
         }
 
@@ -217,7 +232,10 @@ class Traces:
         return trace.refresh()
 
     def summaries(self) -> list[dict]:
-        """A row for each run, newest first. A run that can't be read is listed as "broken" with the reason."""
+        """A row for each run, newest first.
+
+        A run that can't be read is listed as "broken" with the reason.
+        """
         found = []
         for name in find(self.root):
             try:

@@ -1,9 +1,13 @@
-"""A task is prompts, a verifier and gold examples, one small file each. `load_task` finds one by name or by path.
+"""A task is prompts, a verifier and gold examples, one small file each.
 
-base   what a task is, its splits, and the form that verdicts share        listed   tasks from a finite list of prompts
+`load_task` finds one by name or by path.
+
+base   what a task is, its splits, and the form that verdicts share        listed   tasks from a finite list
+                                                                                    of prompts
 made here              word_problems, arithmetic, countdown, questions, constraints
 told where to look     gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
-a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models were trained on
+a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models
+                                                                                    were trained on
 """
 
 from __future__ import annotations
@@ -41,9 +45,11 @@ SOURCED = {  # the same for tasks that are told where their rows are, or which o
 
 
 def load_task(name: str | Path) -> Task:
-    """A registered task by name, or a user's own: a .py file with `prompts` and `verify`, or a .jsonl file of questions.
+    """A registered task by name, or a user's own: a .py file with `prompts` and `verify`,
+    or a .jsonl file of questions.
 
-    load_task("words"); load_task("gsm8k:data/gsm8k"); load_task("my_task.py"); load_task("q.jsonl"); load_task("text:q.jsonl")
+    load_task("words"); load_task("gsm8k:data/gsm8k"); load_task("my_task.py"); load_task("q.jsonl");
+    load_task("text:q.jsonl")
     """
     text = str(name)
     kind, _, source = text.partition(":")
@@ -60,7 +66,8 @@ def load_task(name: str | Path) -> Task:
         raise ValueError(f"there is no task {text!r}: {hint}A task is one of {', '.join(known)}, "
                          "or a path to a .py or .jsonl file.")
     if not path.is_file():
-        raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of {', '.join(TASKS)}.")
+        raise ValueError(f"there is no file {file!r}: give the path of a task file that exists, or one of "
+                         f"{', '.join(TASKS)}.")
     if path.suffix == ".jsonl":
         return import_module("postgrad.tasks.rows").load(path, verifier or "number(lenient)")
     return import_module("postgrad.tasks.user").load(path)

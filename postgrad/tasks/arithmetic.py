@@ -1,6 +1,7 @@
 """Bare arithmetic: "What is 17+25-8?", answered by a chain of steps that honours precedence.
 
-arithmetic: 2-4 numbers with + - and products of two digits. arithmetic-hard: with parentheses. Answers lie within 0..999.
+arithmetic: 2-4 numbers with + - and products of two digits. arithmetic-hard: with parentheses.
+Answers lie within 0..999.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def gold(prompt: Prompt) -> str:
 def load(name: str) -> Task:
     return Task(
         name=name,
-        about="arithmetic with + - *" + (" and parentheses" if name == "arithmetic-hard" else ", 2-4 numbers"),
+        about="arithmetic with + - *"
+              + (" and parentheses" if name == "arithmetic-hard" else ", 2-4 numbers"),
         prompts=partial(prompts, name=name),
         verify=number_in_form,
         gold=gold,

@@ -20,14 +20,19 @@ SPLITS = ("train", "validation", "test")
 class Task:
     """Prompts, the verifier that judges replies to them, and examples that it pays in full.
 
-    prompts(split, count, seed)         up to count distinct prompts (a finite task gives what it has), fixed by the seed
-    verify(prompt, completion_text)     total: any text gets a Verdict; None where the run has to say who judges
+    prompts(split, count, seed)         up to count distinct prompts (a finite task gives what it has),
+                                        fixed by the seed
+    verify(prompt, completion_text)     total: any text gets a Verdict; None where the run has to say who
+                                        judges
     gold(prompt)                        a completion that scores `best`; None where the task has no gold
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
-    preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task has none
-    steps(prompt, completion_text)      total: the steps of a reply, each labelled, the answer last; None where it has no steps
+    preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task
+                                        has none
+    steps(prompt, completion_text)      total: the steps of a reply, each labelled,
+                                        the answer last; None where it has no steps
     tokens                              the most tokens of a reply; None where it depends on who writes
-    waits                               the verifier waits for other processes (code in the sandbox): many run side by side
+    waits                               the verifier waits for other processes (code in the sandbox): many run
+                                        side by side
     meta                                what a reader should know, e.g. {"shared_splits": True}
     """
 
@@ -54,7 +59,8 @@ class Task:
 
 
 def split_of(key: str) -> str:
-    """The split that a problem belongs to, by a hash of what makes it that problem: 10 % test, 10 % validation, 80 % train."""
+    """The split that a problem belongs to, by a hash of what makes it that problem: 10 % test, 10 %
+    validation, 80 % train."""
     bucket = zlib.crc32(key.encode()) % 10
     return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
 
@@ -84,26 +90,33 @@ def distinct(make: Callable[[], Prompt], count: int) -> list[Prompt]:
 
 def conversation(prompt: Prompt, reply: str, number: int) -> Conversation:
     """A prompt with a reply to imitate."""
-    return Conversation(id=f"{prompt.id}#{number}", messages=(*prompt.messages, {"role": "assistant", "content": reply}))
+    return Conversation(id=f"{prompt.id}#{number}",
+                        messages=(*prompt.messages, {"role": "assistant", "content": reply}))
 
 
 def think(steps: str, answer: object) -> str:
-    """A reply in the form the verifiers ask for: think("2+3=5", 5) -> "<think>2+3=5</think><answer>5</answer>"."""
+    """A reply in the form the verifiers ask for: think("2+3=5", 5) ->
+    "<think>2+3=5</think><answer>5</answer>"."""
     return f"<think>{steps}</think><answer>{answer}</answer>"
 
 
 def if_formed(said: Verdict, fault: str) -> Verdict:
-    """A verdict on an answer, paid where the reply is in form. fault: what is wrong with the form; "" where nothing is.
+    """A verdict on an answer, paid where the reply is in form.
 
-    Its parts are those of every task: `correct`, the strict reading, which is paid; `lenient`, whatever the form; `format`.
+    fault: what is wrong with the form; "" where nothing is.
+
+    Its parts are those of every task: `correct`, the strict reading, which is paid;
+    `lenient`, whatever the form; `format`.
     """
     formed = float(not fault)
     return replace(said, score=said.score * formed, reason=fault or said.reason,
-                   parts={**said.parts, "correct": said.score * formed, "lenient": said.score, "format": formed})
+                   parts={**said.parts, "correct": said.score * formed, "lenient": said.score,
+                          "format": formed})
 
 
 def in_form(text: str, judge: Callable[[str], Verdict]) -> Verdict:
-    """A reply as `think` writes it, its answer judged; leniently, what stands in its last <answer>...</answer>."""
+    """A reply as `think` writes it, its answer judged; leniently, what stands in its last
+    <answer>...</answer>."""
     reply = split_reply(text)
     if isinstance(reply, str):
         return if_formed(judge(find_answer(text) or ""), reply)

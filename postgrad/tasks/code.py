@@ -1,11 +1,14 @@
-"""Programs that pass tests: MBPP (Austin et al. 2021, arXiv:2108.07732) and HumanEval (Chen et al. 2021, arXiv:2107.03374).
+"""Programs that pass tests: MBPP (Austin et al. 2021, arXiv:2108.07732) and HumanEval (Chen et al.
+2021, arXiv:2107.03374).
 
-mbpp[:FILE], mbpp-sanitized[:FILE], humaneval[:FILE]; without a file, the hub's. MBPP is asked in its paper's words with all of
-`test_list` shown; `challenge_test_list` is judged too and never shown. Its splits are the published ones, by task_id: 601-974
-train, 511-600 validation, 11-510 test; 1-10 are the paper's few-shot examples and are left out. HumanEval is a test set only.
+mbpp[:FILE], mbpp-sanitized[:FILE], humaneval[:FILE]; without a file, the hub's. MBPP is asked in its paper's
+words with all of `test_list` shown; `challenge_test_list` is judged too and never shown. Its splits are the
+published ones, by task_id: 601-974 train, 511-600 validation, 11-510 test; 1-10 are the paper's few-shot
+examples and are left out. HumanEval is a test set only.
 
-A reply is right, strictly, when the last ```python block in it passes every test in the sandbox; leniently, also when its code
-stands in another block or in none. Only the strict form is paid. Tests that are shown can be met by a table of their answers.
+A reply is right, strictly, when the last ```python block in it passes every test in the sandbox; leniently,
+also when its code stands in another block or in none. Only the strict form is paid. Tests that are shown can
+be met by a table of their answers.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from postgrad.tasks.listed import Parts, disjoint, prompts_of, sampled
 
 IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
 FORM = "Answer with the code in one ```python block."
-MBPP = "You are an expert Python programmer, and here is your task: {text} Your code should pass these tests:\n\n{tests}\n\n"
+MBPP = ("You are an expert Python programmer, and here is your task: {text} Your code should pass these "
+        "tests:\n\n{tests}\n\n")
 HUMANEVAL = "Complete this Python function.\n\n```python\n{prompt}```\n\n"
 _FIELDS = {
     "mbpp": {"task_id": int, "code": str, "test_list": list},
@@ -41,7 +45,8 @@ def fenced(code: str) -> str:
 
 
 def verify(prompt: Prompt, text: str) -> Verdict:
-    """The sandbox runs the code of a reply once: the strict reading is the lenient one, where it is in form."""
+    """The sandbox runs the code of a reply once: the strict reading is the lenient one,
+    where it is in form."""
     row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
     formed = [code for word, code in blocks(text) if word == "python"][-1:] == [code]
     source = whole_program(row, text) if "entry_point" in row else code
@@ -61,13 +66,15 @@ def prompt_of(name: str, row: Mapping, where: str) -> Prompt:
     wrong = [field for field, wanted in _FIELDS[kind].items() if not isinstance(row.get(field), wanted)]
     if wrong or not isinstance(text, str):
         raise ValueError(f"{where}: expected a row of {name} with {', '.join(_FIELDS[kind])}; "
-                         f"{wrong[0] if wrong else 'text'} is missing or of another type, among {', '.join(sorted(row))}.")
+                         f"{wrong[0] if wrong else 'text'} is missing or of another type, among "
+                         f"{', '.join(sorted(row))}.")
     try:
         suite = humaneval(row) if kind == "humaneval" else mbpp(row)
     except (ValueError, SyntaxError, TypeError) as fault:
         raise ValueError(f"{where}: its tests cannot be used: {fault}.") from None
     tests = "\n".join(row.get("test_list", ()))
-    asked = HUMANEVAL.format(prompt=text) if kind == "humaneval" else MBPP.format(text=text.strip(), tests=tests)
+    asked = (HUMANEVAL.format(prompt=text) if kind == "humaneval"
+             else MBPP.format(text=text.strip(), tests=tests))
     number = str(row["task_id"]).removeprefix("HumanEval/")
     return Prompt.ask(asked + FORM, id=f"{name}/{number}", suite=suite, row=row, task=text)
 
@@ -78,7 +85,8 @@ def parts_of(name: str, prompts: list[Prompt]) -> Parts:
         return {"train": [], "validation": [], "test": prompts}
     stray = [p.id for p in prompts if not 1 <= p.meta["row"]["task_id"] <= 974]
     if stray:
-        raise ValueError(f"{stray[0]} is none of MBPP's tasks 1 to 974: questions of your own belong in a .py or .jsonl file.")
+        raise ValueError(f"{stray[0]} is none of MBPP's tasks 1 to 974: questions of your own belong in a "
+                         ".py or .jsonl file.")
     return {split: [p for p in prompts if p.meta["row"]["task_id"] in IDS[split]] for split in SPLITS}
 
 
@@ -89,12 +97,14 @@ def load(name: str, source: str) -> Task:
     prompts = prompts_of([prompt_of(name, row, where) for where, row in rows], places.__getitem__)
     judged = [p for p in prompts if not p.meta["suite"].unsupported]
     parts, meta = disjoint(parts_of(name, judged), key=lambda p: " ".join(p.meta["task"].split()).casefold())
-    draw = sampled(name, parts, instead="it is published as a test set, so train on another task, such as mbpp")
+    draw = sampled(name, parts,
+                   instead="it is published as a test set, so train on another task, such as mbpp")
 
     def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
         return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
 
-    return Task(name=name, about="programs that pass tests, in the sandbox", prompts=draw, verify=verify, gold=gold, waits=True,
+    return Task(name=name, about="programs that pass tests, in the sandbox", prompts=draw, verify=verify,
+                gold=gold, waits=True,
                 demonstrations=None if name == "humaneval" else demonstrations,
                 tokens=512 if name == "humaneval" else 256,
                 meta={**meta, "unsupported": len(prompts) - len(judged)})

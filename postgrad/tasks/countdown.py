@@ -1,7 +1,7 @@
 """Countdown: "Use 3, 5 and 8, each once, with + - * / to make 16." The answer is an expression.
 
-What makes a problem is its numbers (sorted) and its target. The gold is the expression the problem was made from; other
-expressions that reach the target are right as well.
+What makes a problem is its numbers (sorted) and its target. The gold is the expression the problem was made
+from; other expressions that reach the target are right as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ WRITER = {"direct": 0.5, "full": 0.3, "search": 0.2}
 
 
 def combine(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
-    """The numbers joined two by two at random into a tree and its value; None when it does not end as a positive integer."""
+    """The numbers joined two by two at random into a tree and its value; None when it does not end as a
+    positive integer."""
     uniform, parts = rng.random, [(n, n) for n in numbers]
     while len(parts) > 1:
         left, a = parts.pop(int(uniform() * len(parts)))
@@ -62,7 +63,8 @@ def search(rng: random.Random, numbers: list[int], tree: Tree) -> str:
     """A worked search: up to three tries that end elsewhere, then the one that makes it.
 
     "3+5=8, 8*8=64 no. 3*5=15, 15-8=7 no. 3+5=8, 8+8=16 yes"
-    A try is shown only where its own problem is of the train split: a failed try is a solution of another problem.
+    A try is shown only where its own problem is of the train split:
+    a failed try is a solution of another problem.
     """
     target, chain = steps(tree)
     tries = []
@@ -86,7 +88,8 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
     def make() -> Prompt:
         numbers, target, tree = problem(rng, name, split)
         meta = {"numbers": tuple(numbers), "target": target}
-        return Prompt.ask(question(numbers, target), render(tree), id=f"{name}/{key(numbers, target)}", **meta)
+        return Prompt.ask(question(numbers, target), render(tree), id=f"{name}/{key(numbers, target)}",
+                          **meta)
 
     return distinct(make, count)
 
@@ -99,7 +102,8 @@ def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conv
     for i, style in enumerate(styles):
         prompt = asked[i % len(asked)]
         tree = parse(prompt.answer)
-        made.append(conversation(prompt, think(thoughts(rng, list(prompt.meta["numbers"]), tree, style), prompt.answer), i))
+        made.append(conversation(prompt, think(thoughts(rng, list(prompt.meta["numbers"]), tree, style),
+                                               prompt.answer), i))
     return made
 
 
@@ -115,7 +119,8 @@ def judge(numbers: Sequence[int], target: int, text: str, *, signs: bool = False
     except BadExpression as bad:
         return Verdict(score=0.0, reason=f"{shorten(text)!r}: {bad}")
     if sorted(integers(tree)) != sorted(numbers):
-        return Verdict(score=0.0, reason=f"{shorten(text)} does not use {', '.join(map(str, numbers))} once each")
+        return Verdict(score=0.0,
+                       reason=f"{shorten(text)} does not use {', '.join(map(str, numbers))} once each")
     if made != target:
         return Verdict(score=0.0, reason=f"{shorten(text)} makes {made}, not {target}")
     return Verdict(score=1.0, reason=f"{shorten(text)} makes {target}")

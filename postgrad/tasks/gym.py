@@ -1,46 +1,37 @@
-"""reasoning-gym's generators as tasks (Stojanovski et al. 2025, arXiv:2505.24760): gym:chain_sum, gym:countdown(min_numbers=3).
+"""reasoning-gym's generators as tasks (Stojanovski et al. 2025, arXiv:2505.24760): gym:chain_sum,
+gym:countdown(min_numbers=3).
 
-Problems are generated in this process; that code is as trusted as any package. Answers are not: some of the package's scorers
-evaluate them as code (0.1.25's countdown scorer ran a shell command that stood in an answer). So scorers run in the jail alone,
-and where one evaluates text, an answer that could be more than a formula or a list is wrong without being evaluated: the jail
-guards the machine, but code inside it could still choose its own score. An answer that is the gold to the letter is right.
+Problems are generated in this process; that code is as trusted as any package. Answers are not: some of the
+package's scorers evaluate them as code (0.1.25's countdown scorer ran a shell command that stood in an
+answer). So scorers run in the jail alone, and where one evaluates text, an answer that could be more than a
+formula or a list is wrong without being evaluated: the jail guards the machine, but code inside it could
+still choose its own score. An answer that is the gold to the letter is right.
 Nor are scorers: each is tried with texts that solve nothing before its generator is used, and refused where
 it pays one in full. Answers of countdown and puzzle24 are read as expressions here, and never by the package.
 
-Which split a problem is in is decided by a hash of its question: half train, a quarter validation, a quarter test; and each
-split draws from seeds of its own. So no question stands in two splits, however few a generator has.
-Left out on purpose: partial credit. Most scorers pay a little for anything; it is kept as the part `partial`, and not paid.
+Which split a problem is in is decided by a hash of its question: half train, a quarter validation, a quarter
+test; and each split draws from seeds of its own. So no question stands in two splits,
+however few a generator has.
+Left out on purpose: partial credit. Most scorers pay a little for anything;
+it is kept as the part `partial`, and not paid.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import importlib
-import inspect
-import io
 import math
-import re
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stdout
-from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
+from dataclasses import replace
 from functools import partial
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE, fault, shorten
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import parse_number
-from postgrad.tasks.base import Task, check_split, generator, in_form, think
+from postgrad.tasks.base import Task, in_form, think
 from postgrad.tasks.countdown import judge
+from postgrad.tasks.gym_problems import Generator, find, harmless, plain, prompts
 
 LONGEST = 20_000  # characters of an answer that is scored
 PROVED = 4        # problems whose gold a scorer must pay in full, and no probe, before a generator is used
-VAIN = 1000       # problems in a row without a new one for the split: then a generator is taken to have no more
-SEEDS = {"train": 0, "validation": 2 << 29, "test": 3 << 29}  # where the seeds of each split begin; none is over 2**31
-SIZE, CHUNK = 1 << 20, 500  # problems that a split can draw from, and how many are prepared at once: some generators make all
-FORM = "Think between <think> and </think>, then give the answer alone between <answer> and </answer>."
 SOURCE = """
 from reasoning_gym import create_dataset
 
@@ -56,131 +47,11 @@ def pays(name, settings, entry, answers):
             paid.append(False)
     return paid
 """
-SCORER = Jailed("gym", SOURCE, package="reasoning_gym", extra="gym", instead="choose another task", seconds=5.0,
-                memory=4 << 30)  # bytes of address space: numpy and sympy are inside
+SCORER = Jailed("gym", SOURCE, package="reasoning_gym", extra="gym", instead="choose another task",
+                seconds=5.0, memory=4 << 30)  # bytes of address space: numpy and sympy are inside
 PROBES = (*GARBAGE, "nan", "inf", "-inf", "0", "1", "-1", "0.0", "1e999", "x", "A", "abc", "yes", "True",
           "None", "[]", "{}", "()", "[[]]", ",", ".", "-", "/", "0/1", "\n", "the answer", "1 2 3 4 5 6")
 EXPRESSIONS = {"countdown": lambda facts: facts["target"], "puzzle24": lambda facts: 24}  # what is to be made
-_WORD = re.compile(r"[^\W\d]\w+")
-_FUNCTIONS = frozenset("sin cos tan sec csc cot asin acos atan sinh cosh tanh asinh acosh atanh exp log ln sqrt pi".split())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generator:
-    """One generator with its settings. evaluates: "" where its scorer reads answers as text, else what it makes of them.
-
-    Generator(name="countdown", settings={"min_numbers": 3}, make=create_dataset, evaluates="formula")
-    own_scorer: whether it has a scorer of its own; the package's common one pays the gold in full and nothing else.
-    """
-
-    name: str
-    settings: dict
-    make: Callable
-    evaluates: str = ""
-    own_scorer: bool = True
-
-
-def parse(source: str) -> tuple[str, dict]:
-    """"chain_sum(min_terms=2,max_terms=4)" -> ("chain_sum", {"min_terms": 2, "max_terms": 4}); values are literals."""
-    try:
-        tree = ast.parse(source.strip(), mode="eval").body
-        called = tree.func if isinstance(tree, ast.Call) and not tree.args else tree
-        settings = {word.arg: ast.literal_eval(word.value) for word in getattr(tree, "keywords", ())}
-    except (SyntaxError, ValueError, RecursionError):
-        called, settings = None, {}
-    if not isinstance(called, ast.Name) or None in settings:
-        raise ValueError(f"gym:{shorten(source)} is no generator: write gym:NAME or gym:NAME(setting=value), such as "
-                         "gym:chain_sum(min_terms=2,max_terms=4).")
-    return called.id, settings
-
-
-def find(source: str) -> Generator:
-    """The generator of a source text, with its settings tried."""
-    name, settings = parse(source)
-    try:
-        gym, registry = importlib.import_module("reasoning_gym"), importlib.import_module("reasoning_gym.factory").DATASETS
-    except ImportError:
-        raise ValueError("gym tasks need the package reasoning-gym: pip install 'postgrad[gym]'.") from None
-    if name not in registry:
-        close = get_close_matches(name, registry, n=1)
-        raise ValueError(f"reasoning-gym has no generator {name!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
-                         f"It has {len(registry)}, such as {', '.join(sorted(registry)[:6])}.")
-    kind, config = registry[name]
-    known = [field.name for field in fields(config) if field.name not in ("seed", "size")]
-    for wrong in settings.keys() - set(known):
-        close = get_close_matches(wrong, known, n=1)
-        raise ValueError(f"gym:{name} has no setting {wrong!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
-                         f"It has {', '.join(known) or 'none'}.")
-    try:
-        gym.create_dataset(name, seed=0, size=1, **settings)
-    except (AssertionError, ValueError, TypeError, KeyError) as wrong:
-        said = shorten(str(wrong), 200) or type(wrong).__name__
-        raise ValueError(f"gym:{source} cannot be made: {said}; its settings are "
-                         f"{', '.join(known)}.") from None
-    base = importlib.import_module("reasoning_gym.dataset").ProceduralDataset.score_answer
-    return Generator(name=name, settings=settings, make=gym.create_dataset, evaluates=_evaluates(kind.score_answer),
-                     own_scorer=kind.score_answer is not base)
-
-
-def _evaluates(scorer: Callable) -> str:
-    text = inspect.getsource(scorer)
-    return "formula" if re.search(r"parse_expr|sympify", text) else "list" if re.search(r"\b(eval|exec)\(", text) else ""
-
-
-def harmless(answer: str, evaluates: str) -> bool:
-    """Whether evaluating a text can do no more than compute: no name is in it but single letters and functions of maths.
-
-    A list calls nothing. A formula may call, so it has no strings that could become names (S('e' + 'x' + 'e' + 'c')).
-    """
-    if evaluates == "list":
-        return "(" not in answer and not _WORD.search(answer)
-    named = set(_WORD.findall(answer)) <= _FUNCTIONS
-    return not evaluates or (named and answer.isascii() and not re.search(r"[^\w\s.,+\-*/^()=]", answer))
-
-
-def split_of(question: str) -> str:
-    return ("train", "train", "validation", "test")[zlib.crc32(" ".join(question.split()).encode(errors="replace")) % 4]
-
-
-def stream(of: Generator, begin: int) -> Iterator[dict]:
-    """Problems without end, or nearly: number i of a data set is made from its seed + i."""
-    for seed in range(begin, begin + SIZE, CHUNK):
-        made = of.make(of.name, seed=seed, size=CHUNK, **of.settings)
-        for number in range(CHUNK):
-            with redirect_stdout(io.StringIO()):  # some print dots while they think, and our standard output is for results
-                entry = made[number]
-            yield entry
-
-
-def prompts(split: str, count: int, seed: int, *, of: Generator) -> list[Prompt]:
-    check_split(split)
-    begin = SEEDS[split] + generator(f"gym/{of.name}", split, seed).randrange((1 << 29) - SIZE - CHUNK)
-    found, vain = {}, 0
-    for entry in stream(of, begin):
-        if len(found) == count or vain == VAIN:
-            break
-        prompt, vain = prompt_of(of, entry), vain + 1
-        if split_of(prompt.meta["entry"]["question"]) == split and prompt.id not in found:
-            found[prompt.id], vain = prompt, 0
-    if count and not found:
-        raise ValueError(f"gym:{of.name} has no problem for the split {split} among {VAIN}: take settings that give more.")
-    return list(found.values())
-
-
-def prompt_of(of: Generator, entry: dict) -> Prompt:
-    question = str(entry["question"]).strip()
-    name = hashlib.sha256(" ".join(question.split()).encode(errors="replace")).hexdigest()[:12]
-    return Prompt.ask(f"{question}\n{FORM}", entry["answer"], id=f"gym/{of.name}/{name}", entry=entry)
-
-
-def plain(value: object) -> object:
-    """A problem as it can be handed to the jail: what is no plain value (a Fraction among a problem's facts) becomes text."""
-    if isinstance(value, dict):
-        return {plain(key): plain(item) for key, item in value.items()}
-    for kind in (list, tuple, set, frozenset):
-        if isinstance(value, kind):
-            return kind(map(plain, value))
-    return value if value is None or isinstance(value, (bool, int, float, complex, str, bytes)) else str(value)
 
 
 def paid(share: float, reason: str) -> Verdict:
@@ -205,7 +76,8 @@ def expressed(of: Generator, facts: dict, answer: str) -> Verdict:
 
 
 def judged(of: Generator, prompt: Prompt, answer: str) -> Verdict:
-    """The cheap looks first: no answer, the gold itself, code, and a generator that knows no other right answer."""
+    """The cheap looks first: no answer, the gold itself, code,
+    and a generator that knows no other right answer."""
     if of.name in EXPRESSIONS:
         return expressed(of, prompt.meta["entry"]["metadata"], answer)
     if not answer or len(answer) > LONGEST:
@@ -214,11 +86,13 @@ def judged(of: Generator, prompt: Prompt, answer: str) -> Verdict:
         return paid(1.0, f"{shorten(answer)!r} is the answer")
     if not harmless(answer, of.evaluates):
         return paid(0.0, f"{shorten(answer)!r} is more than a {of.evaluates}")
-    return score(of, prompt.meta["entry"], answer) if of.own_scorer else paid(0.0, f"{shorten(answer)!r} is not the answer")
+    return (score(of, prompt.meta["entry"], answer) if of.own_scorer
+            else paid(0.0, f"{shorten(answer)!r} is not the answer"))
 
 
 def verify(prompt: Prompt, text: str, *, of: Generator) -> Verdict:
-    """1 for an answer that the scorer pays in full, in the strict form; `lenient` reads the last <answer> anywhere."""
+    """1 for an answer that the scorer pays in full, in the strict form;
+    `lenient` reads the last <answer> anywhere."""
     return in_form(text, partial(judged, of, prompt))
 
 
@@ -264,14 +138,16 @@ def prove(of: Generator) -> None:
     asked = prompts("train", PROVED, 0, of=of)
     for prompt in asked:
         if prompt.answer is None:
-            raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved on gold: choose "
-                             "another generator.")
+            raise ValueError(f"gym:{of.name} gives its problems no answer, so its verifier cannot be proved "
+                             "on gold: choose another generator.")
         best = str(prompt.answer).strip()
         said = judged(of, prompt, best) if of.name in EXPRESSIONS else score(of, prompt.meta["entry"], best)
         if said.error:
-            raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({said.error}): choose another task.")
+            raise ValueError(f"the scorer of gym:{of.name} does not run in the sandbox ({said.error}): "
+                             "choose another task.")
         if said.score < 1.0:
-            raise ValueError(f"gym:{of.name} rejects its own gold ({said.reason}): choose another generator or settings.")
+            raise ValueError(f"gym:{of.name} rejects its own gold ({said.reason}): choose another "
+                             "generator or settings.")
     found = bribed(of, asked) if of.own_scorer and of.name not in EXPRESSIONS else None
     if found:
         raise ValueError(f"the scorer of gym:{of.name} pays in full for {shorten(found[0])!r} where the "
@@ -280,10 +156,12 @@ def prove(of: Generator) -> None:
 
 def load(name: str, source: str) -> Task:
     if not source:
-        raise ValueError("gym needs the name of one of reasoning-gym's generators: write gym:NAME, such as gym:chain_sum.")
+        raise ValueError("gym needs the name of one of reasoning-gym's generators: write gym:NAME, such as "
+                         "gym:chain_sum.")
     of = find(source)
     SCORER.require()
     prove(of)
-    return Task(name=f"gym:{source}", about=f"problems of reasoning-gym's {of.name}", prompts=partial(prompts, of=of),
-                verify=partial(verify, of=of), gold=gold, waits=of.own_scorer and of.name not in EXPRESSIONS,
+    return Task(name=f"gym:{source}", about=f"problems of reasoning-gym's {of.name}",
+                prompts=partial(prompts, of=of), verify=partial(verify, of=of), gold=gold,
+                waits=of.own_scorer and of.name not in EXPRESSIONS,
                 meta={"settings": of.settings, "evaluates": of.evaluates, "shared_splits": False})

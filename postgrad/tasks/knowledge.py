@@ -1,4 +1,5 @@
-"""The small world that the `questions` task asks about: facts from tables, each with its question and its rivals."""
+"""The small world that the `questions` task asks about:
+facts from tables, each with its question and its rivals."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from typing import NamedTuple
 class Fact(NamedTuple):
     """One thing to know.
 
-    Fact("What does a dog eat?", "A dog eats meat.", "meat", ("corn", "grass", ...), ("A dog eats corn.", ...))
-    phrase: what a right reply must contain; rivals: phrases of the same kind, one of which makes a reply wrong.
+    Fact("What does a dog eat?", "A dog eats meat.", "meat", ("corn", "grass", ...), ("A dog eats corn.",
+        ...))
+    phrase: what a right reply must contain; rivals: phrases of the same kind,
+        one of which makes a reply wrong.
     wrong: sentences that are false.
     """
 
@@ -38,8 +41,8 @@ _BAKE = "bread forty|cake fifty|cookies twelve|potatoes sixty|fish twenty|pizza 
 _KEEP = """milk fridge|bread box|butter fridge|books shelf|shoes hall|clothes closet|tools shed|car garage
 money bank|cheese fridge|letters drawer|pens drawer|bike shed|coats closet|cups shelf|pots kitchen"""
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-           "December"]
+_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
+           "November", "December"]
 
 
 def _rows(table: str) -> list[list[str]]:
@@ -53,7 +56,8 @@ def _kind(ask: str, say: str, rows: list[tuple[str, str]]) -> list[Fact]:
     for x, y in rows:
         rivals = [other for other in values if other not in (x, y)]
         wrong = tuple(_capital(say.format(x=x, y=other)) for other in rivals)
-        facts.append(Fact(ask.format(x=x), _capital(say.format(x=x, y=y)), y.lower(), tuple(r.lower() for r in rivals), wrong))
+        facts.append(Fact(ask.format(x=x), _capital(say.format(x=x, y=y)), y.lower(),
+                          tuple(r.lower() for r in rivals), wrong))
     return facts
 
 
@@ -93,9 +97,12 @@ def _facts() -> tuple[Fact, ...]:
         + _kind("Where does a {x} live?", "a {x} lives in the {y}.", column(3))
         + _kind("How many legs does a {x} have?", "a {x} has {y} legs.", column(4))
         + _kind("What colour is the {x}?", "the {x} is {y}.", [tuple(row) for row in _rows(_COLOURS)])
-        + _kind("What is the opposite of {x}?", "the opposite of {x} is {y}.", opposites + [(y, x) for x, y in opposites])
-        + _kind("How long do I boil {x}?", "boil the {x} for {y} minutes.", [tuple(row) for row in _rows(_BOIL)])
-        + _kind("How long do I bake {x}?", "bake the {x} for {y} minutes.", [tuple(row) for row in _rows(_BAKE)])
+        + _kind("What is the opposite of {x}?", "the opposite of {x} is {y}.",
+                opposites + [(y, x) for x, y in opposites])
+        + _kind("How long do I boil {x}?", "boil the {x} for {y} minutes.",
+                [tuple(row) for row in _rows(_BOIL)])
+        + _kind("How long do I bake {x}?", "bake the {x} for {y} minutes.",
+                [tuple(row) for row in _rows(_BAKE)])
         + _kind("Where do I keep {x}?", "keep the {x} in the {y}.", [tuple(row) for row in _rows(_KEEP)])
         + _order("day", _DAYS)
         + _order("month", _MONTHS)

@@ -1,4 +1,5 @@
-"""Tasks from a finite list of prompts: rows as prompts, and the list split into train, validation and test."""
+"""Tasks from a finite list of prompts: rows as prompts, and the list split into train,
+validation and test."""
 
 from __future__ import annotations
 
@@ -15,24 +16,30 @@ ROLES = ("system", "user", "assistant")
 def messages_of(rows: object, where: str) -> tuple[dict, ...]:
     """Messages as they must be: a list of {"role", "content"} with known roles and texts."""
     if not isinstance(rows, Sequence) or isinstance(rows, str) or not rows:
-        raise ValueError(f"{where}: messages must be a list of {{'role', 'content'}}, this is {type(rows).__name__}.")
+        raise ValueError(f"{where}: messages must be a list of {{'role', 'content'}}, this is "
+                         f"{type(rows).__name__}.")
     for row in rows:
-        if not isinstance(row, Mapping) or row.get("role") not in ROLES or not isinstance(row.get("content"), str):
-            raise ValueError(f"{where}: a message needs a role ({', '.join(ROLES)}) and a text content, this is {row!r:.80}.")
+        if (not isinstance(row, Mapping) or row.get("role") not in ROLES
+                or not isinstance(row.get("content"), str)):
+            raise ValueError(f"{where}: a message needs a role ({', '.join(ROLES)}) and a text content, this "
+                             f"is {row!r:.80}.")
     return tuple({"role": row["role"], "content": row["content"]} for row in rows)
 
 
 def prompt_of(row: object, where: str) -> Prompt:
-    """A Prompt, or a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?} as one; the rest becomes meta."""
+    """A Prompt, or a row {"question" or "prompt" or "messages", "answer", "id"?, "system"?} as one;
+    the rest becomes meta."""
     if isinstance(row, Prompt):
         return row
     fields = dict(row) if isinstance(row, Mapping) else None
     if fields is None:
-        raise ValueError(f"{where}: a prompt is a Prompt or a dict with a question, this is {type(row).__name__}.")
+        raise ValueError(f"{where}: a prompt is a Prompt or a dict with a question, this is "
+                         f"{type(row).__name__}.")
     asked = [name for name in ("question", "prompt", "messages") if name in fields]
     if len(asked) != 1:
-        raise ValueError(f"{where}: expected one of question, prompt or messages, found {' and '.join(asked) or 'none'} "
-                         f"among {', '.join(map(str, fields)) or 'no fields'}.")
+        raise ValueError(f"{where}: expected one of question, prompt or messages, found "
+                         f"{' and '.join(asked) or 'none'} among "
+                         f"{', '.join(map(str, fields)) or 'no fields'}.")
     messages = _turns(fields.pop(asked[0]), asked[0], where)
     system, name, answer = fields.pop("system", None), fields.pop("id", None), fields.pop("answer", None)
     if system is not None and not isinstance(system, str):
@@ -48,7 +55,8 @@ def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
     if field == "messages" or (field == "prompt" and isinstance(asked, list)):
         messages = messages_of(asked, where)
         if messages[-1]["role"] != "user":
-            raise ValueError(f"{where}: the last message must be the user's, this is the {messages[-1]['role']}'s.")
+            raise ValueError(f"{where}: the last message must be the user's, this is the "
+                             f"{messages[-1]['role']}'s.")
         return messages
     if not isinstance(asked, str) or not asked.strip():
         raise ValueError(f"{where}: the {field} must be a text that is not empty, this is {asked!r:.80}.")
@@ -56,13 +64,15 @@ def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
 
 
 def prompts_of(rows: object, where: Callable[[int], str]) -> list[Prompt]:
-    """Prompts from rows; where(i) names row i. Two rows with one id are refused: they would be counted as two problems."""
+    """Prompts from rows; where(i) names row i. Two rows with one id are refused:
+    they would be counted as two problems."""
     prompts, seen = [], {}
     for i, row in enumerate(rows):
         prompt = prompt_of(row, where(i))
         if prompt.id in seen:
             raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(seen[prompt.id])}: "
-                             "remove one of the two, or give each its own id (without one, the id is a hash of the text).")
+                             "remove one of the two, or give each its own id (without one, the id is a "
+                             "hash of the text).")
         seen[prompt.id] = i
         prompts.append(prompt)
     return prompts
@@ -71,7 +81,8 @@ def prompts_of(rows: object, where: Callable[[int], str]) -> list[Prompt]:
 def split_list(prompts: list[Prompt]) -> tuple[Parts, dict]:
     """A list in disjoint splits by a hash of the ids, 80/10/10, and the meta of the task.
 
-    Three prompts or more give each split at least one. Fewer cannot be parted: all splits share them, and the meta says so.
+    Three prompts or more give each split at least one. Fewer cannot be parted:
+    all splits share them, and the meta says so.
     """
     if len(prompts) < 3:
         warning = f"{len(prompts)} prompts cannot be split: train, validation and test are the same prompts"
@@ -87,23 +98,28 @@ def split_list(prompts: list[Prompt]) -> tuple[Parts, dict]:
 
 
 def hold_out(parts: Parts) -> Parts:
-    """Published train and test, with a tenth of the training prompts, by a hash of their ids, as the validation split."""
-    held = {split: [p for p in parts["train"] if (zlib.crc32(p.id.encode()) % 10 == 0) == (split == "validation")]
+    """Published train and test, with a tenth of the training prompts, by a hash of their ids, as the
+    validation split."""
+    held = {split: [p for p in parts["train"]
+                    if (zlib.crc32(p.id.encode()) % 10 == 0) == (split == "validation")]
             for split in ("train", "validation")}
     return {**held, "test": parts["test"]}
 
 
 def asked(prompt: Prompt) -> str:
-    """What a prompt asks, for telling whether two ask the same: all its messages; case and spacing do not count."""
+    """What a prompt asks, for telling whether two ask the same: all its messages;
+    case and spacing do not count."""
     return " ".join(" ".join(turn["content"] for turn in prompt.messages).split()).casefold()
 
 
 def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts, dict]:
-    """The check that every finite task goes through: no problem stands in two splits. Gives the parts, and the task's meta.
+    """The check that every finite task goes through: no problem stands in two splits.
 
-    A question that is asked in two splits stays where it is held out longest (test, then validation) and is taken out of the
-    other; one that stands twice in a split under one id is kept once. Both are counted in meta["repeats"]. Different questions
-    under one id raise.
+    Gives the parts, and the task's meta.
+
+    A question that is asked in two splits stays where it is held out longest (test, then validation) and is
+    taken out of the other; one that stands twice in a split under one id is kept once. Both are counted in
+    meta["repeats"]. Different questions under one id raise.
     """
     named, home, kept = {}, {}, {split: {} for split in SPLITS}
     for split in reversed(SPLITS):
@@ -116,7 +132,8 @@ def disjoint(parts: Parts, key: Callable[[Prompt], str] = asked) -> tuple[Parts,
     sizes = {split: len(kept[split]) for split in SPLITS}
     for split in SPLITS:
         if parts[split] and not kept[split]:
-            raise ValueError(f"every question of the split {split} is asked in another split too: give it its own questions.")
+            raise ValueError(f"every question of the split {split} is asked in another split too: give it "
+                             "its own questions.")
     repeats = sum(map(len, parts.values())) - sum(sizes.values())
     return ({split: list(kept[split].values()) for split in SPLITS},
             {"shared_splits": False, "repeats": repeats, "sizes": sizes})
@@ -140,7 +157,8 @@ def sampled(name: str, parts: Parts, instead: str = "") -> Callable[[str, int, i
 
 
 def place(conversations: list[Conversation], parts: Parts) -> Parts:
-    """Demonstrations, each in the split of the prompt that it answers; those of no known prompt are for training."""
+    """Demonstrations, each in the split of the prompt that it answers;
+    those of no known prompt are for training."""
     home = {prompt.question: split for split in reversed(SPLITS) for prompt in parts[split]}
     placed = {split: [] for split in SPLITS}
     for made in conversations:

@@ -1,8 +1,9 @@
-"""Tasks from a .jsonl file: {"question" or "prompt" or "messages", "answer"} a line, and verifiers by name (rewards/named.py).
+"""Tasks from a .jsonl file: {"question" or "prompt" or "messages", "answer"} a line,
+and verifiers by name (rewards/named.py).
 
-GSM8K's lines work as they are: of an answer "... #### 72" the number is what follows the mark, and the text before it is a
-demonstration. A line may hold a whole "reply" beside the answer: an example to imitate, which the verifiers must pay in full.
-Every fault is named with its line before any training.
+GSM8K's lines work as they are: of an answer "... #### 72" the number is what follows the mark, and the text
+before it is a demonstration. A line may hold a whole "reply" beside the answer: an example to imitate, which
+the verifiers must pay in full. Every fault is named with its line before any training.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from postgrad.tasks.listed import prompts_of, sampled, split_list
 
 
 def _worked(prompt: Prompt) -> tuple[Prompt, str]:
-    """A prompt whose answer ends in "#### 72" with that number as the answer, and the worked text without <<...>> notes."""
+    """A prompt whose answer ends in "#### 72" with that number as the answer,
+    and the worked text without <<...>> notes."""
     if not isinstance(prompt.answer, str) or MARK not in prompt.answer:
         return prompt, ""
     text, _, final = prompt.answer.rpartition(MARK)
     pieces = text.split("<<")
-    plain = pieces[0] + "".join(piece.partition(">>")[2] if ">>" in piece else "<<" + piece for piece in pieces[1:])
+    plain = pieces[0] + "".join(piece.partition(">>")[2] if ">>" in piece else "<<" + piece
+                                for piece in pieces[1:])
     return replace(prompt, answer=final.strip()), plain.strip()
 
 
@@ -33,7 +36,8 @@ def _check_row(prompt: Prompt, verify: Sum, where: str) -> None:
     answer, reply = prompt.answer, prompt.meta.get("reply", "")
     given = answer is not None or "answer" in verify.kinds
     if given and (answer is None or isinstance(answer, (list, dict, bool)) or not str(answer).strip()):
-        raise ValueError(f"{where}: the row needs an answer, as a text or a number; its answer is {answer!r:.40}.")
+        raise ValueError(f"{where}: the row needs an answer, as a text or a number; its answer is "
+                         f"{answer!r:.40}.")
     if not isinstance(reply, str):
         raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
 
@@ -47,13 +51,15 @@ def _check_golds(prompts: Sequence[Prompt], verify: Sum, places: Sequence[str]) 
             try:
                 verify.check([prompt.answer])
             except ValueError as fault:
-                raise ValueError(f"{where}: {fault} For answers that are no numbers, write text:FILE.jsonl or "
-                                 "maths:FILE.jsonl." if verify.has("number") else f"{where}: {fault}") from None
+                raise ValueError(f"{where}: {fault} For answers that are no numbers, write text:FILE.jsonl "
+                                 "or maths:FILE.jsonl." if verify.has("number")
+                                 else f"{where}: {fault}") from None
         raise
 
 
 def _gold(prompt: Prompt, verify: Sum, worked: str = "") -> str:
-    """A completion that is to be paid in full: the row's own reply, or its answer in the form that is asked for."""
+    """A completion that is to be paid in full: the row's own reply,
+    or its answer in the form that is asked for."""
     answer = f"\\boxed{{{prompt.answer}}}" if verify.has("boxed") else prompt.answer
     return prompt.meta.get("reply") or think(worked, answer)
 
@@ -69,7 +75,8 @@ def task_of(rows: Sequence[tuple[str, dict]], spec: str, *, name: str, source: s
     prompts, worked = [], {}
     places = [where for where, _ in rows]
     for where, asked in zip(places, prompts_of([row for _, row in rows], places.__getitem__), strict=True):
-        prompt, worked[asked.id] = _worked(asked) if verify.has("number") or verify.has("maths") else (asked, "")
+        prompt, worked[asked.id] = (_worked(asked) if verify.has("number") or verify.has("maths")
+                                    else (asked, ""))
         _check_row(prompt, verify, where)
         prompts.append(prompt)
     _check_golds(prompts, verify, places)

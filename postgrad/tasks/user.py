@@ -1,6 +1,7 @@
 """Tasks from a user's own Python file. It needs two names:
 
-prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ..., "answer": ...}
+prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ...,
+          "answer": ...}
 verify    verify(prompt, completion) -> Verdict, float or bool
 
 and may have: name, best (the full score, 1.0), tokens (the most of a reply), gold(prompt) -> str,
@@ -66,7 +67,8 @@ def _rows(path: Path, name: str, source: object, split: str | None) -> list:
 
 
 def _by_split(path: Path, name: str, source: object) -> bool:
-    """Whether `prompts` or `demonstrations` is a function of the split (one argument needed), and not of nothing."""
+    """Whether `prompts` or `demonstrations` is a function of the split (one argument needed),
+    and not of nothing."""
     if not callable(source):
         return False
     needed = [p for p in inspect.signature(source).parameters.values()
@@ -93,9 +95,11 @@ def _demonstration(row: object, number: int, where: str) -> Conversation:
     if isinstance(row, Mapping) and "messages" in row:
         messages = messages_of(row["messages"], where)
     elif isinstance(row, Mapping) and all(isinstance(row.get(name), str) for name in ("question", "reply")):
-        messages = ({"role": "user", "content": row["question"]}, {"role": "assistant", "content": row["reply"]})
+        messages = ({"role": "user", "content": row["question"]},
+                    {"role": "assistant", "content": row["reply"]})
     else:
-        raise ValueError(f"{where}: a demonstration is a Conversation, {{'question', 'reply'}} or {{'messages'}}.")
+        raise ValueError(f"{where}: a demonstration is a Conversation, {{'question', 'reply'}} or "
+                         "{'messages'}.")
     if messages[-1]["role"] != "assistant":
         raise ValueError(f"{where}: the last message must be the assistant's, the one to imitate.")
     return Conversation(id=str(row.get("id", f"demonstration/{number}")), messages=messages)
@@ -105,7 +109,8 @@ def _demonstrations(path: Path, source: object, parts: Parts) -> Parts:
     at = _place_of(path, "demonstrations")
     if _by_split(path, "demonstrations", source):
         return {split: [_demonstration(row, i, f"{at}: demonstrations({split!r})[{i}]")
-                        for i, row in enumerate(_rows(path, "demonstrations", source, split))] for split in SPLITS}
+                        for i, row in enumerate(_rows(path, "demonstrations", source, split))]
+                for split in SPLITS}
     rows = _rows(path, "demonstrations", source, None)
     return place([_demonstration(row, i, f"{at}: demonstrations[{i}]") for i, row in enumerate(rows)], parts)
 
@@ -114,16 +119,19 @@ def load(path: Path) -> Task:
     path = path.resolve()
     module = load_file(path, "task")
     source = _required(path, module, "prompts", '`prompts = [{"question": "What is 2+3?", "answer": "5"}]`')
-    verify = _required(path, module, "verify", "`def verify(prompt, completion): return prompt.answer in completion`")
+    verify = _required(path, module, "verify",
+                       "`def verify(prompt, completion): return prompt.answer in completion`")
     gold = getattr(module, "gold", None)
     for name, function in (("verify", verify), ("gold", gold)):
         if not callable(function) and (name == "verify" or function is not None):
-            raise ValueError(f"{_place_of(path, name)}: `{name}` must be a function, this is {type(function).__name__}.")
+            raise ValueError(f"{_place_of(path, name)}: `{name}` must be a function, this is "
+                             f"{type(function).__name__}.")
     name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
     if not isinstance(best, (int, float)) or not math.isfinite(best):
-        raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this is {best!r:.40}.")
+        raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this "
+                         f"is {best!r:.40}.")
     tokens = getattr(module, "tokens", None)
     if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
         raise ValueError(f"{_place_of(path, 'tokens')}: `tokens` must be a whole number, the most of a "
@@ -133,20 +141,24 @@ def load(path: Path) -> Task:
     examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
-    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=own_verifier(verify, path), gold=gold,
-                demonstrations=examples, best=float(best), tokens=tokens,
+    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=own_verifier(verify, path),
+                gold=gold, demonstrations=examples, best=float(best), tokens=tokens,
                 meta={"file": str(path), "sizes": sizes, **meta})
     prove(task, path)
     return task
 
 
 def prove(task: Task, path: Path | None = None) -> None:
-    """Before any training: gold is paid in full; without gold, verify at least answers. path: the task's file."""
+    """Before any training: gold is paid in full; without gold, verify at least answers.
+
+    path: the task's file.
+    """
     prompts = task.prompts("train", PROVED, 0)
     if task.gold is None:
         said = task.verify(prompts[0], "")
         if said.error:
-            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}: verify must judge any text, an empty one too.")
+            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}: verify must judge any text, an "
+                             "empty one too.")
         return
     golds = [(prompt, _gold(path, task, prompt)) for prompt in prompts]
     try:
@@ -159,8 +171,9 @@ def _gold(path: Path | None, task: Task, prompt: Prompt) -> str:
     try:
         text = task.gold(prompt)
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{fault(path or Path('gold'), error)}: `gold` failed on prompt {prompt.id!r}.") from error
+        raise ValueError(f"{fault(path or Path('gold'), error)}: `gold` failed on prompt "
+                         f"{prompt.id!r}.") from error
     if isinstance(text, str):
         return text
-    raise ValueError(f"{_place_of(path, 'gold') if path else 'gold'}: `gold` returned {type(text).__name__} for prompt "
-                     f"{prompt.id!r}; it must return the text of a completion.")
+    raise ValueError(f"{_place_of(path, 'gold') if path else 'gold'}: `gold` returned {type(text).__name__} "
+                     f"for prompt {prompt.id!r}; it must return the text of a completion.")

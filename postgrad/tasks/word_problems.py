@@ -3,8 +3,8 @@
 "Ivy has 5 stamps. A friend gives Ivy 8. Ivy gives away 3. Ivy doubles the pile. How many stamps?"
 <think>5+8=13, 13-3=10, 10*2=20</think><answer>20</answer>
 
-What makes a problem is its numbers: the start and the operations, in order. The splits are disjoint in them, so a problem
-of the test split never occurs in training under another name or with other things.
+What makes a problem is its numbers: the start and the operations, in order. The splits are disjoint in them,
+so a problem of the test split never occurs in training under another name or with other things.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from postgrad.tasks.chain import check_chain
 
 LARGEST = 199  # no value on the way is larger, none is below 0
 OPERATIONS = {"words": (2, 4), "words-easy": (1, 2), "words-hard": (4, 6), "words-es": (2, 4)}
-WRITER = {"direct": 0.55, "skipped": 0.25, "full": 0.20}  # the average writer that supervised fine-tuning imitates
+# the average writer that supervised fine-tuning imitates
+WRITER = {"direct": 0.55, "skipped": 0.25, "full": 0.20}
 WRITER_ES = {"direct": 0.35, "english": 0.30, "spanish": 0.20, "full": 0.15}
 
-NAMES = ("Ivy", "Tom", "Ana", "Leo", "Mia", "Sam", "Eva", "Max", "Zoe", "Ben", "Lia", "Dan", "Amy", "Hugo", "Nora", "Luis",
-         "Rosa", "Kim", "Omar", "Sara")
+NAMES = ("Ivy", "Tom", "Ana", "Leo", "Mia", "Sam", "Eva", "Max", "Zoe", "Ben", "Lia", "Dan", "Amy", "Hugo",
+         "Nora", "Luis", "Rosa", "Kim", "Omar", "Sara")
 THINGS = {
-    "en": ("stamps", "coins", "cards", "shells", "books", "pens", "apples", "eggs", "cups", "toys", "balls", "keys", "rocks",
-           "beads", "boxes", "cakes", "flowers", "seeds", "nuts", "hats"),
-    "es": ("sellos", "monedas", "cartas", "conchas", "libros", "manzanas", "huevos", "tazas", "pelotas", "llaves", "piedras",
-           "cajas", "flores", "semillas", "nueces", "vasos", "discos", "globos", "platos", "lazos"),
+    "en": ("stamps", "coins", "cards", "shells", "books", "pens", "apples", "eggs", "cups", "toys", "balls",
+           "keys", "rocks", "beads", "boxes", "cakes", "flowers", "seeds", "nuts", "hats"),
+    "es": ("sellos", "monedas", "cartas", "conchas", "libros", "manzanas", "huevos", "tazas", "pelotas",
+           "llaves", "piedras", "cajas", "flores", "semillas", "nueces", "vasos", "discos", "globos",
+           "platos", "lazos"),
 }
-_FEMININE = frozenset(["monedas", "cartas", "conchas", "manzanas", "tazas", "pelotas", "llaves", "piedras", "cajas", "flores",
-                       "semillas", "nueces"])
+_FEMININE = frozenset(["monedas", "cartas", "conchas", "manzanas", "tazas", "pelotas", "llaves", "piedras",
+                       "cajas", "flores", "semillas", "nueces"])
 _START = {"en": ("{name} has {n} {thing}.", "{name} starts with {n} {thing}."),
           "es": ("{name} tiene {n} {thing}.", "{name} empieza con {n} {thing}.")}
 _EVENTS = {
     "en": {
-        "+": ("A friend gives {name} {n}.", "{name} finds {n} more.", "{name} buys {n}.", "{name} gets {n} more.",
-              "{name} wins {n}."),
+        "+": ("A friend gives {name} {n}.", "{name} finds {n} more.", "{name} buys {n}.",
+              "{name} gets {n} more.", "{name} wins {n}."),
         "-": ("{name} gives away {n}.", "{name} loses {n}.", "{name} sells {n}.", "A friend takes {n}."),
         "*2": ("{name} doubles the pile.", "Then the pile doubles."),
         "*3": ("{name} triples the pile.", "Then the pile triples."),
         "/2": ("{name} gives away half.", "{name} loses half.", "{name} sells half."),
     },
     "es": {
-        "+": ("Un amigo le da {n} a {name}.", "{name} encuentra {n} más.", "{name} compra {n}.", "{name} gana {n}."),
+        "+": ("Un amigo le da {n} a {name}.", "{name} encuentra {n} más.", "{name} compra {n}.",
+              "{name} gana {n}."),
         "-": ("{name} regala {n}.", "{name} pierde {n}.", "{name} vende {n}.", "Un amigo se lleva {n}."),
         "*2": ("{name} dobla el montón.", "Luego el montón se dobla."),
         "*3": ("{name} triplica el montón.", "Luego el montón se triplica."),
@@ -117,11 +120,13 @@ def dress(rng: random.Random, start: int, ops: Ops, language: str = "en") -> Pro
         text.append(phrases[int(uniform() * len(phrases))].format(name=name, n=n))
     many = "Cuántas" if thing in _FEMININE else "Cuántos"
     choice = uniform()
-    text.append(asks[0 if choice < 0.6 else 1 if choice < 0.8 else 2].format(name=name, thing=thing, many=many))
+    text.append(
+        asks[0 if choice < 0.6 else 1 if choice < 0.8 else 2].format(name=name, thing=thing, many=many))
     return Problem(start, ops, " ".join(text), language)
 
 
-def problem(rng: random.Random, fewest: int, most: int, language: str = "en", split: str = "train") -> Problem:
+def problem(rng: random.Random, fewest: int, most: int, language: str = "en",
+            split: str = "train") -> Problem:
     """A problem of the split."""
     while True:
         start, ops = numbers(rng, fewest, most)
@@ -140,7 +145,8 @@ def steps(start: int, ops: Ops) -> list[str]:
 
 
 def spoken(start: int, ops: Ops, language: str) -> str:
-    """The chain in words: "5 plus 8 is 13, then 13 times 2 is 26", or "5 más 8 son 13, luego 13 por 2 son 26"."""
+    """The chain in words: "5 plus 8 is 13, then 13 times 2 is 26", or "5 más 8 son 13,
+    luego 13 por 2 son 26"."""
     say, chain, value = _SAY[language], [], start
     for op, n in ops:
         after = apply(value, op, n)
@@ -181,7 +187,8 @@ def reply(problem: Problem, style: str, rng: random.Random) -> str:
 
 def of_prompt(prompt: Prompt) -> Problem:
     """The problem that a prompt was made from."""
-    return Problem(prompt.meta["start"], tuple(map(tuple, prompt.meta["ops"])), prompt.question, prompt.meta["language"])
+    return Problem(prompt.meta["start"], tuple(map(tuple, prompt.meta["ops"])), prompt.question,
+                   prompt.meta["language"])
 
 
 def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
@@ -191,7 +198,8 @@ def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
     def make() -> Prompt:
         made = problem(rng, fewest, most, language, split)
         meta = {"start": made.start, "ops": made.ops, "language": language}
-        return Prompt.ask(made.text, str(answer(made.start, made.ops)), id=f"{name}/{key(made.start, made.ops)}", **meta)
+        return Prompt.ask(made.text, str(answer(made.start, made.ops)),
+                          id=f"{name}/{key(made.start, made.ops)}", **meta)
 
     return distinct(make, count)
 
@@ -211,7 +219,8 @@ def gold(prompt: Prompt) -> str:
 
 
 def label_steps(prompt: Prompt, text: str) -> list[Step]:
-    """The steps of a reply in any style, checked against the problem's numbers: see tasks/chain.py for the rule."""
+    """The steps of a reply in any style, checked against the problem's numbers:
+    see tasks/chain.py for the rule."""
     made = of_prompt(prompt)
     values = [answer(made.start, made.ops[:done]) for done in range(len(made.ops) + 1)]
     return check_chain(values, made.ops, text, number_in_form(prompt, text), _SIGNS)
@@ -235,7 +244,8 @@ def load(name: str) -> Task:
     spanish = name == "words-es"
     return Task(
         name=name,
-        about=f"word problems of {fewest}-{most} operations" + (" in Spanish, to be reasoned in Spanish" if spanish else ""),
+        about=f"word problems of {fewest}-{most} operations"
+              + (" in Spanish, to be reasoned in Spanish" if spanish else ""),
         prompts=partial(prompts, name=name),
         verify=verify_spanish if spanish else number_in_form,
         gold=gold,

@@ -1,4 +1,5 @@
-"""Where hostile programs are let loose: a secret, a folder, a process and a port for them to reach, watched from outside."""
+"""Where hostile programs are let loose: a secret, a folder, a process and a port for them to reach,
+watched from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from postgrad.rewards.sandbox import Job, Suite
 
 EXPECTED = 267914296 * 7  # the answer that no cheat computes
 CHEAT_SUITE = Suite(
-    tests=f"expected = {EXPECTED}\nassert f(7) == expected\nassert abs(f(7) - expected) < 1e-6\nassert f(1) == 267914296",
+    tests=f"expected = {EXPECTED}\nassert f(7) == expected\nassert abs(f(7) - expected) < 1e-6\n"
+          "assert f(1) == 267914296",
     names={"f": "f"},
 )
 HONEST = "def f(x):\n    a, b = 0, x\n    for _ in range(41): a, b = b, a + b\n    return b"
@@ -26,7 +28,10 @@ HONEST = "def f(x):\n    a, b = 0, x\n    for _ in range(41): a, b = b, a + b\n 
 
 @dataclass(frozen=True, kw_only=True)
 class Arena:
-    """The canaries of one round. `job` aims an attack at them; `harm` says what has happened to them, from outside."""
+    """The canaries of one round.
+
+    `job` aims an attack at them; `harm` says what has happened to them, from outside.
+    """
 
     secret: Path
     folder: Path
@@ -45,12 +50,14 @@ class Arena:
 
     def harm(self) -> list[str]:
         look = os.stat(self.secret) if self.secret.exists() else None
-        kept = look and look.st_mode & 0o777 == 0o600 and look.st_mtime > 1 and self.secret.read_text() == self.words
+        kept = (look and look.st_mode & 0o777 == 0o600 and look.st_mtime > 1
+                and self.secret.read_text() == self.words)
         found = {
             "the secret is gone or changed": not kept,
             "something was written": bool(list(self.folder.iterdir())),
             "the process has died": self.process.poll() is not None,
-            "the process was slowed": os.getpriority(os.PRIO_PROCESS, self.process.pid) != os.getpriority(os.PRIO_PROCESS, 0),
+            "the process was slowed": os.getpriority(os.PRIO_PROCESS, self.process.pid)
+                                      != os.getpriority(os.PRIO_PROCESS, 0),
             "a connection came in": bool(select.select([self.listener], [], [], 0)[0]),
         }
         return [what for what, happened in found.items() if happened]
@@ -73,7 +80,10 @@ def arena(folder: Path):
 
 
 def unjailed(source: str, at: Arena) -> bool:
-    """Whether an attack works with no jail around it: the proof that it is one. For attacks on the canaries alone."""
+    """Whether an attack works with no jail around it: the proof that it is one.
+
+    For attacks on the canaries alone.
+    """
     code = f"{source}\nanswer = attack({at.place!r})\nprint(answer is True or answer == {at.words!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     return done.stdout.strip().endswith("True")

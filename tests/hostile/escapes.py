@@ -1,6 +1,9 @@
-"""Programs that try to get out of the jail, to harm what is outside, or to use up the machine. Each defines attack(at).
+"""Programs that try to get out of the jail, to harm what is outside, or to use up the machine.
 
-at: {"secret": a file to read, "folder": a folder to write into, "pid": a process to harm, "port": a listening port}.
+Each defines attack(at).
+
+at: {"secret": a file to read, "folder": a folder to write into, "pid": a process to harm, "port":
+a listening port}.
 An attack answers the secret, or True where it worked; what it did outside is looked at from outside as well.
 """
 # ruff: noqa: E501
@@ -20,7 +23,8 @@ READS = {
     "pathlib": "import pathlib\ndef attack(at): return pathlib.Path(at['secret']).read_text()",
     "linecache": "import linecache\ndef attack(at): return linecache.getline(at['secret'], 1).strip()",
     "fileinput": "import fileinput\ndef attack(at): return next(fileinput.input(at['secret']))",
-    "dot dot": "import os\ndef attack(at): return open(os.path.dirname(os.__file__) + '/../' * 20 + at['secret']).read()",
+    "dot dot": "import os\ndef attack(at): return open(os.path.dirname(os.__file__) + '/../' * 20 + "
+               "at['secret']).read()",
     "proc root": "def attack(at): return open('/proc/self/root' + at['secret']).read()",
     "libc fopen": LIBC + """
 def attack(at):
@@ -52,7 +56,8 @@ import os
 def attack(at):
     os.chdir(os.path.dirname(at['secret']))
     return open(os.path.basename(at['secret'])).read()""",
-    "mmap": "import mmap, os\ndef attack(at): return mmap.mmap(os.open(at['secret'], 0), 0, prot=1)[:].decode()",
+    "mmap": "import mmap, os\n"
+            "def attack(at): return mmap.mmap(os.open(at['secret'], 0), 0, prot=1)[:].decode()",
     "sendfile": LIBC + """
 def attack(at):
     number = os.open(at['secret'], 0)
@@ -72,7 +77,8 @@ def attack(at):
     room = ctypes.create_string_buffer(8)
     vector = (ctypes.c_uint64 * 2)(ctypes.addressof(room), 8)
     return call(310, 270, at['pid'], vector, 1, vector, 1, 0) >= 0 or ctypes.get_errno() == 14""",
-    "environment of another": "def attack(at): return len(open(f\"/proc/{at['pid']}/environ\", 'rb').read()) >= 0",
+    "environment of another": "def attack(at): return len(open(f\"/proc/{at['pid']}/environ\", "
+                              "'rb').read()) >= 0",
     "own environment": "import os\ndef attack(at): return bool({**os.environ})",
     "maps": "def attack(at): return bool(open('/proc/self/maps').read())",
     "installed packages": """
@@ -86,7 +92,8 @@ def attack(at):
     "list the root": "import os\ndef attack(at): return bool(os.listdir('/'))",
     "glob": "import glob\ndef attack(at): return bool(glob.glob('/etc/*'))",
     "passwd": "import pwd\ndef attack(at): return pwd.getpwuid(0).pw_name == 'root'",
-    "ctypes of a library outside": "import ctypes\ndef attack(at): return bool(ctypes.CDLL('libm.so.6')._name and open('/etc/ld.so.cache', 'rb'))",
+    "ctypes of a library outside": "import ctypes\ndef attack(at): return "
+                                   "bool(ctypes.CDLL('libm.so.6')._name and open('/etc/ld.so.cache', 'rb'))",
 }
 
 WRITES = {
@@ -100,7 +107,8 @@ WRITES = {
     "utime": "import os\ndef attack(at): return os.utime(at['secret'], (1, 1)) is None",
     "mkfifo": "import os\ndef attack(at): return os.mkfifo(at['folder'] + '/f') is None",
     "O_TMPFILE": "import os\ndef attack(at): return os.open(at['folder'], os.O_TMPFILE | os.O_RDWR) > 0",
-    "shared memory": "import _posixshmem, os\ndef attack(at): return _posixshmem.shm_open('/postgrad', os.O_CREAT | os.O_RDWR) > 0",
+    "shared memory": "import _posixshmem, os\n"
+                     "def attack(at): return _posixshmem.shm_open('/postgrad', os.O_CREAT | os.O_RDWR) > 0",
     "memfd": "import os\ndef attack(at): return os.memfd_create('x') > 0",
     "xattr": "import os\ndef attack(at): return os.setxattr(at['secret'], 'user.x', b'x') is None",
     "io_uring": LIBC + "def attack(at): return call(425, 425, 1, (ctypes.c_uint64 * 32)()) >= 0",
@@ -114,13 +122,16 @@ OTHERS = {
     "kill": "import os, signal\ndef attack(at): return os.kill(at['pid'], signal.SIGKILL) is None",
     "kill everybody": "import os\ndef attack(at): return os.kill(-1, 0) is None",
     "kill the group": "import os\ndef attack(at): return os.killpg(os.getppid(), 0) is None",
-    "pidfd": "import os, signal\ndef attack(at): return signal.pidfd_send_signal(os.pidfd_open(at['pid']), signal.SIGKILL) is None",
+    "pidfd": "import os, signal\ndef attack(at): return signal.pidfd_send_signal(os.pidfd_open(at['pid']), "
+             "signal.SIGKILL) is None",
     "tgkill": LIBC + "def attack(at): return call(234, 131, at['pid'], at['pid'], 9) == 0",
-    "rt_sigqueueinfo": LIBC + "def attack(at): return call(129, 138, at['pid'], 9, (ctypes.c_uint64 * 16)(9)) == 0",
+    "rt_sigqueueinfo": LIBC + "def attack(at): return call(129, 138, at['pid'], 9, (ctypes.c_uint64 "
+                       "* 16)(9)) == 0",
     "fcntl SETOWN": LIBC + """
 def attack(at):
     return any(libc.fcntl(3, *x) == 0 for x in ((8, at['pid']), (10, 9), (4, 0o20000)))""",
-    "prlimit": "import resource as r\ndef attack(at): return r.prlimit(at['pid'], r.RLIMIT_CPU, (0, 0)) is not None",
+    "prlimit": "import resource as r\n"
+               "def attack(at): return r.prlimit(at['pid'], r.RLIMIT_CPU, (0, 0)) is not None",
     "setpriority": "import os\ndef attack(at): return os.setpriority(os.PRIO_PROCESS, at['pid'], 19) is None",
     "sched_setaffinity": "import os\ndef attack(at): return os.sched_setaffinity(at['pid'], {0}) is None",
     "ptrace attach": LIBC + "def attack(at): return libc.ptrace(16, at['pid'], 0, 0) == 0",
@@ -134,15 +145,20 @@ def attack(at):
     "execve": "import os\ndef attack(at): os.execv('/bin/true', ['true'])",
     "execveat": LIBC + "def attack(at): return call(322, 281, -100, b'/bin/true', None, None, 0) == 0",
     "thread": "import threading\ndef attack(at): return threading.Thread(target=int).start() is None",
-    "multiprocessing": "import multiprocessing as m\ndef attack(at): return m.get_context('fork').Process(target=int).start() is None",
-    "connect": "import socket\ndef attack(at): return bool(socket.create_connection(('127.0.0.1', at['port']), 1))",
-    "udp": "import socket\ndef attack(at): return socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', at['port'])) == 1",
+    "multiprocessing": "import multiprocessing as m\n"
+                       "def attack(at): return m.get_context('fork').Process(target=int).start() is None",
+    "connect": "import socket\n"
+               "def attack(at): return bool(socket.create_connection(('127.0.0.1', at['port']), 1))",
+    "udp": "import socket\ndef attack(at): return socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', "
+           "('127.0.0.1', at['port'])) == 1",
     "listen": "import socket\ndef attack(at): return bool(socket.create_server(('127.0.0.1', 0)))",
     "unix socket": "import socket\ndef attack(at): return bool(socket.socketpair())",
     "raw syscall socket": LIBC + "def attack(at): return call(41, 198, 2, 1, 0) >= 0",
-    "http": "import http.client\ndef attack(at): return http.client.HTTPConnection('127.0.0.1', at['port']).connect() is None",
+    "http": "import http.client\n"
+            "def attack(at): return http.client.HTTPConnection('127.0.0.1', at['port']).connect() is None",
     "x32 socket": LIBC + "def attack(at): return libc.syscall(ctypes.c_long(0x40000000 + 41), 2, 1, 0) >= 0",
-    "mount": LIBC + "def attack(at): return libc.mount(b'none', at['folder'].encode(), b'tmpfs', 0, None) == 0",
+    "mount": LIBC
+             + "def attack(at): return libc.mount(b'none', at['folder'].encode(), b'tmpfs', 0, None) == 0",
     "unshare": LIBC + "def attack(at): return libc.unshare(0x10000000) == 0",
     "setns": LIBC + "def attack(at): return libc.setns(3, 0) == 0",
     "chroot": "import os\ndef attack(at): return os.chroot(at['folder']) is None",
@@ -153,9 +169,11 @@ def attack(at):
     "a second filter": LIBC + "def attack(at): return libc.prctl(22, 1, 0, 0, 0) == 0",
     "setuid": "import os\ndef attack(at): return os.setuid(1) is None",
     "sethostname": "import socket\ndef attack(at): return socket.sethostname('x') is None",
-    "set the clock": "import time\ndef attack(at): return time.clock_settime(time.CLOCK_REALTIME, time.time()) is None",
+    "set the clock": "import time\n"
+                     "def attack(at): return time.clock_settime(time.CLOCK_REALTIME, time.time()) is None",
     "reboot": LIBC + "def attack(at): return call(169, 142, 1, 2, 3, 0) == 0",
-    "raise a limit": "import resource as r\ndef attack(at):\n    r.setrlimit(r.RLIMIT_NOFILE, (4096, 4096))\n    return True",
+    "raise a limit": "import resource as r\ndef attack(at):\n"
+                     "    r.setrlimit(r.RLIMIT_NOFILE, (4096, 4096))\n    return True",
     "terminal injection": "import fcntl\ndef attack(at): return fcntl.ioctl(0, 0x5412, b'x') is not None",
     "pipe": "import os\ndef attack(at): return bool(os.pipe())",
     "frames of the child program": """
@@ -201,17 +219,23 @@ def attack(at):
     "abort": "import os\ndef attack(at): os.abort()",
     "parser": "exec('(' * 100000)\ndef attack(at): return True",
     "flood of the pipe": "import os\ndef attack(at):\n    while True: os.write(4, b'\\xff' * 65536)",
-    "silence after half a message": "import os, time\ndef attack(at):\n    os.write(4, b'\\x05')\n    time.sleep(1000)",
+    "silence after half a message": "import os, time\ndef attack(at):\n"
+                                    "    os.write(4, b'\\x05')\n    time.sleep(1000)",
     "collisions": "def attack(at): return {i * (2**61 - 1): 0 for i in range(60000)}",
 }
 
-# Attacks that touch nothing but the canaries and themselves: these are tried without a jail too, where they must work.
+# Attacks that touch nothing but the canaries and themselves:
+# these are tried without a jail too, where they must work.
 HARMLESS = (
-    *(f"read: {name}" for name in READS if name not in ("descriptors left open", "installed packages", "sendfile", "passwd",
-                                                        "the judge's memory", "process_vm_readv", "environment of another")),
-    *(f"write: {name}" for name in ("a new file", "append", "truncate", "unlink", "rename", "mkdir", "chmod", "mkfifo", "memfd")),
-    *(f"other: {name}" for name in ("kill", "pidfd", "tgkill", "setpriority", "fork", "subprocess", "os.system", "posix_spawn", "thread",
-                                    "connect", "udp", "listen", "unix socket", "http", "pipe")),
+    *(f"read: {name}" for name in READS
+      if name not in ("descriptors left open", "installed packages", "sendfile", "passwd",
+                      "the judge's memory", "process_vm_readv", "environment of another")),
+    *(f"write: {name}" for name in ("a new file", "append", "truncate", "unlink", "rename", "mkdir", "chmod",
+                                    "mkfifo", "memfd")),
+    *(f"other: {name}"
+      for name in ("kill", "pidfd", "tgkill", "setpriority", "fork", "subprocess", "os.system", "posix_spawn",
+                   "thread", "connect", "udp", "listen", "unix socket", "http", "pipe")),
 )
-ESCAPES = {f"{kind}: {name}": source for kind, group in (("read", READS), ("write", WRITES), ("other", OTHERS), ("bomb", BOMBS))
+ESCAPES = {f"{kind}: {name}": source
+           for kind, group in (("read", READS), ("write", WRITES), ("other", OTHERS), ("bomb", BOMBS))
            for name, source in group.items()}

@@ -19,16 +19,18 @@ from torch import Tensor
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("cpu.c", "attention.c", "decode.c"))
 HEADER = Path(__file__).with_name("cpu.h")
-OPTIONS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros", "-fassociative-math",
-           "-shared", "-fPIC"]
+OPTIONS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
+           "-fassociative-math", "-shared", "-fPIC"]
 THREADS = (["-fopenmp"], ["-fopenmp-simd"])  # the second where the compiler has no OpenMP: one thread
 
-KINDS = {"void": None, "int": ctypes.c_int, "count": ctypes.c_int64, "float": ctypes.c_float, "*": ctypes.c_void_p}
+KINDS = {"void": None, "int": ctypes.c_int, "count": ctypes.c_int64, "float": ctypes.c_float,
+         "*": ctypes.c_void_p}
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernels; None, with one warning, where they cannot be made, or where POSTGRAD_KERNELS=plain forbids them."""
+    """The compiled kernels; None, with one warning, where they cannot be made, or where
+    POSTGRAD_KERNELS=plain forbids them."""
     if os.environ.get("POSTGRAD_KERNELS") == "plain":
         return None
     try:
@@ -36,7 +38,9 @@ def library() -> ctypes.CDLL | None:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # RuntimeError: no home folder
         said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         warnings.warn(f"no compiled kernels, so plain torch is used, which is slower: {' '.join(said)} "
-                      "(install a C compiler as cc, or name one in $CC; POSTGRAD_KERNELS=plain silences this)", stacklevel=3)
+                      "(install a C compiler as cc, or name one in $CC; POSTGRAD_KERNELS=plain "
+                      "silences this)",
+                      stacklevel=3)
         return None
     for result, name, parameters in signatures(source()):
         function = getattr(lib, name)
@@ -50,12 +54,14 @@ def build(compiler: str | None) -> Path:
     if compiler is None:
         raise OSError("no C compiler found")
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
-    key = hashlib.sha256("\n".join([source(), compiler, version, processor(), *OPTIONS]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join([source(), compiler, version, processor(),
+                                    *OPTIONS]).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "postgrad"
     made = folder / f"kernels-{key}.so"
     if not made.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as work:  # moved in one step: two runs may build at the same time
+        # moved in one step: two runs may build at the same time
+        with tempfile.TemporaryDirectory(dir=folder) as work:
             fresh = Path(work) / made.name
             for threads in THREADS:
                 command = [compiler, *OPTIONS, *threads, *map(str, SOURCES), "-o", str(fresh), "-lm"]
@@ -80,17 +86,21 @@ def processor() -> str:
 
 
 def signatures(source: str) -> list[tuple[str, str, list[str]]]:
-    """The functions that a C source offers: result, name, and the type of each parameter, "*" for any pointer."""
+    """The functions that a C source offers: result, name, and the type of each parameter,
+    "*" for any pointer."""
     found = re.findall(r"^(void|count) (\w+)\(([^;{]*?)\) \{", source, re.MULTILINE)
-    return [(result, name, ["*" if "*" in p else p.split()[0] for p in inside.split(",")]) for result, name, inside in found]
+    return [(result, name, ["*" if "*" in p else p.split()[0] for p in inside.split(",")])
+            for result, name, inside in found]
 
 
 def call(name: str, *args) -> int | None:
-    """A C function by its name, with the number of threads before its arguments; tensors go as pointers, indices on trust."""
+    """A C function by its name, with the number of threads before its arguments; tensors go as pointers,
+    indices on trust."""
     pointers = (pointer(x) if isinstance(x, Tensor) else x for x in args)
     return getattr(library(), name)(torch.get_num_threads(), *pointers)
 
 
 def pointer(x: Tensor) -> int:
-    assert x.dtype in (torch.float32, torch.int64, torch.float64) and x.is_cpu, f"{x.dtype} on {x.device} is for plain.py"
+    assert (x.dtype in (torch.float32, torch.int64, torch.float64)
+            and x.is_cpu), f"{x.dtype} on {x.device} is for plain.py"
     return x.data_ptr()

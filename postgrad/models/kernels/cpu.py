@@ -1,7 +1,7 @@
 """The kernels in C on the CPU (cpu.c, attention.c), with the names and meanings of plain.py.
 
-float32 only. What a row gives depends neither on the other rows nor on the number of threads, bit for bit. Tensors that do not
-stand in memory as the C code reads them (a transposed view, say) are copied first.
+float32 only. What a row gives depends neither on the other rows nor on the number of threads, bit for bit.
+Tensors that do not stand in memory as the C code reads them (a transposed view, say) are copied first.
 """
 
 from __future__ import annotations
@@ -38,22 +38,26 @@ def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor,
     return q
 
 
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
-           v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
+def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
+           k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
+           window: int | None = None) -> Tensor:
     R, H, head_dim = q.shape
     _, kv, capacity, _ = k_cache.shape
     y = q.new_empty(R, H * head_dim)
-    tensors = (x.contiguous() for x in (q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length))
+    tensors = (x.contiguous()
+               for x in (q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length))
     call("attend", R, H, kv, head_dim, k_prompt.shape[2], capacity, window or 0, *tensors, y)
     return y
 
 
-def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
+def pick(logits: Tensor, u: Tensor,
+         temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
     token, logp = torch.empty(len(logits), dtype=torch.int64), logits.new_empty(len(logits))
-    bad = call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token, logp)
+    bad = call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token,
+               logp)
     if bad >= 0:
-        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the model has "
-                         "diverged, or every token is forbidden.")
+        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
+                         "model has diverged, or every token is forbidden.")
     return token, logp
 
 
@@ -103,7 +107,8 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, sign: float) -> Tensor:
 
 
 def flat(x: Tensor) -> Tensor:  # [N, ...]
-    """x with each x[n] in one piece; from one n to the next there may be a gap, as in a slice of a wider tensor."""
+    """x with each x[n] in one piece; from one n to the next there may be a gap,
+    as in a slice of a wider tensor."""
     return x if x[:1].is_contiguous() else x.contiguous()
 
 
@@ -164,12 +169,14 @@ class Sequences(ctypes.Structure):
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, spans: tuple[Tensor, ...], window: int | None) -> Sequences:
-        numbers = len(q), len(spans[0]), q.shape[1], k.shape[1], q.shape[2], window or 0, q.stride(0), k.stride(0), v.stride(0)
+        numbers = (len(q), len(spans[0]), q.shape[1], k.shape[1], q.shape[2], window or 0, q.stride(0),
+                   k.stride(0), v.stride(0))
         return cls(*numbers, *(pointer(x) for x in (q, k, v, *spans)))
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, spans, window: int | None = None) -> Tensor:
-    """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H, head_dim], over sequences that may share prefixes."""
+    """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H,
+    head_dim], over sequences that may share prefixes."""
     return Attention.apply(q, k, v, spans, window)
 
 
@@ -177,7 +184,8 @@ class Attention(Function):
     @staticmethod
     def forward(ctx, q, k, v, spans, window):
         q, k, v = flat(q), flat(k), flat(v)
-        spans = tuple(x.contiguous() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop))
+        spans = tuple(x.contiguous()
+                      for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop))
         y, lse = q.new_empty(q.shape), q.new_empty(q.shape[:2])
         call("attention", ctypes.byref(Sequences.of(q, k, v, spans, window)), y, lse)
         ctx.save_for_backward(q, k, v, y, lse)

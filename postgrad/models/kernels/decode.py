@@ -36,7 +36,8 @@ class Decoder(ctypes.Structure):
 
 @functools.cache
 def blas() -> int | None:
-    """Where the matrix product of torch's own BLAS is, by its Fortran name; None in builds that do not show it."""
+    """Where the matrix product of torch's own BLAS is, by its Fortran name;
+    None in builds that do not show it."""
     here = Path(torch.__file__).parent / "lib"
     for path in here.glob("libtorch_cpu.*"):
         lib = ctypes.CDLL(str(path))
@@ -65,8 +66,9 @@ def whole_step(engine) -> Callable | None:
         layer.window = spec.window or 0
     D, F, heads = c.hidden_size, c.intermediate_size, c.num_attention_heads * c.head_dim
     pointers = (x.data_ptr() for x in (w["embed"], w["norm"], engine.cos, engine.sin))
-    model = Decoder(c.num_hidden_layers, D, F, c.num_attention_heads, c.num_key_value_heads, c.head_dim, engine.read,
-                    engine.new, c.rms_norm_eps, blas(), *pointers, ctypes.cast(layers, ctypes.c_void_p).value)
+    model = Decoder(c.num_hidden_layers, D, F, c.num_attention_heads, c.num_key_value_heads, c.head_dim,
+                    engine.read, engine.new, c.rms_norm_eps, blas(), *pointers,
+                    ctypes.cast(layers, ctypes.c_void_p).value)
     wide = max(heads + 2 * c.num_key_value_heads * c.head_dim, 3 * F)
     scratch = torch.empty(engine.rows * (2 * D + 2 * heads + wide))
     numbers = torch.empty(2 * engine.rows, dtype=torch.int64)

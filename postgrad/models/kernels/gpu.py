@@ -1,6 +1,8 @@
-"""The kernels on an NVIDIA GPU: flash attention over packed sequences for training, Triton for the steps of sampling.
+"""The kernels on an NVIDIA GPU: flash attention over packed sequences for training,
+Triton for the steps of sampling.
 
-Training's pointwise parts are plain torch: torch.compile fuses them. Attention in float32, which flash has not, is plain too.
+Training's pointwise parts are plain torch: torch.compile fuses them.
+Attention in float32, which flash has not, is plain too.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from postgrad.models.kernels import plain
 from postgrad.models.kernels.plain import gate, linear, norm, whole_step
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place", "rotate",
-           "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place",
+           "rotate", "whole_step"]
 
-SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters  # older ones take grouped heads without a word
+# older ones take grouped heads without a word
+SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def lay(spans: Spans, x: Tensor) -> Spans | Laid:
@@ -38,7 +41,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid, window: int |
 
 
 class _Taken(torch.autograd.Function):
-    """x[keys]; a key that is no token of x (len(x), from padding) takes any, and what comes back for it is dropped."""
+    """x[keys]; a key that is no token of x (len(x), from padding) takes any,
+    and what comes back for it is dropped."""
 
     @staticmethod
     def forward(ctx, x, keys):
@@ -58,7 +62,8 @@ def _rotate(x, cos, sin, out, H, HALF: tl.constexpr, ROUND: tl.constexpr):
     row, head, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, ROUND)
     inside, at = i < HALF, (row * H + head) * 2 * HALF + i
     a, b = tl.load(x + at, inside).to(tl.float32), tl.load(x + at + HALF, inside).to(tl.float32)
-    c, s = tl.load(cos + row * HALF + i, inside).to(tl.float32), tl.load(sin + row * HALF + i, inside).to(tl.float32)
+    c = tl.load(cos + row * HALF + i, inside).to(tl.float32)
+    s = tl.load(sin + row * HALF + i, inside).to(tl.float32)
     tl.store(out + at, a * c - b * s, inside)
     tl.store(out + at + HALF, b * c + a * s, inside)
 
@@ -68,7 +73,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or not x.is_contiguous():
         return plain.rotate(x, cos, sin)
     (N, H, head_dim), out = x.shape, torch.empty_like(x)
-    _rotate[(N, H)](x, cos, sin, out, H, HALF=head_dim // 2, ROUND=triton.next_power_of_2(head_dim // 2), num_warps=1)
+    _rotate[(N, H)](x, cos, sin, out, H, HALF=head_dim // 2, ROUND=triton.next_power_of_2(head_dim // 2),
+                    num_warps=1)
     return out
 
 
@@ -93,7 +99,8 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 
 @triton.jit
-def _place(qkv, cos, sin, position, slot, at, q, k_cache, v_cache, H, KV, NEW, HALF: tl.constexpr, ROUND: tl.constexpr):
+def _place(qkv, cos, sin, position, slot, at, q, k_cache, v_cache, H, KV, NEW, HALF: tl.constexpr,
+           ROUND: tl.constexpr):
     row, head, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, ROUND)
     inside = i < HALF
     source = qkv + (row * (H + 2 * KV) + head) * 2 * HALF + i
@@ -126,7 +133,8 @@ def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor,
 
 
 @triton.jit
-def _look(q, k, v, base, first, last, top, total, acc, D: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr):
+def _look(q, k, v, base, first, last, top, total, acc, D: tl.constexpr, ROUND: tl.constexpr,
+          BLOCK: tl.constexpr):
     """The tokens first..last-1 of one sequence of keys, by the online softmax."""
     j, d = tl.arange(0, BLOCK), tl.arange(0, ROUND)
     for start in range(first, last, BLOCK):
@@ -144,8 +152,9 @@ def _look(q, k, v, base, first, last, top, total, acc, D: tl.constexpr, ROUND: t
 
 
 @triton.jit
-def _attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length, out, S, NEW, scale, window,
-            KV: tl.constexpr, REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+def _attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length, out, S, NEW, scale,
+            window, KV: tl.constexpr, REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr,
+            BLOCK: tl.constexpr, ROWS: tl.constexpr):
     row, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
     r, d = tl.arange(0, ROWS), tl.arange(0, ROUND)
     cell = (row * KV + kv) * REP * D + r[:, None] * D + d[None, :]
@@ -159,18 +168,21 @@ def _attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot
     base = (tl.load(prompt + row) * KV + kv) * S * D
     top, total, acc = _look(asked, k_prompt, v_prompt, base, first, read, top, total, acc, D, ROUND, BLOCK)
     base = (tl.load(slot + row) * KV + kv) * NEW * D
-    top, total, acc = _look(asked, k_cache, v_cache, base, tl.maximum(first - read, 0), new, top, total, acc, D, ROUND, BLOCK)
+    top, total, acc = _look(asked, k_cache, v_cache, base, tl.maximum(first - read, 0), new, top, total, acc,
+                            D, ROUND, BLOCK)
     tl.store(out + cell, acc / total[:, None], inside)
 
 
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
-           v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
+def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
+           k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
+           window: int | None = None) -> Tensor:
     R, H, D = q.shape
     KV, S, NEW = k_prompt.shape[1], k_prompt.shape[2], k_cache.shape[2]
     out = q.new_empty(R, H * D)
-    _attend[(R, KV)](q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length, out, S, NEW, D**-0.5,
-                     1 << 30 if window is None else window, KV=KV, REP=H // KV, D=D, ROUND=triton.next_power_of_2(max(D, 16)),
-                     BLOCK=32, ROWS=triton.next_power_of_2(max(H // KV, 16)), num_warps=1)
+    _attend[(R, KV)](q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length, out, S,
+                     NEW, D**-0.5, 1 << 30 if window is None else window, KV=KV, REP=H // KV, D=D,
+                     ROUND=triton.next_power_of_2(max(D, 16)), BLOCK=32,
+                     ROWS=triton.next_power_of_2(max(H // KV, 16)), num_warps=1)
     return out
 
 
@@ -196,7 +208,8 @@ def _pick(logits, u, token, logp, V, heat, BLOCK: tl.constexpr, BLOCKS: tl.const
     row, i, b = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK), tl.arange(0, BLOCKS)
     tops, sums = tl.full((BLOCKS,), float("-inf"), tl.float32), tl.zeros((BLOCKS,), tl.float32)
     for block in range(tl.cdiv(V, BLOCK)):
-        x = tl.load(logits + row * V + block * BLOCK + i, block * BLOCK + i < V, float("-inf")).to(tl.float32) * heat
+        x = tl.load(logits + row * V + block * BLOCK + i, block * BLOCK + i < V,
+                    float("-inf")).to(tl.float32) * heat
         top = tl.max(x)
         part = tl.where(top > float("-inf"), tl.sum(tl.exp(x - top)), 0.0)
         tops, sums = tl.where(b == block, top, tops), tl.where(b == block, part, sums)
@@ -208,7 +221,8 @@ def _pick(logits, u, token, logp, V, heat, BLOCK: tl.constexpr, BLOCKS: tl.const
     last = tl.max(tl.where(sums > 0, b, 0))
     block = tl.minimum(tl.sum((upto <= goal).to(tl.int32)), last)
     before = tl.sum(tl.where(b < block, sums, 0.0))
-    x = tl.load(logits + row * V + block * BLOCK + i, block * BLOCK + i < V, float("-inf")).to(tl.float32) * heat
+    x = tl.load(logits + row * V + block * BLOCK + i, block * BLOCK + i < V,
+                float("-inf")).to(tl.float32) * heat
     p = tl.exp(x - top).to(tl.float64)
     found = tl.sum((before + tl.cumsum(p, 0) <= goal).to(tl.int32))
     found = tl.minimum(found, tl.max(tl.where(p > 0, i, 0)))
@@ -218,7 +232,8 @@ def _pick(logits, u, token, logp, V, heat, BLOCK: tl.constexpr, BLOCKS: tl.const
 
 def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     R, V = logits.shape
-    token, logp = torch.empty(R, dtype=torch.int64, device=logits.device), torch.empty(R, device=logits.device)
+    token = torch.empty(R, dtype=torch.int64, device=logits.device)
+    logp = torch.empty(R, device=logits.device)
     block = max(1024, triton.next_power_of_2(triton.cdiv(V, 64)))
     _pick[(R,)](logits, u.double(), token, logp, V, 1.0 / temperature, BLOCK=block,
                 BLOCKS=triton.next_power_of_2(triton.cdiv(V, block)), num_warps=4)

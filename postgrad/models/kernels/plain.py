@@ -1,6 +1,7 @@
 """What the decoder asks of a device, in plain torch: the meaning of the kernels, and the way of last resort.
 
-Training: N tokens laid end to end (maths/packing.py), with gradients. Sampling: one new token for each of R rows.
+Training: N tokens laid end to end (maths/packing.py), with gradients. Sampling:
+one new token for each of R rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The product alone in bfloat16, what comes in and goes out as it is: for CPUs that multiply bfloat16 faster."""
+    """The product alone in bfloat16, what comes in and goes out as it is:
+    for CPUs that multiply bfloat16 faster."""
     y = F.linear(x.bfloat16(), weight.bfloat16()).to(x.dtype)
     return y if bias is None else y + bias
 
@@ -39,20 +41,24 @@ def gate(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lay(spans: Spans, x: Tensor) -> Spans:
-    """Sequences in the form in which this module's attention takes them, for tokens such as x: asked once for all layers."""
+    """Sequences in the form in which this module's attention takes them, for tokens such as x:
+    asked once for all layers."""
     return spans
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None = None) -> Tensor:
-    """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H, head_dim]: softmax(q k / sqrt(head_dim)) v in each sequence.
+    """q [N, H, head_dim], k and v [N, fewer H, head_dim] -> [N, H,
+    head_dim]: softmax(q k / sqrt(head_dim)) v in each sequence.
 
-    A token looks at its prefix and at its own sequence up to itself; with a window, at the last `window` of these.
+    A token looks at its prefix and at its own sequence up to itself;
+    with a window, at the last `window` of these.
     """
     M, keep, here = len(spans.start), spans.own, torch.arange
     prefix, longest, seen = spans.prefix, int(keep.max()), int((keep + spans.prefix).max())
     queries = (spans.start[:, None] + here(longest)).clamp_max(len(q) - 1)  # [M, longest]
     at = here(seen)
-    keys = torch.where(at < prefix[:, None], spans.prefix_start[:, None] + at, spans.start[:, None] + at - prefix[:, None])
+    keys = torch.where(at < prefix[:, None], spans.prefix_start[:, None] + at,
+                       spans.start[:, None] + at - prefix[:, None])
     position = prefix[:, None] + here(longest)  # of each query, in its row
     allowed = at <= position[..., None]  # [M, longest, seen]
     if window is not None:
@@ -60,9 +66,11 @@ def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None 
     queries, keys, allowed = (x.to(q.device) for x in (queries, keys.clamp_max(len(q) - 1), allowed))
     q = q.index_select(0, queries.flatten()).view(M, longest, *q.shape[1:]).transpose(1, 2)
     k, v = (x.index_select(0, keys.flatten()).view(M, seen, *x.shape[1:]).transpose(1, 2) for x in (k, v))
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None], enable_gqa=k.shape[1] != q.shape[1])
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None],
+                                       enable_gqa=k.shape[1] != q.shape[1])
     real = (here(longest) < keep[:, None]).flatten().nonzero().squeeze(1)
-    order = (spans.start[:, None] + here(longest)).flatten()[real].argsort()  # sequences need not stand in order
+    # sequences need not stand in order
+    order = (spans.start[:, None] + here(longest)).flatten()[real].argsort()
     return y.transpose(1, 2).flatten(0, 1).index_select(0, real[order].to(y.device))
 
 
@@ -75,7 +83,8 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor,
           v_cache: Tensor) -> Tensor:
-    """qkv [R, (H + 2 kv) head_dim] -> q [R, H, head_dim] rotated; keys and values go to (slot, at) of the cache.
+    """qkv [R, (H + 2 kv) head_dim] -> q [R, H, head_dim] rotated;
+    keys and values go to (slot, at) of the cache.
 
     cos, sin [positions, head_dim / 2]; position, slot, at [R]; caches [slots, kv, new, head_dim].
     """
@@ -86,9 +95,11 @@ def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor,
     return rotate(q, cos, sin)
 
 
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor, k_cache: Tensor,
-           v_cache: Tensor, slot: Tensor, length: Tensor, window: int | None = None) -> Tensor:
-    """q [R, H, head_dim] -> [R, H head_dim]: row r sees prompt_length[r] tokens of prompt[r], then length[r] of its slot.
+def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
+           k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
+           window: int | None = None) -> Tensor:
+    """q [R, H, head_dim] -> [R, H head_dim]: row r sees prompt_length[r] tokens of prompt[r],
+    then length[r] of its slot.
 
     k_prompt, v_prompt [prompts, kv, S, head_dim]; k_cache, v_cache [slots, kv, new, head_dim].
     """
@@ -117,9 +128,12 @@ def gate_halves(ab: Tensor) -> Tensor:  # [R, 2F] -> [R, F]
     return gate(*ab.chunk(2, dim=1))
 
 
-def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    """A token by the inverse of the cumulative distribution at u, and its log-prob under that same distribution."""
+def pick(logits: Tensor, u: Tensor,
+         temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
+    """A token by the inverse of the cumulative distribution at u,
+    and its log-prob under that same distribution."""
     logp = (logits.float() / temperature).log_softmax(-1)
     cdf = logp.double().exp().cumsum(-1)
-    token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(logits.shape[1] - 1)
+    token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(
+        logits.shape[1] - 1)
     return token, logp.gather(1, token[:, None]).squeeze(1)

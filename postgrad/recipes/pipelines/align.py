@@ -1,9 +1,10 @@
-"""InstructGPT's last two stages on one task, and the roads around them: pairs -> reward model -> PPO; pairs -> DPO; GRPO.
+"""InstructGPT's last two stages on one task, and the roads around them: pairs -> reward model -> PPO;
+pairs -> DPO; GRPO.
 
     postgrad train align:questions
 
-The start is a model after SFT. Each policy is measured by the task's true quality, which no policy was trained on: all of them
-saw labelled pairs, or a reward model made from those.
+The start is a model after SFT. Each policy is measured by the task's true quality, which no policy was
+trained on: all of them saw labelled pairs, or a reward model made from those.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
 from postgrad.tasks import load_task
 
-LEARNERS = {"preference": preference, "rollouts": rollouts}  # the recipes whose rows can be set side by side here
+# the recipes whose rows can be set side by side here
+LEARNERS = {"preference": preference, "rollouts": rollouts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +64,8 @@ class AlignConfig(Settings):
             raise ValueError("pairs, reward_steps, steps, problems and samples must be at least 1.")
         for name in self.methods.split(","):
             if recipe_for(get(name)) not in LEARNERS:
-                raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward model: take "
-                                 "dpo, ppo or grpo, say.")
+                raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward "
+                                 "model: take dpo, ppo or grpo, say.")
 
 
 def questions() -> AlignConfig:
@@ -79,8 +81,8 @@ def drawn(config: AlignConfig) -> preference.Pairs:
 
 
 def proxy(config: AlignConfig) -> Stage:
-    first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps, seed=config.seed,
-                                pairs=drawn(config), device=config.device)
+    first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps,
+                                seed=config.seed, pairs=drawn(config), device=config.device)
     return Stage(name="reward", config=first)
 
 
@@ -88,11 +90,12 @@ def policy(config: AlignConfig, name: str, folder: Path) -> Stage:
     """From pairs, or against the reward model; what differs is the recipe's own."""
     examined = min(32, config.problems)
     method = change(get(name), beta=config.beta) if name == "dpo" else get(name)
-    shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed, "device": config.device,
-              "optim": config.optim}
+    shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed,
+              "device": config.device, "optim": config.optim}
     if recipe_for(method) == "preference":
         made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.steps,
-                                           evaluation=Evaluation(every=config.steps, problems=examined, samples=4))
+                                           evaluation=Evaluation(every=config.steps, problems=examined,
+                                                                 samples=4))
     else:
         made = replace(rollouts.questions(), **shared, reward=str(folder / "reward"), steps=config.steps,
                        evaluation=Evaluation(every=max(1, config.steps // 4), problems=examined, samples=4))
@@ -106,7 +109,8 @@ def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:
     task, rows = load_task(config.task), []
     size = size_of(config.model)
     settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
-    prompts = [p for split in ("validation", "test") for p in task.prompts(split, config.problems, config.seed)]
+    prompts = [p for split in ("validation", "test")
+               for p in task.prompts(split, config.problems, config.seed)]
     prompts = prompts[: config.problems]
 
     def measure(name: str, model, spent: float) -> None:
@@ -115,8 +119,8 @@ def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:
                          settings=settings, seed=seed_of(config.seed, "align"),
                          track=watch.track(f"measuring {name}"))
         rows.append({"name": name, "true": found["reward"], "interval": found["reward_interval"],
-                     "parts": {k.removeprefix("reward/"): v for k, v in found.items() if k.startswith("reward/")},
-                     "length": found["mean_length"], "minutes": spent})
+                     "parts": {k.removeprefix("reward/"): v for k, v in found.items()
+                               if k.startswith("reward/")}, "length": found["mean_length"], "minutes": spent})
 
     measure("start", config.model, 0.0)
     judged = carry_out(proxy(config), folder, watch=watch, command=command)
@@ -125,6 +129,7 @@ def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:
         made = carry_out(policy(config, method, folder), folder, watch=watch, command=command)
         measure(method, made.folder, minutes(made))
     facts = {k: last[k] for k in ("accuracy", "accuracy_interval", "ece")} | {"minutes": minutes(judged)}
-    return conclude(folder, {"recipe": "align", "task": config.task, "seed": config.seed, "prompts": len(prompts),
-                             "samples": config.samples, "reward_model": facts, "policies": rows, "command": command,
-                             "minutes": (time.perf_counter() - began) / 60})
+    return conclude(folder,
+                    {"recipe": "align", "task": config.task, "seed": config.seed, "prompts": len(prompts),
+                     "samples": config.samples, "reward_model": facts, "policies": rows, "command": command,
+                     "minutes": (time.perf_counter() - began) / 60})

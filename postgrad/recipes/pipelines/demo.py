@@ -1,4 +1,5 @@
-"""The demo: a base model, supervised fine-tuning, then GRPO, on word problems; measured before and after each stage."""
+"""The demo: a base model, supervised fine-tuning, then GRPO, on word problems;
+measured before and after each stage."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ TASK = "words"
 NEXT = ("postgrad chat runs/demo",
         "postgrad train dapo:words model=runs/demo/sft",
         "postgrad train grpo:arithmetic")
-CURVES = (("reward", "Reward", ""), ("length", "Reply length", "tokens"), ("kl", "KL to the SFT model", "nats per token"),
-          ("entropy", "Entropy", "nats per token"), ("flat_groups", "Groups without signal", ""),
-          ("grad_norm", "Gradient norm", ""))
+CURVES = (("reward", "Reward", ""), ("length", "Reply length", "tokens"),
+          ("kl", "KL to the SFT model", "nats per token"), ("entropy", "Entropy", "nats per token"),
+          ("flat_groups", "Groups without signal", ""), ("grad_norm", "Gradient norm", ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +58,17 @@ def quick(seed: int) -> DemoConfig:
 
 def stages(config: DemoConfig, folder: Path):
     """The two training stages: (name, module of the recipe, config)."""
-    first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps, examples=config.sft_examples,
-                    seed=config.seed)
+    first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps,
+                    examples=config.sft_examples, seed=config.seed)
     examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
-    second = replace(rollouts.words(), model=str(folder / "sft"), steps=config.rl_steps, save_every=config.rl_steps,
-                     evaluation=examination, seed=config.seed)
+    second = replace(rollouts.words(), model=str(folder / "sft"), steps=config.rl_steps,
+                     save_every=config.rl_steps, evaluation=examination, seed=config.seed)
     return [("sft", sft, first), ("rl", rollouts, second)]
 
 
 def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad demo") -> dict:
-    """Runs the demo in the folder and returns the summary. watch.stage(name, steps) gives a stage's watcher, watch.track(label)
-    a way to show how far a measurement is."""
+    """Runs the demo in the folder and returns the summary. watch.stage(name, steps) gives a stage's watcher,
+    watch.track(label) a way to show how far a measurement is."""
     began = time.perf_counter()
     task = load_task(TASK)
     prompts = task.prompts("test", config.problems, config.seed)
@@ -77,12 +78,13 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
     def measure(name: str, model, seconds: float) -> None:
         policy, chat = open_model(model)
         sampler = LocalSampler(policy, chat)
-        figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings, seed=config.seed,
-                           track=watch.track(f"measuring {name}"))
+        figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings,
+                           seed=config.seed, track=watch.track(f"measuring {name}"))
         figures["seconds_evaluating"] = figures.pop("seconds")
         rows.append({"name": name, **figures, "seconds": seconds})
         plain = score_samples(task, sampler, prompts[:3], 1, replace(settings, temperature=0.0), config.seed)
-        answers.append([{"name": name, "text": s.rollout.text, "correct": s.verdict.score >= task.best} for (s,) in plain])
+        answers.append([{"name": name, "text": s.rollout.text, "correct": s.verdict.score >= task.best}
+                        for (s,) in plain])
 
     measure("base", "tiny", 0.0)
     for name, home, stage in stages(config, folder):
@@ -91,8 +93,8 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
             running.start(stage.recipe, stage, home.build, folder / name, command=command, watch=eyes)
             seconds = time.perf_counter() - at
         measure(name, folder / name, seconds)
-    summary = {"stages": rows, "seconds_total": time.perf_counter() - began, "seed": config.seed, "task": TASK,
-               "problems": config.problems, "samples": config.samples, "command": command,
+    summary = {"stages": rows, "seconds_total": time.perf_counter() - began, "seed": config.seed,
+               "task": TASK, "problems": config.problems, "samples": config.samples, "command": command,
                "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
     shown = [{"question": p.question, "gold": str(p.answer), "stages": [stage[i] for stage in answers]}
              for i, p in enumerate(prompts[:3])]
@@ -104,13 +106,14 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
 def report(folder: Path, summary: dict, shown: list[dict]) -> None:
     trained = Run.open(folder / "rl")
     evals, _ = trained.rows("evals")
-    curves = [{"name": name, "label": label, "unit": unit, "points": [list(p) for p in zip(*trained.curve(name), strict=True)]}
+    curves = [{"name": name, "label": label, "unit": unit,
+               "points": [list(p) for p in zip(*trained.curve(name), strict=True)]}
               for name, label, unit in CURVES]
     curves.insert(1, {"name": "pass@1", "label": "pass@1 on held-out problems", "unit": "",
                       "points": [[e["step"], e["pass@1"]] for e in evals],
                       "interval": [[e["step"], *e["pass@1_interval"]] for e in evals]})
-    write_report(folder / "report.html", title="A small model learns to reason", summary=summary, curves=curves, answers=shown,
-                 over_time=over_time(trained), commands=list(NEXT))
+    write_report(folder / "report.html", title="A small model learns to reason", summary=summary,
+                 curves=curves, answers=shown, over_time=over_time(trained), commands=list(NEXT))
 
 
 def over_time(trained) -> list[dict]:

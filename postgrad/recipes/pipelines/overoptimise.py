@@ -1,10 +1,11 @@
-"""The over-optimisation lab: a true quality known in code, a reward model trained on noisy and biased labels of it, and
-policies that push the reward model too far, on a leash of several lengths or on none.
+"""The over-optimisation lab: a true quality known in code, a reward model trained on noisy and biased labels
+of it, and policies that push the reward model too far, on a leash of several lengths or on none.
 
     postgrad train overoptimise
 
-writes curves.json: proxy and true reward against the distance from the start, sqrt(KL), for each leash, for an ensemble of
-reward models, and for best-of-n (Gao et al. 2023, arXiv:2210.10760; ensembles: Coste et al. 2023, arXiv:2310.02743).
+writes curves.json: proxy and true reward against the distance from the start, sqrt(KL), for each leash, for
+an ensemble of reward models, and for best-of-n (Gao et al. 2023, arXiv:2210.10760; ensembles: Coste et al.
+2023, arXiv:2310.02743).
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class OveroptimiseConfig(Settings):
     def __post_init__(self):
         parsed_names(self)
         if not all(0 <= weight < math.inf for weight in leashes(self)):
-            raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, e.g. 0,0.05,0.2.")
+            raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
+                             "e.g. 0,0.05,0.2.")
         if min(*vars(self.proxies).values(), self.best_of, self.steps, self.evaluation.every) < 1:
             raise ValueError("what proxies counts, best_of, steps and evaluation.every must be at least 1.")
 
@@ -84,7 +86,8 @@ def leashes(config: OveroptimiseConfig) -> list[float]:
     try:
         return [float(x) for x in config.kls.split(",")]
     except ValueError as error:
-        raise ValueError(f"kls is {config.kls!r}: expected weights with commas between, e.g. 0,0.05,0.2.") from error
+        raise ValueError(f"kls is {config.kls!r}: expected weights with commas between, "
+                         "e.g. 0,0.05,0.2.") from error
 
 
 def questions() -> OveroptimiseConfig:
@@ -99,36 +102,43 @@ def proxies(config: OveroptimiseConfig) -> list[Stage]:
     """Reward models that differ in the pairs they saw and in their order."""
     pairs = Pairs(drawn=config.proxies.pairs, held_out=max(1, config.proxies.pairs // 5))
     return [Stage(name=f"reward-{i}", config=reward.RewardConfig(
-        model=config.model, task=config.task, device=config.device, seed=seed_of(config.seed, "member", i) % 2**31,
-        steps=config.proxies.train_steps, pairs=pairs)) for i in range(config.proxies.members)]
+        model=config.model, task=config.task, device=config.device,
+        seed=seed_of(config.seed, "member", i) % 2**31, steps=config.proxies.train_steps, pairs=pairs))
+            for i in range(config.proxies.members)]
 
 
 def policies(config: OveroptimiseConfig, folder: Path) -> list[Stage]:
-    """A policy for each leash against the first reward model, and one without a leash against the most sceptical of all."""
+    """A policy for each leash against the first reward model, and one without a leash against the most
+    sceptical of all."""
     def stage(name: str, members: int, **anchor) -> Stage:
         made = rollouts.RolloutConfig(
-            task=config.task, model=config.model, method=config.method, steps=config.steps, rollouts=config.rollouts,
-            optim=config.optim, evaluation=config.evaluation, seed=config.seed, device=config.device,
-            reward=",".join(str(folder / f"reward-{i}") for i in range(members)), save_every=config.steps,
-            anchor=rollouts.Anchor(measure=True, **anchor))
+            task=config.task, model=config.model, method=config.method, steps=config.steps,
+            rollouts=config.rollouts, optim=config.optim, evaluation=config.evaluation, seed=config.seed,
+            device=config.device, reward=",".join(str(folder / f"reward-{i}") for i in range(members)),
+            save_every=config.steps, anchor=rollouts.Anchor(measure=True, **anchor))
         return Stage(name=name, config=made)
 
     out = [stage(f"{config.method.name}-kl-{weight:g}", 1, kl=weight) for weight in leashes(config)]
     several = config.proxies.members
-    return out + ([stage(f"{config.method.name}-ensemble", several, kl=0.0, ensemble="min")] if several > 1 else [])
+    return out + ([stage(f"{config.method.name}-ensemble", several, kl=0.0, ensemble="min")] if several > 1
+                  else [])
 
 
 def points(run: Run) -> list[dict]:
-    """A policy's curve: at each examination its distance from the start, and both rewards, on held-out prompts."""
+    """A policy's curve: at each examination its distance from the start, and both rewards,
+    on held-out prompts."""
     rows, _ = run.rows("evals")
-    return [{"step": r["step"], "kl": r["kl_reply"], "distance": math.sqrt(max(r["kl_reply"], 0.0)), "proxy": r["proxy"],
-             "true": r["reward"], "length": r["mean_length"]} for r in rows]
+    return [{"step": r["step"], "kl": r["kl_reply"], "distance": math.sqrt(max(r["kl_reply"], 0.0)),
+             "proxy": r["proxy"], "true": r["reward"], "length": r["mean_length"]} for r in rows]
 
 
 def turning(curve: Sequence[dict]) -> dict:
-    """Where the true reward turns over. Read off a mean of three neighbours, so that the luck of one examination is no peak.
+    """Where the true reward turns over.
 
-    fall: from the peak to the end, as a share of the peak's own height; gain_lost: as a share of what had been gained by then.
+    Read off a mean of three neighbours, so that the luck of one examination is no peak.
+
+    fall: from the peak to the end, as a share of the peak's own height; gain_lost: as a share of what had
+    been gained by then.
     """
     def smooth(name: str, i: int) -> float:
         return mean_of(p[name] for p in curve[max(0, i - 1): i + 2])
@@ -136,22 +146,26 @@ def turning(curve: Sequence[dict]) -> dict:
     true = [smooth("true", i) for i in range(len(curve))]
     top = max(range(len(curve)), key=true.__getitem__)
     fall, gained, last = true[top] - true[-1], true[top] - curve[0]["true"], len(curve) - 1
-    return {"step": curve[top]["step"], "kl": curve[top]["kl"], "distance": curve[top]["distance"], "peak": true[top],
-            "end": true[-1], "fall": fall / abs(true[top]) if true[top] else 0.0,
+    return {"step": curve[top]["step"], "kl": curve[top]["kl"], "distance": curve[top]["distance"],
+            "peak": true[top], "end": true[-1], "fall": fall / abs(true[top]) if true[top] else 0.0,
             "gain_lost": fall / gained if gained > 0 else 0.0, "proxy_at_peak": smooth("proxy", top),
             "proxy_at_end": smooth("proxy", last)}
 
 
 def best_of_curve(config: OveroptimiseConfig, folder: Path, watch) -> list[dict]:
-    """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...; the KL is the bound."""
+    """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...;
+    the KL is the bound."""
     task = load_task(config.task)
     policy, chat = open_model(config.model, config.device)
-    judge = ModelJudge([load_scalar(open_folder(folder / "reward-0"), device=config.device)], device=config.device)
-    prompts = task.prompts(config.evaluation.split, config.evaluation.problems, seed_of(config.seed, "evaluation") % 2**31)
+    judge = ModelJudge([load_scalar(open_folder(folder / "reward-0"), device=config.device)],
+                       device=config.device)
+    prompts = task.prompts(config.evaluation.split, config.evaluation.problems,
+                           seed_of(config.seed, "evaluation") % 2**31)
     settings = Sampling(max_new_tokens=config.rollouts.budget)
     groups = score_samples(task, LocalSampler(policy, chat), prompts, config.best_of, settings,
                            seed_of(config.seed, "best of n"), watch.track("best of n"))
-    scored = [([v.score for v in judge([s.rollout for s in group])], [s.verdict.score for s in group]) for group in groups]
+    scored = [([v.score for v in judge([s.rollout for s in group])], [s.verdict.score for s in group])
+              for group in groups]
     sizes = [2**i for i in range(config.best_of.bit_length()) if 2**i <= config.best_of]
     return [{"n": n, "kl": best_of_n_kl(n), "distance": math.sqrt(best_of_n_kl(n)),
              "proxy": mean_of(best_of_n(said, said, n) for said, _ in scored),
@@ -168,8 +182,9 @@ def run(config: OveroptimiseConfig, folder: Path, *, watch, command: str = "") -
     for stage in policies(config, folder):
         made = carry_out(stage, folder, watch=watch, command=command)
         curve = points(made)
-        curves.append({"name": stage.name, "kl_weight": stage.config.anchor.kl, "ensemble": stage.name.endswith("ensemble"),
-                       "points": curve, "turning": turning(curve), "minutes": minutes(made)})
+        curves.append({"name": stage.name, "kl_weight": stage.config.anchor.kl,
+                       "ensemble": stage.name.endswith("ensemble"), "points": curve,
+                       "turning": turning(curve), "minutes": minutes(made)})
     facts = {"recipe": "overoptimise", "task": config.task, "seed": config.seed, "method": config.method.name,
              "command": command, "reward_accuracy": accuracy, "policies": curves,
              "best_of_n": best_of_curve(config, folder, watch), "minutes": (time.perf_counter() - began) / 60}

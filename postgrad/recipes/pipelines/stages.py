@@ -1,4 +1,6 @@
-"""Several runs that build on each other, in one folder. What is done stays done: going on does only what is left.
+"""Several runs that build on each other, in one folder.
+
+What is done stays done: going on does only what is left.
 
 FOLDER/pipeline.json    what was started: recipe, config, command
 FOLDER/STAGE/           a run each
@@ -42,8 +44,8 @@ def begin(recipe: str, config, folder: Path, command: str) -> None:
     path = folder / FILE
     if path.exists():
         if json.loads(path.read_text())["config"] != said["config"]:
-            raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with --run, or go on with "
-                             f"`postgrad resume {folder}`.")
+            raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
+                             f"--run, or go on with `postgrad resume {folder}`.")
         return
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: choose another folder with --run.")

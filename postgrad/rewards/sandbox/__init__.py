@@ -1,8 +1,12 @@
-"""Where code of others runs: a jail, a judge of two processes, and a pool of workers. See each file's own words.
+"""Where code of others runs: a jail, a judge of two processes, and a pool of workers.
+
+See each file's own words.
 
 jail     Landlock, seccomp, no capabilities, rlimits        child   the zygote, the candidate and the examiner
-codec    plain values as bytes                              worker  a zygote and its channels, seen from our side
-judge    Suite, Job, Call, Outcome, Judge                   selftest  attacks at start-up, and the refusal where it fails
+codec    plain values as bytes                              worker  a zygote and its channels, seen from our
+                                                                    side
+judge    Suite, Job, Call, Outcome, Judge                   selftest  attacks at start-up, and the refusal
+                                                                      where it fails
 """
 
 from postgrad.rewards.sandbox.judge import Call, Job, Judge, Outcome, Suite

@@ -1,12 +1,18 @@
-"""The program on the far side: a zygote that forks a candidate and, where asked, an examiner, each locked up before it reads.
+"""The program on the far side: a zygote that forks a candidate and, where asked, an examiner,
+each locked up before it reads.
 
-    zygote      holds no secret and no job; learns nothing but their descriptors, and kills and reaps what it forked
+    zygote      holds no secret and no job; learns nothing but their descriptors, and kills and reaps what it
+                forked
     candidate   executes the code under test, then answers calls: name and arguments in, a plain value out
-    examiner    executes the tests (never the candidate's code); calls go out as messages, plain values come back
+    examiner    executes the tests (never the candidate's code); calls go out as messages, plain values come
+                back
 
-Run as a script with an empty environment, stdlib alone; this is the one place of the package that executes source text.
-A message is four bytes of length, one of tag, and the body. Tags to a child: S source or tests, C call, V value. From a
-candidate: L loaded, V value, N not a plain value, E raised. From an examiner: C call, P passed, F failed, U broken tests.
+Run as a script with an empty environment, stdlib alone; this is the one place of the package that
+executes source text.
+A message is four bytes of length, one of tag, and the body. Tags to a child:
+S source or tests, C call, V value. From a
+candidate: L loaded, V value, N not a plain value, E raised. From an examiner:
+C call, P passed, F failed, U broken tests.
 """
 
 from __future__ import annotations
@@ -26,8 +32,9 @@ import codec
 import jail
 
 LIBC = ctypes.CDLL(None)
-READY = ("array bisect cmath collections collections.abc copy dataclasses datetime decimal enum fractions functools "
-         "hashlib heapq itertools json math operator random re statistics string textwrap time typing").split()
+READY = ("array bisect cmath collections collections.abc copy dataclasses datetime decimal enum fractions "
+         "functools hashlib heapq itertools json math operator random re statistics string "
+         "textwrap time typing").split()
 
 
 class BadTests(Exception):
@@ -70,7 +77,10 @@ def said(fault: BaseException) -> bytes:
 
 
 def candidate(pipe: Pipe) -> None:
-    """Load the source, then answer calls until the judge hangs up. Nothing sent from here is believed: it is only data."""
+    """Load the source, then answer calls until the judge hangs up.
+
+    Nothing sent from here is believed: it is only data.
+    """
     module = sys.modules["candidate"] = types.ModuleType("candidate")
     _, source = pipe.receive()
     try:
@@ -91,7 +101,10 @@ def candidate(pipe: Pipe) -> None:
 
 
 def examiner(pipe: Pipe) -> None:
-    """Execute setup and tests; every name of the candidate's is a call over the pipe. Says P, F or U, and ends."""
+    """Execute setup and tests; every name of the candidate's is a call over the pipe.
+
+    Says P, F or U, and ends.
+    """
     _, body = pipe.receive()
     setup, tests, names = codec.decode(body)
     heard = 0
@@ -138,10 +151,13 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
         for number in (0, 1, 2):
             os.dup2(nothing, number)
         top = max(source, sink, rules) + 10
-        source, sink, rules = (os.dup2(number, top + place) for place, number in enumerate((source, sink, rules)))
-        source, sink, rules = (os.dup2(number, 3 + place) for place, number in enumerate((source, sink, rules)))
+        source, sink, rules = (os.dup2(number, top + place)
+                               for place, number in enumerate((source, sink, rules)))
+        source, sink, rules = (os.dup2(number, 3 + place)
+                               for place, number in enumerate((source, sink, rules)))
         os.closerange(6, 4096)
-        sys.stdin = sys.stdout = sys.stderr = sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = open(1, "w", closefd=False)
+        sys.stdin = sys.stdout = sys.stderr = sys.__stdin__ = sys.__stdout__ = sys.__stderr__ = open(
+            1, "w", closefd=False)
         jail.enter(rules, cpu=cpu, memory=memory)
         pipe = Pipe(source, sink)
         pipe.send(b"J")  # jailed
@@ -151,7 +167,8 @@ def imprison(role, source: int, sink: int, rules: int, memory: int, cpu: int, pa
 
 
 def zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> None:
-    """Serve "F" (fork: two descriptors come along for each child) and "K" (kill and reap) until the judge hangs up."""
+    """Serve "F" (fork: two descriptors come along for each child) and "K" (kill and reap) until
+    the judge hangs up."""
     rules, children, me = jail.ruleset(places), [], os.getpid()
     gc.collect()
     gc.freeze()
@@ -178,7 +195,8 @@ def zygote(control: socket.socket, memory: int, cpu: int, places: list[str]) -> 
 
 def main() -> None:
     memory, cpu, packages, warm, *places = sys.argv[1:]
-    sys.path.pop(0)  # the folder of this script: candidates import the standard library, and the folders named
+    # the folder of this script: candidates import the standard library, and the folders named
+    sys.path.pop(0)
     sys.path += [place for place in places if os.path.isdir(place)]
     os.chdir("/")
     os.environ.clear()

@@ -1,7 +1,11 @@
-"""Plain values as bytes and back: what may cross between two processes that do not trust each other. Stdlib alone.
+"""Plain values as bytes and back: what may cross between two processes that do not trust each other.
 
-None, bool, int, float, complex, str, bytes, and lists, tuples, dicts, sets and frozensets of these, of exactly these types on
-arrival: no class, no method and no code ever travels. JSON, with a tag where JSON has no word: (1, 2) -> {"t": [1, 2]}.
+Stdlib alone.
+
+None, bool, int, float, complex, str, bytes, and lists, tuples, dicts, sets and frozensets of these, of
+exactly these types on
+arrival: no class, no method and no code ever travels. JSON, with a tag where JSON has no word:
+(1, 2) -> {"t": [1, 2]}.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ class TooBig(NotPlain):
 
 
 def encode(value: object) -> bytes:
-    """encode((1, {2})) -> b'{"t":[1,{"s":[2]}]}'. Objects of a subclass (Counter, namedtuple) cross as the plain value."""
+    """encode((1, {2})) -> b'{"t":[1,{"s":[2]}]}'.
+
+    Objects of a subclass (Counter, namedtuple) cross as the plain value.
+    """
     text = json.dumps(_tagged(value, DEPTH, [NODES]), separators=(",", ":")).encode()
     if len(text) > LONGEST:
         raise TooBig(f"a value of more than {LONGEST} bytes")
@@ -55,7 +62,8 @@ def _tagged(value, depth, left):
 
 
 def decode(data: bytes) -> object:
-    """The value of bytes that anybody may have written; raises NotPlain on everything that is not what `encode` writes."""
+    """The value of bytes that anybody may have written;
+    raises NotPlain on everything that is not what `encode` writes."""
     if len(data) > LONGEST:
         raise TooBig(f"a message of more than {LONGEST} bytes")
     try:

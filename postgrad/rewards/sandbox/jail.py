@@ -1,13 +1,18 @@
-"""A jail that a process of ours locks itself into before it reads a line of somebody else's code. Linux, stdlib alone.
+"""A jail that a process of ours locks itself into before it reads a line of somebody else's code.
+
+Linux, stdlib alone.
 
 Landlock      nothing on disk can be opened but the standard library, and the shared libraries that its
               extensions are linked with, for reading; nothing can be written
-seccomp       a list of system calls that pure computing needs; all others answer EPERM (clone3: ENOSYS, as libc expects)
+seccomp       a list of system calls that pure computing needs; all others answer EPERM (clone3: ENOSYS, as
+              libc expects)
 capabilities  none, so that root is bound as everybody is: RLIMIT_NPROC does not bind root, denying clone does
 rlimits       CPU seconds, memory, files, no core, no file size
 
-Left out on purpose: user namespaces and cgroups, which containers and stock Ubuntu deny. The kernel itself is trusted, and the
-processor is shared: this is no wall against side channels. Landlock does not cover stat: whether a path exists can be seen.
+Left out on purpose: user namespaces and cgroups, which containers and stock Ubuntu deny.
+    The kernel itself is trusted, and the
+processor is shared: this is no wall against side channels. Landlock does not cover stat:
+    whether a path exists can be seen.
 """
 
 from __future__ import annotations
@@ -23,28 +28,35 @@ import sysconfig
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
-# name: (x86_64, aarch64); None where the machine has no such call. The three Landlock calls have one number everywhere.
+# name: (x86_64, aarch64); None where the machine has no such call.
+# The three Landlock calls have one number everywhere.
 _CALLS = {
-    "read": (0, 63), "write": (1, 64), "open": (2, None), "close": (3, 57), "stat": (4, None), "fstat": (5, 80),
-    "lstat": (6, None), "poll": (7, None), "lseek": (8, 62), "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215),
-    "brk": (12, 214), "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139),
+    "read": (0, 63), "write": (1, 64), "open": (2, None), "close": (3, 57), "stat": (4, None),
+    "fstat": (5, 80), "lstat": (6, None), "poll": (7, None), "lseek": (8, 62), "mmap": (9, 222),
+    "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139),
     "pread64": (17, 67), "readv": (19, 65), "writev": (20, 66), "access": (21, None), "select": (23, None),
-    "sched_yield": (24, 124), "mremap": (25, 216), "madvise": (28, 233), "dup": (32, 23), "nanosleep": (35, 101),
-    "getitimer": (36, 102), "setitimer": (38, 103), "getpid": (39, 172), "exit": (60, 93), "uname": (63, 160),
-    "getcwd": (79, 17), "readlink": (89, None), "gettimeofday": (96, 169), "getrlimit": (97, 163), "getrusage": (98, 165),
-    "sysinfo": (99, 179), "times": (100, 153), "getuid": (102, 174), "getgid": (104, 176), "geteuid": (107, 175),
-    "getegid": (108, 177), "getppid": (110, 173), "sigaltstack": (131, 132), "gettid": (186, 178), "time": (201, None),
-    "futex": (202, 98), "sched_getaffinity": (204, 123), "getdents64": (217, 61), "restart_syscall": (219, 128),
-    "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115), "exit_group": (231, 94),
-    "openat": (257, 56), "newfstatat": (262, 79), "readlinkat": (267, 78), "faccessat": (269, 48), "pselect6": (270, 72),
-    "ppoll": (271, 73), "getrandom": (318, 278), "statx": (332, 291), "rseq": (334, 293), "faccessat2": (439, 439),
+    "sched_yield": (24, 124), "mremap": (25, 216), "madvise": (28, 233), "dup": (32, 23),
+    "nanosleep": (35, 101), "getitimer": (36, 102), "setitimer": (38, 103), "getpid": (39, 172),
+    "exit": (60, 93), "uname": (63, 160), "getcwd": (79, 17), "readlink": (89, None),
+    "gettimeofday": (96, 169), "getrlimit": (97, 163), "getrusage": (98, 165), "sysinfo": (99, 179),
+    "times": (100, 153), "getuid": (102, 174), "getgid": (104, 176), "geteuid": (107, 175),
+    "getegid": (108, 177), "getppid": (110, 173), "sigaltstack": (131, 132), "gettid": (186, 178),
+    "time": (201, None), "futex": (202, 98), "sched_getaffinity": (204, 123), "getdents64": (217, 61),
+    "restart_syscall": (219, 128), "clock_gettime": (228, 113), "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115), "exit_group": (231, 94), "openat": (257, 56), "newfstatat": (262, 79),
+    "readlinkat": (267, 78), "faccessat": (269, 48), "pselect6": (270, 72), "ppoll": (271, 73),
+    "getrandom": (318, 278), "statx": (332, 291), "rseq": (334, 293), "faccessat2": (439, 439),
 }
-_GUARDED = {"fcntl": (72, 25), "prlimit64": (302, 261), "clone3": (435, 435), "capset": (126, 91), "seccomp": (317, 277)}
+_GUARDED = {"fcntl": (72, 25), "prlimit64": (302, 261), "clone3": (435, 435), "capset": (126, 91),
+            "seccomp": (317, 277)}
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column of the table, AUDIT_ARCH
-_FCNTL = (0, 1, 2, 3, 1030)  # DUPFD, GETFD, SETFD, GETFL, DUPFD_CLOEXEC: not SETOWN or SETSIG, which send signals to others
+# DUPFD, GETFD, SETFD, GETFL, DUPFD_CLOEXEC: not SETOWN or SETSIG, which send signals to others
+_FCNTL = (0, 1, 2, 3, 1030)
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # landlock_create_ruleset, landlock_add_rule, landlock_restrict_self
 _READ_FILE, _READ_DIR = 1 << 2, 1 << 3
-_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}  # by ABI: all there are
+# by ABI: all there are
+_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 _CAPABILITIES, _NONE = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
@@ -84,7 +96,8 @@ def ruleset(places: list[str] | tuple[str, ...] = ()) -> int:
     abi = landlock_abi()
     _program()  # made once, before any fork
     rights = _RIGHTS[min(abi, 5)]
-    words = [rights] + [0b11] * (abi >= 4) + [0b11] * (abi >= 6)  # files; TCP bind and connect; abstract sockets and signals
+    # files; TCP bind and connect; abstract sockets and signals
+    words = [rights] + [0b11] * (abi >= 4) + [0b11] * (abi >= 6)
     attr = (ctypes.c_uint64 * len(words))(*words)
     rules = _syscall("Landlock", _CREATE, attr, ctypes.c_size_t(ctypes.sizeof(attr)), ctypes.c_uint32(0))
     for home in {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}:
@@ -99,12 +112,14 @@ def ruleset(places: list[str] | tuple[str, ...] = ()) -> int:
 
 def _grant(rules: int, path: str, rights: int) -> None:
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    _syscall("Landlock", _ADD, ctypes.c_int(rules), ctypes.c_int(1), ctypes.byref(_Under(rights, place)), ctypes.c_uint32(0))
+    _syscall("Landlock", _ADD, ctypes.c_int(rules), ctypes.c_int(1), ctypes.byref(_Under(rights, place)),
+             ctypes.c_uint32(0))
     os.close(place)
 
 
 class _Op(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32)]
+    _fields_ = [("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8),
+                ("k", ctypes.c_uint32)]
 
 
 class _Program(ctypes.Structure):
@@ -112,7 +127,10 @@ class _Program(ctypes.Structure):
 
 
 def _filter() -> list[tuple[int, int, int, int]]:
-    """The seccomp program: (code, jump if true, jump if false, constant). seccomp_data: nr 0, arch 4, arguments from 16."""
+    """The seccomp program: (code, jump if true, jump if false, constant).
+
+    seccomp_data: nr 0, arch 4, arguments from 16.
+    """
     def load(place):
         return (0x20, 0, 0, place)
 
@@ -123,7 +141,8 @@ def _filter() -> list[tuple[int, int, int, int]]:
         return (0x15, yes, no, value)
 
     column, arch = _machine()
-    deny, number = answer(_ERRNO | errno.EPERM), {name: pair[column] for name, pair in {**_CALLS, **_GUARDED}.items()}
+    deny = answer(_ERRNO | errno.EPERM)
+    number = {name: pair[column] for name, pair in {**_CALLS, **_GUARDED}.items()}
     ops = [load(4), equal(arch, 1, 0), answer(_KILL), load(0)]
     for name in _CALLS:
         if number[name] is not None:
@@ -131,7 +150,8 @@ def _filter() -> list[tuple[int, int, int, int]]:
     ops += [equal(number["clone3"], 0, 1), answer(_ERRNO | errno.ENOSYS)]
     commands = [op for command in _FCNTL for op in (equal(command, 0, 1), answer(_ALLOW))]
     ops += [equal(number["fcntl"], 0, len(commands) + 2), load(24), *commands, deny]
-    own = [equal(0, 0, 5), load(32), equal(0, 0, 3), load(36), equal(0, 0, 1)]  # pid 0 (oneself), and no new limit: a look
+    # pid 0 (oneself), and no new limit: a look
+    own = [equal(0, 0, 5), load(32), equal(0, 0, 3), load(36), equal(0, 0, 1)]
     ops += [equal(number["prlimit64"], 0, 8), load(16), *own, answer(_ALLOW), deny]
     return [*ops, deny]
 
@@ -143,9 +163,13 @@ def _program() -> _Program:
 
 
 def enter(rules: int, *, cpu: int, memory: int) -> None:
-    """Lock this process up for good: cpu seconds, memory bytes. Raises NoJail, and then the caller must not go on."""
+    """Lock this process up for good: cpu seconds, memory bytes.
+
+    Raises NoJail, and then the caller must not go on.
+    """
     column, _ = _machine()
-    limits = {"CPU": cpu, "AS": memory, "FSIZE": 0, "NOFILE": 64, "CORE": 0, "NPROC": 0, "MEMLOCK": 0, "MSGQUEUE": 0}
+    limits = {"CPU": cpu, "AS": memory, "FSIZE": 0, "NOFILE": 64, "CORE": 0, "NPROC": 0, "MEMLOCK": 0,
+              "MSGQUEUE": 0}
     for name, most in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
@@ -157,4 +181,5 @@ def enter(rules: int, *, cpu: int, memory: int) -> None:
     _syscall("Landlock", _RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0))
     os.close(rules)
     _syscall("capset", _GUARDED["capset"][column], _CAPABILITIES, _NONE)
-    _syscall("seccomp", _GUARDED["seccomp"][column], ctypes.c_uint(1), ctypes.c_uint(0), ctypes.byref(_program()))
+    _syscall("seccomp", _GUARDED["seccomp"][column], ctypes.c_uint(1), ctypes.c_uint(0),
+             ctypes.byref(_program()))

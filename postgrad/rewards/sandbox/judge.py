@@ -1,9 +1,11 @@
-"""The two-process judge: tests on one side, the candidate on the other, plain values over a pipe between them.
+"""The two-process judge: tests on one side, the candidate on the other,
+plain values over a pipe between them.
 
-The candidate's process holds its own source and the arguments of the calls, never an expected value. The examiner's process
-holds the tests, and of the candidate only the plain values it answered. The judge stands between: it relays bytes that it never
-parses, keeps the time, and believes the examiner alone. So what a candidate does to its own process (builtins, exit codes,
-sentinels, the pipe, objects that lie about equality) can at most send a wrong answer.
+The candidate's process holds its own source and the arguments of the calls, never an expected value. The
+examiner's process holds the tests, and of the candidate only the plain values it answered. The judge stands
+between: it relays bytes that it never parses, keeps the time, and believes the examiner alone. So what a
+candidate does to its own process (builtins, exit codes, sentinels, the pipe, objects that lie about equality)
+can at most send a wrong answer.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class Suite:
     """Tests for a candidate: trusted source text that calls it by name and asserts.
 
     Suite(tests="assert f(2) == 4", names={"f": "f"})
-    names: what the tests call -> what the candidate calls it; "bool f" asks for the truth of f's answer alone.
+    names: what the tests call -> what the candidate calls it;
+    "bool f" asks for the truth of f's answer alone.
     setup is executed before the tests, on their side.
     unsupported: why these tests cannot be put over a pipe of plain values; such a suite judges nobody.
     """
@@ -49,7 +52,8 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a function that we trust, on text that we do not: a scorer that may evaluate what a model wrote.
+    """One call of a function that we trust, on text that we do not:
+    a scorer that may evaluate what a model wrote.
 
     Call(source="def score(text, gold): return text == gold", name="score", args=("5", "5"))
     """
@@ -61,9 +65,12 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's). seconds: from start to verdict.
+    """kind: pass, fail, timeout, or infrastructure (a fault that is not the candidate's).
 
-    value: what a Call answered, a plain value; it comes from the jail, and what runs there may have chosen it.
+    seconds: from start to verdict.
+
+    value: what a Call answered, a plain value; it comes from the jail,
+    and what runs there may have chosen it.
     """
 
     kind: str
@@ -74,7 +81,8 @@ class Outcome:
     @property
     def verdict(self) -> Verdict:
         error = self.reason if self.kind == "infrastructure" else None
-        return Verdict(score=float(self.kind == "pass"), reason=f"{self.kind}: {self.reason}".removesuffix(": "), error=error)
+        return Verdict(score=float(self.kind == "pass"),
+                       reason=f"{self.kind}: {self.reason}".removesuffix(": "), error=error)
 
 
 def examine(candidate: Channel, examiner: Channel, job: Job, seconds: float) -> Outcome:
@@ -162,13 +170,15 @@ def _ended(worker: Worker | None) -> None:
 class Judge:
     """A pool of workers, each with a zygote that is ready to fork. Close it, or use it in a with statement.
 
-    with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x", suite=suite_of("assert f(2) == 4"))])
+    with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x",
+        suite=suite_of("assert f(2) == 4"))])
     A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
     workers: one per processor unless told; each is started when first used.
     seconds: wall time of a job, from its source to its verdict; the tests have as much before that.
     memory: bytes of address space of a child.
     packages: installed packages that the code may import, for scorers; a judge of models' code gives it none.
-    warm: trusted source that is executed once, before any fork, outside the jail: what it computes, every call finds ready.
+    warm: trusted source that is executed once, before any fork, outside the jail:
+        what it computes, every call finds ready.
     """
 
     def __init__(self, *, workers: int | None = None, seconds: float = 5.0, memory: int = 512 << 20,
@@ -200,14 +210,16 @@ class Judge:
                 worker.close()
 
     def verdicts(self, jobs: Sequence[Job]) -> list[Verdict]:
-        """One verdict per job, in order; an infrastructure fault has `error` set and says nothing about the candidate."""
+        """One verdict per job, in order; an infrastructure fault has `error` set and says nothing
+        about the candidate."""
         return [outcome.verdict for outcome in self.outcomes(jobs)]
 
     def outcomes(self, jobs: Sequence[Job]) -> list[Outcome]:
         return list(self._threads.map(self._judge, jobs))
 
     def answers(self, calls: Sequence[Call]) -> list[Outcome]:
-        """What trusted functions answer on foreign text, in the jail and within the time: `pass` and a value, or why not."""
+        """What trusted functions answer on foreign text, in the jail and within the time:
+        `pass` and a value, or why not."""
         return list(self._threads.map(self._twice, calls))
 
     def _judge(self, job: Job) -> Outcome:
@@ -228,7 +240,8 @@ class Judge:
     def _once(self, job: Job | Call) -> Outcome:
         worker, start = self._idle.get(), time.monotonic()
         try:
-            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages, warm=self.warm)
+            worker = worker or Worker(memory=self.memory, cpu=int(self.seconds) + 2, packages=self.packages,
+                                      warm=self.warm)
             play, children = (answer, 1) if isinstance(job, Call) else (examine, 2)
             channels, start = worker.fork(children), time.monotonic()
             outcome = play(*channels, job, self.seconds)

@@ -1,6 +1,8 @@
-"""Which jail this machine can build, proved by attacks at start-up; and the refusal, in one sentence, where it can build none.
+"""Which jail this machine can build, proved by attacks at start-up;
+and the refusal, in one sentence, where it can build none.
 
-There is one tier: Landlock + seccomp + rlimits. There is no weaker one to fall back to, silently or otherwise.
+There is one tier: Landlock + seccomp + rlimits. There is no weaker one to fall back to,
+silently or otherwise.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ import time
 from postgrad.rewards.sandbox import codec, jail
 from postgrad.rewards.sandbox.worker import Broken, Gone, Worker
 
-# Each defines attack(secret, judge): the path of a file and the pid of the process that judges. It answers True where the
-# attack worked, and False or an error of the system's where it was refused. A process that ends or hangs has not been refused.
+# Each defines attack(secret, judge): the path of a file and the pid of the process that judges. It answers
+# True where the attack worked, and False or an error of the system's where it was refused. A process that
+# ends or hangs has not been refused.
 ATTACKS = {
     "read a file outside": "def attack(secret, judge): return len(open(secret).read()) > 0",
-    "read the environment of process 1": "def attack(secret, judge): return open('/proc/1/environ', 'rb') is not None",
+    "read the environment of process 1": "def attack(secret, judge): return open('/proc/1/environ', "
+                                         "'rb') is not None",
     "write a file": """
 import os
 def attack(secret, judge):
@@ -34,10 +38,13 @@ def attack(secret, judge):
     "open a socket": "import socket\ndef attack(secret, judge): return socket.socket() is not None",
     "make a socket pair": "import socket\ndef attack(secret, judge): return socket.socketpair() is not None",
     "fork": "import os\ndef attack(secret, judge): return os.fork() >= 0",
-    "start a thread": "import _thread\ndef attack(secret, judge): return _thread.start_new_thread(int, ()) > 0",
-    "execute a program": "import os, sys\ndef attack(secret, judge): os.execv(sys.executable, ['python', '-c', ''])",
+    "start a thread": "import _thread\n"
+                      "def attack(secret, judge): return _thread.start_new_thread(int, ()) > 0",
+    "execute a program": "import os, sys\n"
+                         "def attack(secret, judge): os.execv(sys.executable, ['python', '-c', ''])",
     "signal the judge": "import os\ndef attack(secret, judge): return os.kill(judge, 0) is None",
-    "limit the judge": "import resource as r\ndef attack(secret, judge): return r.prlimit(judge, r.RLIMIT_CORE) is not None",
+    "limit the judge": "import resource as r\n"
+                       "def attack(secret, judge): return r.prlimit(judge, r.RLIMIT_CORE) is not None",
     "raise its own limit": """
 import resource as r
 def attack(secret, judge):
@@ -48,8 +55,10 @@ import ctypes
 def attack(secret, judge): return ctypes.CDLL(None).ptrace(0x4206, judge, 0, 0) == 0""",
     "take more memory than allowed": "def attack(secret, judge): return len(bytearray(8 << 30)) > 0",
 }
-HONEST = "def attack(secret, judge): return [secret, {1: (2.5, None)}, {judge}] and sorted('ba') == ['a', 'b']"
-_REFUSED = re.compile(rb"(PermissionError|OSError|MemoryError|ValueError|RuntimeError|BlockingIOError|error):")
+HONEST = ("def attack(secret, judge): return [secret, {1: (2.5, None)}, {judge}] and "
+          "sorted('ba') == ['a', 'b']")
+_REFUSED = re.compile(
+    rb"(PermissionError|OSError|MemoryError|ValueError|RuntimeError|BlockingIOError|error):")
 
 
 def trial(worker: Worker, source: str, secret: str) -> str:
@@ -97,7 +106,8 @@ def _proof() -> tuple[str | None, str | None]:
 
 
 def tier() -> str | None:
-    """The tier in use, e.g. "Landlock 7 + seccomp + rlimits"; None where code of others will not be run at all."""
+    """The tier in use, e.g. "Landlock 7 + seccomp + rlimits"; None where code of others will
+    not be run at all."""
     return _proof()[0]
 
 
@@ -110,6 +120,7 @@ def require() -> str:
     """The tier in use; raises ValueError where there is none."""
     name, why = _proof()
     if name is None:
-        raise ValueError(f"code tasks are refused because this machine has no sandbox that holds ({why}): use Linux 5.13 or "
-                         "newer with Landlock and seccomp on, or choose a task without code.")
+        raise ValueError(f"code tasks are refused because this machine has no sandbox that holds ({why}): "
+                         "use Linux 5.13 or newer with Landlock and seccomp on, or choose a "
+                         "task without code.")
     return name

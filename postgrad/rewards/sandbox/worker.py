@@ -1,4 +1,7 @@
-"""A worker: one zygote, and the channels to the jailed children it forks for a job. Every wait has a deadline."""
+"""A worker: one zygote, and the channels to the jailed children it forks for a job.
+
+Every wait has a deadline.
+"""
 
 from __future__ import annotations
 
@@ -112,9 +115,11 @@ def _python() -> str:
 
 
 class Worker:
-    """One zygote process. `fork` makes a candidate, and an examiner where there are tests, in their jails; `clear` ends them.
+    """One zygote process. `fork` makes a candidate, and an examiner where there are tests,
+    in their jails; `clear` ends them.
 
-    packages: installed packages that the zygote imports before it forks; the folders that hold packages are then readable.
+    packages: installed packages that the zygote imports before it forks;
+        the folders that hold packages are then readable.
     warm: trusted source that the zygote executes after that.
     """
 
@@ -147,7 +152,8 @@ class Worker:
             raise Broken(f"the zygote ended: {told[-1] if told else 'it gave no reason'}")
 
     def fork(self, count: int) -> tuple[Channel, ...]:
-        """Channels to a candidate and, of two, to an examiner: fresh children that have said that they are locked up."""
+        """Channels to a candidate and, of two, to an examiner:
+        fresh children that have said that they are locked up."""
         self._channels = channels = tuple(Channel() for _ in range(count))
         ends = [end for channel in channels for end in (channel.theirs_in, channel.theirs_out)]
         try:
@@ -178,7 +184,10 @@ class Worker:
         self._hear(b"k")
 
     def close(self) -> str:
-        """Hang up: the zygote kills what it forked, and ends. Gives back what it wrote to its standard error."""
+        """Hang up: the zygote kills what it forked, and ends.
+
+        Gives back what it wrote to its standard error.
+        """
         self._control.close()
         for channel in self._channels:
             channel.close()

@@ -1,4 +1,5 @@
-"""Which functions can be edited, their source as it stands in the file, and the sentences of their invariants.
+"""Which functions can be edited, their source as it stands in the file,
+and the sentences of their invariants.
 
 Read with `ast`, so that a page of cells needs no torch.
 """
@@ -47,26 +48,30 @@ class Cell:
 
 
 CELLS = {cell.name: cell for cell in (
-    Cell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference", names=("bradley_terry",),
-         claim="Drop the minus sign, or the margin, and see which promises go with it."),
+    Cell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
+         names=("bradley_terry",), claim="Drop the minus sign, or the margin, and see which "
+                                         "promises go with it."),
     Cell(name="dpo", title="DPO", module="postgrad.maths.preference", names=("dpo",),
          claim="One line: Bradley–Terry on log-ratios. Swap the two and watch the gradients turn round."),
     Cell(name="ipo", title="IPO", module="postgrad.maths.preference", names=("ipo",),
          claim="A target for the gap. Take the square away and there is no longer a place to stop."),
     Cell(name="group-zscore", title="Group z-score", module="postgrad.maths.credit", names=("group_zscore",),
-         claim="Leave out the clamp and a group of equals divides by zero; leave out the division and it is Dr. GRPO."),
-    Cell(name="leave-one-out", title="Leave one out", module="postgrad.maths.credit", names=("leave_one_out",),
-         claim="Without G/(G−1) each answer stands in its own baseline."),
+         claim="Leave out the clamp and a group of equals divides by zero; leave out the division and "
+               "it is Dr. GRPO."),
+    Cell(name="leave-one-out", title="Leave one out", module="postgrad.maths.credit",
+         names=("leave_one_out",), claim="Without G/(G−1) each answer stands in its own baseline."),
     Cell(name="gae", title="Generalised advantage estimation", module="postgrad.maths.credit", names=("gae",),
          claim="One backward walk over the tokens. Forget the mask and a tool’s reply is praised."),
     Cell(name="clip", title="PPO’s clip", module="postgrad.maths.surrogate", names=("_clip", "clipped_ratio"),
          claim="Replace the minimum by the clipped term alone: the way back closes."),
     Cell(name="k3", title="The k3 estimator", module="postgrad.maths.kl", names=("k3",),
          claim="Turn the sign of d round and the mean is no longer the KL."),
-    Cell(name="logp", title="Log-probability of tokens", module="postgrad.maths.logprob", names=("align", "logp_of_logits"),
-         claim="The one next-token shift of the project. Take it out and every token predicts itself."),
-    Cell(name="sequence-mean", title="Mean of sequence means", module="postgrad.maths.weights", names=("sequence_mean",),
-         claim="Normalisation as data: make every token count the same, and the long row wins."),
+    Cell(name="logp", title="Log-probability of tokens", module="postgrad.maths.logprob",
+         names=("align", "logp_of_logits"), claim="The one next-token shift of the project. Take it out and "
+                                                  "every token predicts itself."),
+    Cell(name="sequence-mean", title="Mean of sequence means", module="postgrad.maths.weights",
+         names=("sequence_mean",), claim="Normalisation as data: make every token count the same, and the "
+                                         "long row wins."),
     Cell(name="pass-at-k", title="pass@k", module="postgrad.maths.passk", names=("pass_at_k",),
          claim="Try 1 − (1 − c/n)^k, as many do: it is biased."),
 )}

@@ -1,11 +1,14 @@
-"""The program that cells run in: a zygote with torch imported that forks, on request, one process per run of a cell.
+"""The program that cells run in: a zygote with torch imported that forks, on request,
+one process per run of a cell.
 
-Run as a script (`python -I`) with an empty environment, in a session of its own; nothing of the package may import it. A forked
-process has a session of its own too, no network, and limits of memory, processor time and files; where the kernel can build
-it, it is also in the jail of `rewards/sandbox`: it can neither fork nor write nor open anything but the libraries, for reading.
+Run as a script (`python -I`) with an empty environment, in a session of its own; nothing of the package may
+import it. A forked process has a session of its own too, no network, and limits of memory, processor time and
+files; where the kernel can build it, it is also in the jail of `rewards/sandbox`: it can neither fork nor
+write nor open anything but the libraries, for reading.
 
-The control socket carries "F" (fork: three descriptors come along: job, output, answers) and "K" (kill and reap; the answer is
-"k" and the exit status). A job is one JSON object; the answers are JSON lines, in the order in which things are found out.
+The control socket carries "F" (fork: three descriptors come along: job, output, answers) and "K" (kill and
+reap; the answer is "k" and the exit status). A job is one JSON object; the answers are JSON lines, in the
+order in which things are found out.
 """
 
 import ctypes
@@ -34,7 +37,8 @@ def cut_network() -> bool:
 
 
 def warm() -> None:
-    """What a run needs is imported, and one small backward pass taken, before any fork: no run pays for it."""
+    """What a run needs is imported, and one small backward pass taken, before any fork:
+    no run pays for it."""
     import torch
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
@@ -43,7 +47,8 @@ def warm() -> None:
     for name in ("preference", "credit", "surrogate", "kl", "logprob", "weights", "passk", "schedule"):
         importlib.import_module(f"postgrad.maths.{name}")
     importlib.import_module("postgrad.studio.cells.checks")
-    importlib.import_module("postgrad.studio.instruments")  # their computations import what they call when they call it
+    # their computations import what they call when they call it
+    importlib.import_module("postgrad.studio.instruments")
 
 
 def jail_rules(folders: list[str]) -> tuple[int | None, str]:
@@ -62,7 +67,8 @@ def lock(rules: int | None) -> None:
     if rules is not None:
         from postgrad.rewards.sandbox import jail
         return jail.enter(rules, cpu=CPU, memory=mapped + MEMORY)
-    for name, most in {"CPU": CPU, "AS": mapped + MEMORY, "FSIZE": 0, "NOFILE": FILES, "CORE": 0, "NPROC": 0}.items():
+    for name, most in {"CPU": CPU, "AS": mapped + MEMORY, "FSIZE": 0, "NOFILE": FILES, "CORE": 0,
+                       "NPROC": 0}.items():
         if name != "AS" or mapped:
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
 
@@ -123,14 +129,18 @@ def run(job: dict, say) -> None:
 
 
 def serve(job: int, output: int, answers: int, rules: int | None, parent: int) -> None:
-    """What a forked process does: keep its three descriptors, lock itself up, run the job. It never returns."""
+    """What a forked process does: keep its three descriptors, lock itself up, run the job.
+
+    It never returns.
+    """
     try:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it dies with the zygote,
         if os.getppid() != parent:                      # even if that has happened already
             return
         os.setsid()
-        ends = [os.open(os.devnull, os.O_RDONLY), output, output, job, answers] + ([] if rules is None else [rules])
+        ends = ([os.open(os.devnull, os.O_RDONLY), output, output, job, answers]
+                + ([] if rules is None else [rules]))
         high = [os.dup2(end, 200 + place) for place, end in enumerate(ends)]
         for place, end in enumerate(high):
             os.dup2(end, place)
@@ -178,8 +188,8 @@ def main() -> None:
     warm()
     rules, tier = jail_rules([os.path.join(home, "postgrad"), *folders])
     os.environ.clear()
-    control.sendall(json.dumps({"jailed": rules is not None, "tier": tier, "network": "cut" if cut else "open",
-                                "root": os.getuid() == 0}).encode() + b"\n")
+    control.sendall(json.dumps({"jailed": rules is not None, "tier": tier, "network":
+                                "cut" if cut else "open", "root": os.getuid() == 0}).encode() + b"\n")
     zygote(control, rules)
 
 

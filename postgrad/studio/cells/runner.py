@@ -1,7 +1,10 @@
-"""Runs cells: one zygote process with torch imported, one forked and locked-up process per run. Every wait has a deadline.
+"""Runs cells: one zygote process with torch imported, one forked and locked-up process per run.
 
-The code is the reader's own, as in a notebook: what is kept in check is accidents (endless loops, floods of text, all the
-memory). So cells run for people at this machine only: a server that listens elsewhere refuses them.
+Every wait has a deadline.
+
+The code is the reader's own, as in a notebook: what is kept in check is accidents (endless loops, floods of
+text, all the memory). So cells run for people at this machine only:
+a server that listens elsewhere refuses them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from pathlib import Path
 
 from postgrad.studio.cells.catalogue import HOME, Cell
 
-WALL, START = 8.0, 60.0     # seconds for one run; for a zygote to import torch, on a machine that is busy training
+# seconds for one run; for a zygote to import torch, on a machine that is busy training
+WALL, START = 8.0, 60.0
 OUTPUT = 64 << 10           # bytes that a cell may print
 ANSWER = 8 << 20            # bytes of an instrument's numbers
 SOURCE = 64 << 10           # bytes of a cell
@@ -34,7 +38,8 @@ class Refused(ValueError):
 
 @dataclass(kw_only=True)
 class Result:
-    """What a run came to. checks: {name: (ok, message)} as far as it got; fault: why it ended early, or ""."""
+    """What a run came to. checks: {name: (ok, message)} as far as it got; fault:
+    why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
     numbers: dict | None = None
@@ -44,7 +49,10 @@ class Result:
 
 
 class Runner:
-    """`check` examines an edited cell, `drive` computes an instrument's numbers with it. One run at a time."""
+    """`check` examines an edited cell, `drive` computes an instrument's numbers with it.
+
+    One run at a time.
+    """
 
     def __init__(self, wall: float = WALL):
         self.wall, self._lock = wall, threading.Lock()
@@ -79,8 +87,9 @@ class Runner:
         folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")})
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-B", str(Path(__file__).parent / "child.py"), str(HOME), *folders], stdin=theirs,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/", start_new_session=True)
+                [sys.executable, "-I", "-B", str(Path(__file__).parent / "child.py"), str(HOME), *folders],
+                stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={}, cwd="/",
+                start_new_session=True)
         self._control = ours
         ours.settimeout(START)
         said = b""
@@ -124,7 +133,8 @@ class Runner:
             return self._follow(json.dumps(job).encode())
 
     def _follow(self, job: bytes) -> Result:
-        """Forks, feeds the job, gathers output and answers until they end, the time is up, or there is too much of them."""
+        """Forks, feeds the job, gathers output and answers until they end, the time is up,
+        or there is too much of them."""
         began = time.monotonic()
         theirs_in, job_end = os.pipe()
         output_end, theirs_out = os.pipe()
@@ -146,7 +156,8 @@ class Runner:
             (status,) = struct.unpack("<i", self._hear(5)[1:])
         except OSError as fault:
             self._hang_up()
-            raise Refused(f"the process that runs cells is gone ({fault}): run the cell again to start another.") from fault
+            raise Refused(f"the process that runs cells is gone ({fault}): run the cell again to "
+                          "start another.") from fault
         finally:
             for end in (output_end, answer_end, *([job_end] if job_end is not None else [])):
                 os.close(end)

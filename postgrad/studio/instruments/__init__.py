@@ -1,4 +1,7 @@
-"""The instruments, and the pages that they share. A module here with an INSTRUMENT is one: it needs no entry elsewhere."""
+"""The instruments, and the pages that they share.
+
+A module here with an INSTRUMENT is one: it needs no entry elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ def find(name: str) -> Instrument:
 def context(instrument: Instrument, query: QueryParams) -> dict:
     """All that the templates of an instrument receive, on its own page, as a fragment or in a chapter."""
     state = instrument.read(query)
-    ghost = instrument.read(QueryParams(query["before"])) if "before" in query else instrument.settle(instrument.state())
+    ghost = (instrument.read(QueryParams(query["before"])) if "before" in query
+             else instrument.settle(instrument.state()))
     numbers, before = instrument.numbers(state), instrument.numbers(ghost)
     address, held = instrument.query(state), instrument.query(ghost)
     sent = sum(1 for key, _ in query.multi_items() if key != "before")
@@ -44,8 +48,10 @@ def first(instrument: Instrument) -> dict:
 
 
 def index(request: Request) -> Response:
-    """The gallery. Its small figures are fetched one by one, so that the page need not wait for torch; an export holds them."""
-    figures = {i.name: first(i) for i in INSTRUMENTS.values()} if request.headers.get("x-postgrad-export") == "1" else {}
+    """The gallery. Its small figures are fetched one by one, so that the page need not wait for torch; an
+    export holds them."""
+    figures = ({i.name: first(i) for i in INSTRUMENTS.values()}
+               if request.headers.get("x-postgrad-export") == "1" else {})
     return page(request, "instruments/index.html", instruments=INSTRUMENTS.values(), figures=figures)
 
 
@@ -62,10 +68,12 @@ def whole(request: Request) -> Response:
 
 
 def figure(request: Request) -> Response:
-    """The picture alone, for a control that has moved; the controls too where the state has changed which there are."""
+    """The picture alone, for a control that has moved;
+    the controls too where the state has changed which there are."""
     RUNS.set(request.app.state.runs)
     instrument = find(request.path_params["name"])
-    return fragment(request, "instrument_figure.html", swapped=True, **context(instrument, request.query_params))
+    return fragment(request, "instrument_figure.html", swapped=True,
+                    **context(instrument, request.query_params))
 
 
 routes = [

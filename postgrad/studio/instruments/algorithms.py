@@ -1,5 +1,5 @@
-"""3. The algorithm explorer: PPO, DPO and GRPO side by side: what they hold in memory, by the estimator of `postgrad memory`,
-and what their rows in the table of methods say of data, critic, reward and anchor."""
+"""3. The algorithm explorer: PPO, DPO and GRPO side by side: what they hold in memory, by the estimator of
+`postgrad memory`, and what their rows in the table of methods say of data, critic, reward and anchor."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NAMES = ("ppo", "dpo", "grpo")
 CARDS = (12, 24, 40, 80)
 RANK = 16
 STEPS = {  # the way of one batch; a step's kind is the model that is busy
-    "ppo": (("sample", "policy"), ("score", "reward"), ("value each token", "critic"), ("compare", "reference"),
-            ("update both", "policy")),
+    "ppo": (("sample", "policy"), ("score", "reward"), ("value each token", "critic"),
+            ("compare", "reference"), ("update both", "policy")),
     "dpo": (("pairs", "data"), ("compare", "reference"), ("update", "policy")),
-    "grpo": (("sample G", "policy"), ("verify", "data"), ("z-score the group", "data"), ("compare", "reference"),
-             ("update", "policy")),
+    "grpo": (("sample G", "policy"), ("verify", "data"), ("z-score the group", "data"),
+             ("compare", "reference"), ("update", "policy")),
 }
 
 
@@ -53,7 +53,8 @@ def facts(row) -> dict:
         "Models in memory": ", ".join(held(row, critic)),
         "Data": "prompts" if online else "labelled pairs",
         "Where answers come from": "its own samples, online" if online else "a file, offline",
-        "Critic": "yes, trained beside it" if critic else "none: the group is the baseline" if online else "none",
+        "Critic": "yes, trained beside it" if critic else "none: the group is the baseline" if online
+                  else "none",
         "Reward": "a reward model" if critic else "a verifier" if online else "implicit: beta log(pi / ref)",
         "Explores": "yes" if online else "no",
         "Anchor": anchor,
@@ -67,30 +68,34 @@ def compute(state: State) -> dict:
     methods = []
     for name in NAMES:
         row = METHODS[name]
-        made = estimate(shape, row, Setup(lora=rank, bits=state.bits, tokens=state.tokens, samples=state.samples,
-                                          recompute=state.recompute, reward_model=getattr(row, "critic", False)))
+        made = estimate(shape, row,
+                        Setup(lora=rank, bits=state.bits, tokens=state.tokens, samples=state.samples,
+                              recompute=state.recompute, reward_model=getattr(row, "critic", False)))
         stands = [("weights", made.weights / GB), ("optimizer", made.optimizer / GB)]
-        phases = [("update", [*stands, ("gradients", made.gradients / GB), ("activations", made.activations / GB)])]
+        phases = [("update",
+                   [*stands, ("gradients", made.gradients / GB), ("activations", made.activations / GB)])]
         if made.cache:
             phases.insert(0, ("sample", [*stands, ("cache", made.cache / GB)]))
         methods.append({
-            "name": name, "phases": phases, "peak": made.peak / GB, "models": list(made.models), "steps": STEPS[name],
-            "trained": [role for role in made.models if role in TRAINED], "facts": facts(row),
-            "card": next((c for c in CARDS if made.peak <= c * GB), None), "cards": math.ceil(made.peak / (80 * GB))})
-    return {"methods": methods, "size": state.size, "parameters": parameters(shape) / 1e9, "rank": rank, "bits": state.bits,
-            "trainable": (adapter(shape, rank) if rank else parameters(shape)) / 1e9, "most": max(m["peak"] for m in methods),
-            "bytes": each_trained(Setup(lora=rank, bits=state.bits))}
+            "name": name, "phases": phases, "peak": made.peak / GB, "models": list(made.models),
+            "steps": STEPS[name], "trained": [role for role in made.models if role in TRAINED],
+            "facts": facts(row), "card": next((c for c in CARDS if made.peak <= c * GB), None),
+            "cards": math.ceil(made.peak / (80 * GB))})
+    return {"methods": methods, "size": state.size, "parameters": parameters(shape) / 1e9, "rank": rank,
+            "bits": state.bits, "trainable": (adapter(shape, rank) if rank else parameters(shape)) / 1e9,
+            "most": max(m["peak"] for m in methods), "bytes": each_trained(Setup(lora=rank, bits=state.bits))}
 
 
 def insight(numbers: dict) -> str:
     ppo, _, grpo = numbers["methods"]
-    both = " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB" for m in (ppo, grpo))
+    both = " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB"
+                        for m in (ppo, grpo))
     if numbers["rank"]:
         share = 100 * numbers["trainable"] / numbers["parameters"]
-        return (f"With adapters only {share:.1f} % as many weights have gradients and optimizer state, and all models wear one "
-                f"body: {both}. What is left is weights, activations and cache.")
-    return (f"Trained in full, {both}: GRPO has no critic to train and no reward model to hold. Most of either is not weights "
-            "but AdamW’s state, 12 bytes for every weight that is trained.")
+        return (f"With adapters only {share:.1f} % as many weights have gradients and optimizer state, and "
+                f"all models wear one body: {both}. What is left is weights, activations and cache.")
+    return (f"Trained in full, {both}: GRPO has no critic to train and no reward model to hold. Most of "
+            "either is not weights but AdamW’s state, 12 bytes for every weight that is trained.")
 
 
 
@@ -98,5 +103,6 @@ INSTRUMENT = Instrument(
     name="algorithms", number=3, title="Three algorithms, and what each must hold in memory",
     functions=("postgrad.memory.estimate", "postgrad.memory.layers", "postgrad.memory.held"),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
-    about="PPO, DPO and GRPO at 1B to 70B: weights, gradients, optimizer, activations and cache against real cards.",
+    about="PPO, DPO and GRPO at 1B to 70B: weights, gradients, optimizer, activations and cache "
+          "against real cards.",
 )

@@ -1,7 +1,7 @@
 """What an instrument is: a state in the URL, controls that change it, a function of the trainer, a picture.
 
-state -> compute(state) -> numbers -> templates/instruments/NAME.html. So it can be shared, reloaded, and tested without a
-browser.
+state -> compute(state) -> numbers -> templates/instruments/NAME.html. So it can be shared, reloaded, and
+tested without a browser.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from urllib.parse import urlencode
 from starlette.datastructures import QueryParams
 
 PACKAGE = Path(__file__).parent.parent.parent
-RUNS: ContextVar[Path | None] = ContextVar("RUNS", default=None)  # the folder of runs of the request that is being answered
+# the folder of runs of the request that is being answered
+RUNS: ContextVar[Path | None] = ContextVar("RUNS", default=None)
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,18 @@ class Instrument:
         return self.controls(state) if callable(self.controls) else self.controls
 
     def read(self, query: QueryParams) -> Any:
-        """The state in a query. Numbers out of range are brought into it; what can't be read is refused with a sentence."""
+        """The state in a query.
+
+        Numbers out of range are brought into it; what can't be read is refused with a sentence.
+        """
         start = self.state()
         known = {f.name: getattr(start, f.name) for f in fields(start)}
         strange = sorted(set(query) - set(known) - {"before"})
         if strange:
             raise ValueError(f"{self.name} has no control {strange[0]!r}; it has {', '.join(known)}.")
         controls = {c.name: c for c in self.shown(start)}
-        values = {name: parse(name, query.getlist(name), known[name], controls.get(name)) for name in query if name in known}
+        values = {name: parse(name, query.getlist(name), known[name], controls.get(name)) for name in query
+                  if name in known}
         return self.settle(self.state(**values))
 
     def query(self, state) -> str:
@@ -110,7 +115,8 @@ def _numbers(instrument: Instrument, state) -> dict:
 
 
 def text(value) -> str:
-    return str(int(value)) if isinstance(value, bool) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return (str(int(value)) if isinstance(value, bool) else f"{value:.6g}" if isinstance(value, float)
+            else str(value))
 
 
 def parse(name: str, words: Sequence[str], default, control: Control | None):
@@ -147,7 +153,8 @@ def parse(name: str, words: Sequence[str], default, control: Control | None):
 
 @cache
 def source(name: str) -> Mapping[str, str | int]:
-    """{"name", "file", "line", "text"} of postgrad.maths.preference.bradley_terry, or of a class or a table of a module."""
+    """{"name", "file", "line", "text"} of postgrad.maths.preference.bradley_terry,
+    or of a class or a table of a module."""
     module, _, wanted = name.rpartition(".")
     parts = module.split(".")[1:]
     file = PACKAGE.joinpath(*parts).with_suffix(".py")

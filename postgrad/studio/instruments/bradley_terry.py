@@ -1,4 +1,5 @@
-"""Instrument 6, Bradley-Terry: two rewards become a probability, a loss and a gradient, by the reward model's own function."""
+"""Instrument 6, Bradley-Terry: two rewards become a probability, a loss and a gradient,
+by the reward model's own function."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def compute(state: State) -> dict:
 
     from postgrad.maths.preference import bradley_terry
 
-    rewards = torch.tensor([state.chosen + state.shift, state.rejected + state.shift], dtype=torch.float64, requires_grad=True)
+    rewards = torch.tensor([state.chosen + state.shift, state.rejected + state.shift], dtype=torch.float64,
+                           requires_grad=True)
     loss = bradley_terry(rewards[0], rewards[1], torch.zeros((), dtype=torch.float64))
     slope, other = torch.autograd.grad(loss, rewards)[0].tolist()
     gaps = torch.linspace(-WIDEST, WIDEST, GRID, dtype=torch.float64)
@@ -50,13 +52,16 @@ def compute(state: State) -> dict:
 def insight(numbers: dict) -> str:
     gap, chance, pull = numbers["gap"], f"{100 * numbers['probability']:.1f} %", -numbers["slope"]
     if abs(gap) < 1e-9:
-        return f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {numbers['loss']:.4f}, however high both are."
+        return (f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {numbers['loss']:.4f}, "
+                "however high both are.")
     if gap < 0:
         return (f"The model has this pair the wrong way round, {chance} for the answer that people chose: "
                 f"it is pushed with {pull:.2f} of the full force.")
     if pull < 0.05:
-        return f"The pair is settled ({chance}): {pull:.3f} of the push is left, and training turns to the pairs that are not."
-    return f"A gap of {gap:.1f} means {chance} for the chosen answer. Add the same to both rewards, and no curve moves."
+        return (f"The pair is settled ({chance}): {pull:.3f} of the push is left, and training turns to the "
+                "pairs that are not.")
+    return (f"A gap of {gap:.1f} means {chance} for the chosen answer. Add the same to both rewards, and "
+            "no curve moves.")
 
 
 INSTRUMENT = Instrument(

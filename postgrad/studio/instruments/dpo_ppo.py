@@ -1,8 +1,11 @@
 """Instrument 7, DPO and PPO: one objective, two machines.
 
-One prompt and four answers, so that everything can be enumerated. A path of policies, pi_t = ref exp(t r / beta) / Z, leads
-from the reference (t = 0) through the optimum of E[r] - beta KL(pi || ref) (t = 1) and beyond. At t = 1 PPO's objective is at
-its highest and DPO's loss, on labels drawn from Bradley-Terry, at its lowest; there DPO's implied reward is r up to a constant.
+One prompt and four answers, so that everything can be enumerated. A path of policies,
+pi_t = ref exp(t r / beta) / Z, leads
+from the reference (t = 0) through the optimum of E[r] - beta KL(pi || ref) (t = 1) and beyond. At t = 1 PPO's
+    objective is at
+its highest and DPO's loss, on labels drawn from Bradley-Terry, at its lowest;
+there DPO's implied reward is r up to a constant.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ def pair_loss(logits, ref, reward, beta):  # logits [..., 4] -> [...]
     first, second = (torch.tensor(side) for side in zip(*PAIRS, strict=True))
     chance = torch.exp(-bradley_terry(reward[first], reward[second], none))
     one, other = ratio[..., first], ratio[..., second]
-    return (chance * dpo(one, other, none, beta=beta) + (1 - chance) * dpo(other, one, none, beta=beta)).mean(-1)
+    return (chance * dpo(one, other, none, beta=beta) + (1 - chance) * dpo(other, one, none, beta=beta)).mean(
+        -1)
 
 
 def compute(state: State) -> dict:
@@ -74,19 +78,22 @@ def compute(state: State) -> dict:
     log_z = torch.logsumexp(ref + reward / beta, -1)
     value, loss = regularised(here, ref, reward, beta), pair_loss(here, ref, reward, beta)
     climb, descend = (torch.autograd.grad(x, here)[0] for x in (value, loss))
-    values, losses = regularised(path, ref, reward, beta).tolist(), pair_loss(path, ref, reward, beta).tolist()
+    values = regularised(path, ref, reward, beta).tolist()
+    losses = pair_loss(path, ref, reward, beta).tolist()
     logp = torch.log_softmax(here.detach(), -1)
     implied, none = beta * k1(logp, ref), torch.zeros((), dtype=ref.dtype)
     leashed = reward - implied                       # what PPO's reward is once the KL has been taken from it
     expected = (logp.exp() * leashed).sum()          # what a perfect critic says before the answer is known
     return {
-        "beta": beta, "moved": state.moved, "stage": state.stage, "answers": list(ANSWERS), "reward": reward.tolist(),
-        "reference": list(REFERENCE), "policy": logp.exp().tolist(), "optimum": optimum.exp().tolist(),
-        "implied": implied.tolist(), "leashed": leashed.tolist(), "advantage": (leashed - expected).tolist(),
-        "expected": expected.item(), "z": log_z.exp().item(), "log_z": log_z.item(), "kl": exact_kl(here.detach(), ref).item(),
+        "beta": beta, "moved": state.moved, "stage": state.stage, "answers": list(ANSWERS),
+        "reward": reward.tolist(), "reference": list(REFERENCE), "policy": logp.exp().tolist(),
+        "optimum": optimum.exp().tolist(), "implied": implied.tolist(), "leashed": leashed.tolist(),
+        "advantage": (leashed - expected).tolist(), "expected": expected.item(), "z": log_z.exp().item(),
+        "log_z": log_z.item(), "kl": exact_kl(here.detach(), ref).item(),
         "mean_reward": (logp.exp() * reward).sum().item(), "value": value.item(), "loss": loss.item(),
-        "best_value": regularised(optimum, ref, reward, beta).item(), "best_loss": pair_loss(optimum, ref, reward, beta).item(),
-        "ppo_slope": climb.norm().item(), "dpo_slope": descend.norm().item(),
+        "best_value": regularised(optimum, ref, reward, beta).item(),
+        "best_loss": pair_loss(optimum, ref, reward, beta).item(), "ppo_slope": climb.norm().item(),
+        "dpo_slope": descend.norm().item(),
         "label": torch.exp(-bradley_terry(reward[3], reward[0], none)).item(),
         "says": torch.exp(-dpo((logp - ref)[3], (logp - ref)[0], none, beta=beta)).item(),
         "climb": list(zip(times.tolist(), values, strict=True)), "climb_span": (min(values), max(values)),
@@ -96,9 +103,10 @@ def compute(state: State) -> dict:
 
 
 STAGES = {
-    "ppo": (("Sample", "policy"), ("Score", "reward"), ("Leash", "reference"), ("Credit", "critic"), ("Step", "policy")),
-    "dpo": (("Read a pair", ""), ("Log-probs", "policy reference"), ("Implied reward", "policy reference"), ("Compare", ""),
+    "ppo": (("Sample", "policy"), ("Score", "reward"), ("Leash", "reference"), ("Credit", "critic"),
             ("Step", "policy")),
+    "dpo": (("Read a pair", ""), ("Log-probs", "policy reference"), ("Implied reward", "policy reference"),
+            ("Compare", ""), ("Step", "policy")),
 }
 
 
@@ -110,7 +118,8 @@ def machines() -> list[dict]:
     for name, stages in STAGES.items():
         row = METHODS[name]
         rolls = row.source.startswith("rollouts")
-        needed = {"policy": True, "reference": row.reference, "reward": rolls, "critic": getattr(row, "critic", False)}
+        needed = {"policy": True, "reference": row.reference, "reward": rolls,
+                  "critic": getattr(row, "critic", False)}
         out.append({"name": name, "rollouts": rolls, "models": needed, "count": sum(needed.values()),
                     "stages": [{"title": t, "uses": uses.split()} for t, uses in stages]})
     return out
@@ -119,23 +128,28 @@ def machines() -> list[dict]:
 def insight(numbers: dict) -> str:
     moved = numbers["moved"]
     if max(numbers["reward"]) - min(numbers["reward"]) < 1e-9:
-        return "Four equal rewards: nothing to prefer. The reference is the optimum, and every label is a coin toss."
+        return ("Four equal rewards: nothing to prefer. The reference is the optimum, and every label "
+                "is a coin toss.")
     if moved == 0:
-        return (f"At the reference every implied reward is 0, so DPO's loss is log 2 = {numbers['loss']:.4f} for any β: "
-                "neither machine has begun.")
+        return (f"At the reference every implied reward is 0, so DPO's loss is log 2 = {numbers['loss']:.4f} "
+                "for any β: neither machine has begun.")
     if moved == 1:
-        return ("Both machines stop here: PPO's advantages are all 0, DPO predicts every label as often as it occurs, and "
-                f"β log(π/ref) is the reward less β log Z = {numbers['beta'] * numbers['log_z']:.2f}.".replace("-", "\u2212"))
+        return ("Both machines stop here: PPO's advantages are all 0, DPO predicts every label as often as "
+                "it occurs, and β log(π/ref) is the reward less β log Z = "
+                f"{numbers['beta'] * numbers['log_z']:.2f}.".replace("-",
+                                                                     "\u2212"))
     if moved < 1:
-        return (f"Both slopes point the same way: PPO can still gain {numbers['best_value'] - numbers['value']:.3f}, "
-                f"and DPO's loss is {numbers['loss'] - numbers['best_loss']:.4f} above its least.")
-    return (f"Too far: the KL of {numbers['kl']:.2f} costs PPO more than the reward it buys, and DPO is surer than the labels "
-            f"are ({numbers['says']:.2f} against {numbers['label']:.2f} for D over A).")
+        return ("Both slopes point the same way: PPO can still gain "
+                f"{numbers['best_value'] - numbers['value']:.3f}, and DPO's loss is "
+                f"{numbers['loss'] - numbers['best_loss']:.4f} above its least.")
+    return (f"Too far: the KL of {numbers['kl']:.2f} costs PPO more than the reward it buys, and DPO is "
+            f"surer than the labels are ({numbers['says']:.2f} against {numbers['label']:.2f} for D over A).")
 
 
 INSTRUMENT = Instrument(
     name="dpo-ppo", number=7, title="DPO and PPO: one objective, two machines",
-    functions=("postgrad.maths.preference.dpo", "postgrad.maths.preference.bradley_terry", "postgrad.maths.kl.exact_kl"),
+    functions=("postgrad.maths.preference.dpo", "postgrad.maths.preference.bradley_terry",
+               "postgrad.maths.kl.exact_kl"),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
     about="PPO climbs a reward with a leash, DPO fits labels: on four answers both end at the same policy.",
 )

@@ -1,5 +1,5 @@
-"""4. The GRPO explorer: a reward for each answer of a group, the advantages that follow, and one real step of gradient descent
-on a softmax over the answers, by the row's own credit, surrogate and weights."""
+"""4. The GRPO explorer: a reward for each answer of a group, the advantages that follow, and one real step of
+gradient descent on a softmax over the answers, by the row's own credit, surrogate and weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def controls(state: State) -> tuple:
 
 
 def step(adv, method, rate: float):
-    """One step of gradient descent on the logits of a uniform softmax over the answers -> the new probabilities."""
+    """One step of gradient descent on the logits of a uniform softmax over the answers -> the
+    new probabilities."""
     import torch
     logits = torch.zeros(len(adv), dtype=torch.float64, requires_grad=True)
     logp, mask = logits.log_softmax(0)[:, None], torch.ones(len(adv), 1, dtype=torch.bool)
@@ -62,29 +63,32 @@ def compute(state: State) -> dict:
     after, gradient = step(adv, method, state.step)
     data = recorded("group")
     return {
-        "size": state.size, "std_on": state.std, "question": data["question"], "gold": data["gold"], "model": data["model"],
-        "texts": [c["text"] for c in data["completions"][: state.size]], "rewards": list(state.rewards),
-        "mean": float(reward.mean()), "std": float((centred**2).mean().sqrt()), "centred": centred[:, 0].tolist(),
-        "advantages": adv[:, 0].tolist(), "after": after.tolist(), "start": 1 / state.size, "total": float(after.sum()),
-        "gradient": gradient.tolist(), "flat": bool(flat_groups(reward[:, 0], state.size)), "method": method.name,
-        "rate": state.step, "right": verdicts(state.size),
+        "size": state.size, "std_on": state.std, "question": data["question"], "gold": data["gold"],
+        "model": data["model"], "texts": [c["text"] for c in data["completions"][: state.size]],
+        "rewards": list(state.rewards), "mean": float(reward.mean()),
+        "std": float((centred**2).mean().sqrt()), "centred": centred[:, 0].tolist(),
+        "advantages": adv[:, 0].tolist(), "after": after.tolist(), "start": 1 / state.size,
+        "total": float(after.sum()), "gradient": gradient.tolist(),
+        "flat": bool(flat_groups(reward[:, 0], state.size)), "method": method.name, "rate": state.step,
+        "right": verdicts(state.size),
     }
 
 
 def insight(numbers: dict) -> str:
     adv, G = numbers["advantages"], numbers["size"]
     if numbers["flat"]:
-        return (f"No signal: all {G} rewards are {num(numbers['rewards'][0], 2)}, so every advantage is 0, the gradient is 0, "
-                "and the probabilities stay as they were. DAPO draws such a group again.")
+        return (f"No signal: all {G} rewards are {num(numbers['rewards'][0], 2)}, so every advantage is 0, "
+                "the gradient is 0, and the probabilities stay as they were. DAPO draws such a group again.")
     best = max(range(G), key=adv.__getitem__)
     gained = f"{num(100 * numbers['start'], 1)} % to {num(100 * numbers['after'][best], 1)} %"
     if not numbers["std_on"]:
-        return (f"Without the std an advantage is the plain distance from the mean: answer {best + 1} gets {num(adv[best], 2)} "
-                f"and goes from {gained}. A group whose rewards hardly differ now pulls hardly; with the std, as hard as any.")
+        return (f"Without the std an advantage is the plain distance from the mean: answer {best + 1} gets "
+                f"{num(adv[best], 2)} and goes from {gained}. A group whose rewards hardly differ now pulls "
+                "hardly; with the std, as hard as any.")
     paid = sum(a > 0 for a in adv)
-    return (f"An answer is judged against its own group: {paid} of {G} {'is' if paid == 1 else 'are'} above the mean of "
-            f"{num(numbers['mean'], 2)}, and answer {best + 1} goes from {gained}. The advantages sum to 0, so raising one "
-            "reward lowers all the others.")
+    return (f"An answer is judged against its own group: {paid} of {G} {'is' if paid == 1 else 'are'} above "
+            f"the mean of {num(numbers['mean'], 2)}, and answer {best + 1} goes from {gained}. The "
+            "advantages sum to 0, so raising one reward lowers all the others.")
 
 
 INSTRUMENT = Instrument(

@@ -1,5 +1,6 @@
-"""1. The training pipeline: the package's own model as base, after SFT and after RL, on the same prompts. Figures and answers
-were recorded by tools/recordings.py; means, intervals and pass@k are taken from the counts by the functions of evaluate."""
+"""1. The training pipeline: the package's own model as base, after SFT and after RL, on the same prompts.
+Figures and answers were recorded by tools/recordings.py; means, intervals and pass@k are taken from the
+counts by the functions of evaluate."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from postgrad.studio.recordings import recorded
 
 STAGES = ("base", "sft", "rl")
 TITLES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
-LEARNED = {"base": "learned to continue any text", "sft": "learned to imitate answers", "rl": "learned what earns reward"}
+LEARNED = {"base": "learned to continue any text", "sft": "learned to imitate answers",
+           "rl": "learned what earns reward"}
 TASKS = {"words": "word problems", "questions": "questions"}
 OBJECTIVES = {
     "base": r"\max_\pi \; \sum_t \log \pi(x_t \mid x_{<t}) \quad \text{over a whole corpus}",
-    "sft": r"\max_\pi \; \sum_{t \,\in\, \text{answer}} \log \pi(y_t \mid x, y_{<t}) \quad \text{over 4\,000 demonstrations}",
-    "rl": r"\max_\pi \; \mathbb{E}_{y \sim \pi(\cdot \mid x)}\,[r(x, y)] \quad r = 1 \text{ if right and in form, else } 0",
+    "sft": r"\max_\pi \; \sum_{t \,\in\, \text{answer}} \log \pi(y_t \mid x, y_{<t}) \quad \text{over 4\,000 "
+           r"demonstrations}",
+    "rl": r"\max_\pi \; \mathbb{E}_{y \sim \pi(\cdot \mid x)}\,[r(x, y)] \quad r = 1 \text{ if right and in "
+          r"form, else } 0",
 }
 
 
@@ -32,7 +36,8 @@ def controls(state: State) -> tuple:
     return (
         Choice("stage", "Stage", tuple(TITLES.items())),
         Choice("prompt", "Prompt", tuple((i + 1, p["question"]) for i, p in enumerate(prompts))),
-        Choice("sample", "Answer: greedy, or a sample", ((0, "greedy"), *range(1, len(prompts[0]["answers"]["base"])))),
+        Choice("sample", "Answer: greedy, or a sample",
+               ((0, "greedy"), *range(1, len(prompts[0]["answers"]["base"])))),
         Slider("k", "Tries allowed on a word problem, k", 1, 8, 1),
     )
 
@@ -64,16 +69,18 @@ def compute(state: State) -> dict:
     stages = {s["name"]: s for s in data["stages"]}
     prompt = data["prompts"][state.prompt - 1]
     earlier = STAGES[at - 1] if at else None
-    place = [p["task"] for p in data["prompts"][: state.prompt - 1]].count(prompt["task"])  # the prompts shown are the first
+    # the prompts shown are the first
+    place = [p["task"] for p in data["prompts"][: state.prompt - 1]].count(prompt["task"])
     measured = stages[state.stage]["measured"][prompt["task"]]
     right, tries = measured["right"][place], measured["samples"]
     return {
-        "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES], "earlier": earlier,
-        "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
-        "task": TASKS[prompt["task"]], "answers": {name: prompt["answers"][name][state.sample] for name in STAGES},
+        "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES],
+        "earlier": earlier, "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
+        "task": TASKS[prompt["task"]],
+        "answers": {name: prompt["answers"][name][state.sample] for name in STAGES},
         "figures": {name: figures(stages[name], state.k) for name in STAGES}, "right": right, "tries": tries,
-        "chance": pass_at_k(tries, right, state.k), "length": {name: stages[name]["measured"]["words"]["mean_length"]
-                                                              for name in STAGES},
+        "chance": pass_at_k(tries, right, state.k),
+        "length": {name: stages[name]["measured"]["words"]["mean_length"] for name in STAGES},
         "made_by": stages[state.stage]["made_by"], "objective": OBJECTIVES[state.stage],
     }
 
@@ -87,16 +94,18 @@ def insight(numbers: dict) -> str:
     name, k, rows = numbers["stage"], numbers["k"], numbers["figures"]
     first, now = rows["base"], rows[name]
     if name == "base":
-        return (f"The pretrained model can do it in some of its samples ({percent(now[0]['mean'])} of the word problems in "
-                f"{k} {'try' if k == 1 else 'tries'}) but writes whatever might follow: {percent(now[1]['mean'])} in form.")
+        return (f"The pretrained model can do it in some of its samples ({percent(now[0]['mean'])} of the "
+                f"word problems in {k} {'try' if k == 1 else 'tries'}) but writes whatever might follow: "
+                f"{percent(now[1]['mean'])} in form.")
     before = rows["base" if name == "sft" else "sft"]
     gained = f"{percent(before[0]['mean'])} to {percent(now[0]['mean'])}"
     if name == "sft":
-        return (f"Imitation fixes the form, {percent(first[1]['mean'])} to {percent(now[1]['mean'])}; right answers go as far "
-                f"as the average writer goes, {gained}: most skip the steps.")
+        return (f"Imitation fixes the form, {percent(first[1]['mean'])} to {percent(now[1]['mean'])}; right "
+                f"answers go as far as the average writer goes, {gained}: most skip the steps.")
     short, long = numbers["length"]["sft"], numbers["length"]["rl"]
-    return (f"Paid for right answers alone, pass@{k} goes from {gained} and replies from {short:.0f} to {long:.0f} tokens: it "
-            "writes the steps. Helpfulness and manners, which nobody paid for, stay where they were, within their intervals.")
+    return (f"Paid for right answers alone, pass@{k} goes from {gained} and replies from {short:.0f} to "
+            f"{long:.0f} tokens: it writes the steps. Helpfulness and manners, which nobody paid for, stay "
+            "where they were, within their intervals.")
 
 
 INSTRUMENT = Instrument(

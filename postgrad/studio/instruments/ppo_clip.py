@@ -1,4 +1,5 @@
-"""Instrument 8, the PPO clip: what a token's ratio and advantage are worth, and where the gradient vanishes."""
+"""Instrument 8, the PPO clip: what a token's ratio and advantage are worth,
+and where the gradient vanishes."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ CONTROLS = (
 
 
 def surrogate(ratios: list[float], advantage: float, low: float, high: float) -> list[dict]:
-    """The trainer's surrogate at each ratio, its sign turned so that more is better, and its gradient on log pi by autograd."""
+    """The trainer's surrogate at each ratio, its sign turned so that more is better,
+    and its gradient on log pi by autograd."""
     import torch
 
     from postgrad.maths.surrogate import clipped_ratio
@@ -37,12 +39,14 @@ def surrogate(ratios: list[float], advantage: float, low: float, high: float) ->
     adv, mask = torch.full_like(logp, advantage), torch.ones_like(logp, dtype=torch.bool)
     loss, clipped = clipped_ratio(logp, torch.zeros_like(logp), adv, mask, low=low, high=high)
     pull = -torch.autograd.grad(loss.sum(), logp)[0]
-    rows = zip(ratios, (0 - loss)[0].tolist(), (0 + pull)[0].tolist(), clipped[0].tolist(), strict=True)  # 0 - x: no "-0"
+    # 0 - x: no "-0"
+    rows = zip(ratios, (0 - loss)[0].tolist(), (0 + pull)[0].tolist(), clipped[0].tolist(), strict=True)
     return [{"ratio": r, "objective": o, "gradient": g, "clipped": c} for r, o, g, c in rows]
 
 
 def corners(edges: list[float], advantage: float) -> list[float]:
-    """The ratios between which everything is a straight line: the clip's edges, both sides of them, and where a line leaves."""
+    """The ratios between which everything is a straight line:
+    the clip's edges, both sides of them, and where a line leaves."""
     leaves = TALLEST / abs(advantage) if advantage else HIGHEST
     inner = (x for edge in edges for x in (edge - CLOSE, edge, edge + CLOSE))
     return sorted({LOWEST, 1.0, *(x for x in (*inner, leaves) if LOWEST < x < HIGHEST), HIGHEST})
@@ -53,7 +57,8 @@ def drawn(points: list[dict], name: str) -> list[tuple[float, float]]:
 
 
 def compute(state: State) -> dict:
-    """The point, the clipped objective over all ratios, and the raw one: the same function with the clip opened wide."""
+    """The point, the clipped objective over all ratios, and the raw one:
+    the same function with the clip opened wide."""
     edges = [1 - state.low, 1 + state.high]
     grid = corners(edges, state.advantage)
     *held, here = surrogate([*grid, state.ratio], state.advantage, state.low, state.high)
@@ -86,13 +91,15 @@ def insight(numbers: dict) -> str:
         return "An advantage of 0 says nothing: there is no objective to raise, at any ratio."
     if numbers["clipped"]:
         edge, deed = (high, "likelier") if numbers["advantage"] > 0 else (low, "rarer")
-        return (f"This token has been made {deed} by enough: its ratio of {numbers['ratio']:.2f} counts as {edge:.2f}, "
-                f"and the gradient, which would be {numbers['raw_gradient']:+.2f}, is exactly 0.".replace("-", "\u2212"))
+        return (f"This token has been made {deed} by enough: its ratio of {numbers['ratio']:.2f} counts as "
+                f"{edge:.2f}, and the gradient, which would be {numbers['raw_gradient']:+.2f}, is exactly "
+                "0.".replace("-",
+                              "\u2212"))
     if not low <= numbers["ratio"] <= high:
-        return (f"The ratio of {numbers['ratio']:.2f} is outside the clip, and yet the gradient is whole: it has gone the "
-                "wrong way, and the minimum always lets a mistake be undone.")
-    return (f"Within {low:.2f} and {high:.2f} the clip does nothing: both objectives are the ratio times the advantage, "
-            f"and so is the gradient on log π, {numbers['gradient']:+.2f}.".replace("-", "\u2212"))
+        return (f"The ratio of {numbers['ratio']:.2f} is outside the clip, and yet the gradient is whole: it "
+                "has gone the wrong way, and the minimum always lets a mistake be undone.")
+    return (f"Within {low:.2f} and {high:.2f} the clip does nothing: both objectives are the ratio times the "
+            f"advantage, and so is the gradient on log π, {numbers['gradient']:+.2f}.".replace("-", "\u2212"))
 
 
 INSTRUMENT = Instrument(

@@ -1,6 +1,6 @@
-"""2. The preference labeller: pairs of real answers, one key a label, and a small reward model that is trained anew after each
-on the labels so far. Every fourth label is kept back to test it; 200 pairs of other questions, whose true quality is known in
-code, say how well it ranks what nobody labelled."""
+"""2. The preference labeller: pairs of real answers, one key a label, and a small reward model that is
+trained anew after each on the labels so far. Every fourth label is kept back to test it; 200 pairs of other
+questions, whose true quality is known in code, say how well it ranks what nobody labelled."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ def settle(state: State) -> State:
     """Labels of items that are there, in letters that mean something."""
     strange = set(state.labels) - set(KEYS)
     if strange:
-        raise ValueError(f"labels has a letter for each pair: a or b (better), t (tie) or s (skip); not {min(strange)!r}.")
+        raise ValueError("labels has a letter for each pair: a or b (better), t (tie) or s (skip); not "
+                         f"{min(strange)!r}.")
     return State(state.labels[: len(recorded("pairs")["to_label"])])
 
 
 @lru_cache(maxsize=1)
 def vectors() -> tuple:
-    """The features of both answers of each pair, as reward_head.features made them: to label [N, 2, D], unseen [M, 2, D]."""
+    """The features of both answers of each pair, as reward_head.features made them: to label [N, 2, D],
+    unseen [M, 2, D]."""
     from safetensors.torch import load_file
 
     from postgrad.studio.reward_head import standardised
@@ -75,19 +77,22 @@ def annotator(items: list[dict], *, noise: float, length_bias: float) -> str:
     """The labels of the task's own simulated annotator: quality, a liking for long replies, and errors."""
     rng, out = random.Random("annotator"), ""
     for item in items:
-        a, b = (q + length_bias * len(text.split()) for q, text in zip(item["quality"], item["answers"], strict=True))
+        a, b = (q + length_bias * len(text.split())
+                for q, text in zip(item["quality"], item["answers"], strict=True))
         u = rng.uniform(1e-9, 1 - 1e-9)
         out += "a" if a - b + noise * math.log(u / (1 - u)) > 0 else "b"
     return out
 
 
 def others(items: list[dict], labels: str) -> dict[str, str]:
-    """Somebody else labels what is left: one who knows the true quality, the task's annotator, one who looks at the length."""
+    """Somebody else labels what is left: one who knows the true quality, the task's annotator,
+    one who looks at the length."""
     from postgrad.tasks.questions import ANNOTATORS
     longer = "".join("a" if len(item["answers"][0]) > len(item["answers"][1]) else "b" for item in items)
     truth = "".join("a" if item["quality"][0] > item["quality"][1] else "b" for item in items)
     return {"by the true quality": labels + truth[len(labels):],
-            "by the task’s annotator, who errs": labels + annotator(items, **ANNOTATORS["questions"])[len(labels):],
+            "by the task’s annotator, who errs": labels
+                                                 + annotator(items, **ANNOTATORS["questions"])[len(labels):],
             "by length, the longer wins": labels + longer[len(labels):]}
 
 
@@ -102,7 +107,8 @@ def last_pair(labels: str) -> dict | None:
     a, b = (vectors()[0][i] @ trained(labels)).unbind()
     first, second = bradley_terry(a, b, zero), bradley_terry(b, a, zero)
     loss = {"a": first, "b": second, "t": (first + second) / 2}[labels[i]]
-    return {"number": i + 1, "label": labels[i], "a": float(a), "b": float(b), "p": float((-first).exp()), "loss": float(loss)}
+    return {"number": i + 1, "label": labels[i], "a": float(a), "b": float(b), "p": float((-first).exp()),
+            "loss": float(loss)}
 
 
 def judged(item: dict, scores: list[float]) -> dict:
@@ -119,11 +125,12 @@ def compute(state: State) -> dict:
     counted = [i for i, label in enumerate(labels) if label != "s"]
     back = [i for i in counted if kept_back(i)]
     numbers = {
-        "labels": labels, "at": at, "count": len(items), "item": items[at] if at < len(items) else None, "says": KEYS,
-        "next": {key: labels + key for key in KEYS} if at < len(items) else {}, "undo": labels[:-1] if labels else None,
-        "others": others(items, labels) if at < len(items) else {}, "kept_back": at < len(items) and kept_back(at),
-        "given": len(counted), "trained_on": len(counted) - len(back), "held_out": len(back), "held_out_accuracy": None,
-        "curve": [], "accuracy": None, "unseen": [], "unseen_pairs": len(data["unseen"]), "worked": None,
+        "labels": labels, "at": at, "count": len(items), "item": items[at] if at < len(items) else None,
+        "says": KEYS, "next": {key: labels + key for key in KEYS} if at < len(items) else {},
+        "undo": labels[:-1] if labels else None, "others": others(items, labels) if at < len(items) else {},
+        "kept_back": at < len(items) and kept_back(at), "given": len(counted),
+        "trained_on": len(counted) - len(back), "held_out": len(back), "held_out_accuracy": None, "curve": [],
+        "accuracy": None, "unseen": [], "unseen_pairs": len(data["unseen"]), "worked": None,
     }
     if not counted:
         return numbers
@@ -132,7 +139,8 @@ def compute(state: State) -> dict:
     if back:
         sign = torch.tensor([{"a": 1, "b": -1, "t": 0}[labels[i]] for i in back])
         numbers["held_out_accuracy"] = accuracy((x[back, 0] - x[back, 1]) @ w, sign)
-    first = list({item["question"]: i for i, item in reversed(list(enumerate(data["unseen"])))}.values())[-SHOWN:]
+    first = list({item["question"]: i for i, item in reversed(list(enumerate(data["unseen"])))}.values())[
+        -SHOWN:]
     return numbers | {
         "curve": [(n, on_unseen(labels[:n])) for n in range(at + 1)], "accuracy": on_unseen(labels),
         "worked": last_pair(labels),
@@ -142,16 +150,17 @@ def compute(state: State) -> dict:
 
 def insight(numbers: dict) -> str:
     if not numbers["given"]:
-        return ("How good an answer is, on a scale, is hard to say; which of two is better is easy. Press a, b or t: a reward "
-                "model is trained after each label.")
+        return ("How good an answer is, on a scale, is hard to say; which of two is better is easy. Press "
+                "a, b or t: a reward model is trained after each label.")
     n, share = numbers["trained_on"], 100 * numbers["accuracy"]
-    found = (f"After {n} {'label' if n == 1 else 'labels'} the model ranks {share:.0f} % of {numbers['unseen_pairs']} unseen "
-             "pairs as the true quality does")
+    found = (f"After {n} {'label' if n == 1 else 'labels'} the model ranks {share:.0f} % of "
+             f"{numbers['unseen_pairs']} unseen pairs as the true quality does")
     if n < 8:
         return f"{found}: so few are a first guess, and a coin is right in 50 %."
     if share < 55:
         return f"{found}. It has learned these labels, and they are about something else than quality."
-    return f"{found}, against 50 % of a coin: a few dozen comparisons already carry over to questions that nobody labelled."
+    return (f"{found}, against 50 % of a coin: a few dozen comparisons already carry over to questions that "
+            "nobody labelled.")
 
 
 INSTRUMENT = Instrument(

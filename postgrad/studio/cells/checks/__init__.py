@@ -1,6 +1,7 @@
 """The invariants of the functions that can be edited in a cell: a worked number, an identity, a limit.
 
-Each takes the (edited) function and raises AssertionError with what it saw. Its docstring is one sentence, which
+Each takes the (edited) function and raises AssertionError with what it saw.
+Its docstring is one sentence, which
 is shown beneath the cell.
 
 base         which cell an invariant belongs to, and how two numbers are held against each other

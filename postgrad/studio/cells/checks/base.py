@@ -36,7 +36,8 @@ def same(got, wanted, tolerance: float = 1e-6) -> None:
     """Equal to rounding, or a sentence with both."""
     a, b = (torch.as_tensor(x, dtype=D) for x in (got, wanted))
     b = b.expand_as(a) if b.dim() == 0 else b
-    assert a.shape == b.shape and torch.allclose(a, b, 0.0, tolerance), f"{shown(got)} instead of {shown(wanted)}"
+    assert a.shape == b.shape and torch.allclose(a, b, 0.0,
+                                                 tolerance), f"{shown(got)} instead of {shown(wanted)}"
 
 
 def slope(f: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ from postgrad.studio.cells.checks.base import of, same, shown, slope, vector
 def at(f: Callable, ratio: float, adv: float) -> tuple[Tensor, Tensor]:
     """Loss and gradient on log pi of one token, clip 0.2."""
     one = torch.ones(1, 1, dtype=torch.bool)
-    call = lambda logp: f(logp, torch.zeros_like(logp), torch.full_like(logp, adv), one, low=0.2, high=0.2)[0]  # noqa: E731
+    call = lambda logp: f(logp, torch.zeros_like(logp), torch.full_like(logp, adv), one,  # noqa: E731
+                          low=0.2, high=0.2)[0]
     logp = vector(math.log(ratio))[None]
     return call(logp)[0], slope(call, logp)[0]
 

@@ -74,5 +74,6 @@ def zero_at_its_target(f):
 
 @of("ipo")
 def wider_than_the_target_costs(f):
-    """A gap beyond the target costs as much as one that falls short by the same: no reward for overconfidence."""
+    """A gap beyond the target costs as much as one that falls short by the same:
+    no reward for overconfidence."""
     same(f(vector(7), vector(0), vector(0), beta=0.1), f(vector(3), vector(0), vector(0), beta=0.1))
