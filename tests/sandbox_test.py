@@ -19,7 +19,6 @@ from postgrad.rewards.sandbox.worker import Worker
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
 jailed = pytest.mark.skipif(tier() is None, reason=f"this machine builds no jail: {selftest._proof()[1]}")
-LIMIT = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +262,7 @@ def test_a_scorer_runs_in_the_jail_on_text_that_attacks_it(tmp_path):
     write = f"open({str(tmp_path / 'x')!r}, 'w').write('12345')"
     attacks = [f"5 if __import__('os').system('touch {tmp_path}/x') == 0 else 0", write, "9 ** 9 ** 9 ** 9",
                "1 +"]
-    with Judge(seconds=LIMIT) as judge:
+    with Judge(seconds=1.0) as judge:
         made = judge.answers([Call(source=scorer, name="score", args=(text, 5))
                               for text in ["2 + 3", "6", *attacks]])
     assert [outcome.value for outcome in made[:2]] == [1.0, 0.0]
