@@ -1,4 +1,4 @@
-"""The defaults that fit the model, on a GPU: what is chosen at 2M, 135M and 1B parameters, and that a run starts with it.
+"""The defaults that fit the model, on a GPU: what is chosen at 2M, 135M and 1.4B parameters, in a short run.
 
     python proofs/defaults_gpu.py          one line of JSON for each size; random weights, two GRPO steps each
 """
@@ -27,9 +27,9 @@ def chosen(run: pg.Run) -> dict:
 
 
 def tried(name: str, model: str, prompts: list[str], folder: Path) -> dict:
-    run = pg.fit(model, "grpo", task=prompts, reward=lambda prompt, text: len(text) % 7 / 7, steps=2, device="cuda",
-                 prompts_per_step=4, group_size=4, evaluation={"every": 0}, save_every=2, watch=None,
-                 run=folder / f"run-{name}", compile=False)
+    run = pg.fit(model, "grpo", task=prompts, reward=lambda prompt, text: len(text) % 7 / 7, steps=2,
+                 device="cuda", prompts_per_step=4, group_size=4, evaluation={"every": 0}, save_every=2,
+                 watch=None, run=folder / f"run-{name}", compile=False)
     return {"size": name, **chosen(run), "peak GiB": torch.cuda.max_memory_allocated() / 2**30,
             "mismatch": run.metrics()[-1]["mismatch"]}
 
@@ -37,7 +37,8 @@ def tried(name: str, model: str, prompts: list[str], folder: Path) -> dict:
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        print(json.dumps(tried("tiny-chat", "tiny-chat", [f"What is {a}+2?" for a in range(20)], folder)), flush=True)
+        print(json.dumps(tried("tiny-chat", "tiny-chat", [f"What is {a}+2?" for a in range(20)], folder)),
+              flush=True)
         larger = {"135M": SHAPES["135M"], "1.4B": shape(20, 2048, 32, 8, 8192, 32000)}
         for size, config in larger.items():
             place = folder / size
