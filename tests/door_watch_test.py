@@ -30,8 +30,9 @@ def test_silent_without_a_watch(tmp_path, capfd):
 def test_plain_lines_when_piped(tmp_path, capsys):
     fit(tmp_path, "dpo", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4}, watch="auto")
     out, err = capsys.readouterr()
-    assert [line.split(",")[0] for line in out.splitlines()] == ["dpo: step 1/2 (50 %)",
-                                                                 "dpo: step 2/2 (100 %)"]
+    chosen, *lines = out.splitlines()
+    assert chosen.startswith("tiny-chat has 2M parameters: ") and "optim.lr=0.0001" in chosen
+    assert [line.split(",")[0] for line in lines] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
     assert "\x1b" not in out and err.startswith("data: 25 judgements") and err.count("\n") == 1
 
 
@@ -105,8 +106,8 @@ def test_in_a_program_of_its_own(tmp_path):
     done = subprocess.run([sys.executable, "-c", PROGRAM.format(run=str(tmp_path / "run"))],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    first, *_, last = done.stdout.splitlines()
-    assert first.startswith("nano: step 1/1 (100 %)") and last == "done"
+    chosen, first, *_, last = done.stdout.splitlines()
+    assert "has 2M parameters" in chosen and first.startswith("nano: step 1/1 (100 %)") and last == "done"
     assert done.stderr == ""
 
 

@@ -119,14 +119,14 @@ def test_the_page_of_commands_has_every_flag():
 
 def test_measuring_takes_the_task_s_tokens(monkeypatch):
     """countdown says 128, arithmetic nothing: 64 of a small model; a flag stands."""
-    from postgrad import evaluate
+    from postgrad import evaluation
     seen = []
 
     def measure(*args, settings, **more):
         seen.append(settings.max_new_tokens)
         return {}
 
-    monkeypatch.setattr(evaluate, "evaluate", measure)
+    monkeypatch.setattr(evaluation, "evaluate", measure)
     for words in (["countdown"], ["arithmetic"], ["countdown", "--max-new-tokens", "9"]):
         assert main(["eval", "tiny", "--problems", "1", "--json", "--task", *words]) == 0
     assert seen == [128, 64, 9]

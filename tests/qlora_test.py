@@ -136,8 +136,8 @@ def test_the_sampler_says_what_the_trainer_says_and_copies_no_matrix():
 @pytest.mark.parametrize(("recipe", "config"), [
     ("sft", sft.SFTConfig(task="words", rows_per_step=4, examples=32)),
     ("reward", RewardConfig(task="questions")), ("preference", PreferenceConfig(task="questions")),
-    ("grpo", rollouts.RolloutConfig(task="questions")),
-    ("grpo", rollouts.RolloutConfig(task="questions", method="ppo"))])
+    ("rollouts", rollouts.RolloutConfig(task="questions")),
+    ("rollouts", rollouts.RolloutConfig(task="questions", method="ppo"))])
 def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
     config = small(config, "lora=2", "bits=4", "targets=q_proj,down_proj", "steps=2", "evaluation.every=0")
     whole, cut = trained(recipe, config, tmp_path / "whole"), trained(recipe, config, tmp_path / "cut", cut=2)
@@ -150,7 +150,7 @@ def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
     load = load_scalar if recipe == "reward" else load_model
     model = load(whole.latest())
     body = model.body if recipe == "reward" else model
-    packed, _ = opening.open_body(config)
+    packed, _ = opening.open_body(config, begins(config.model))
     still, moved = "model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.q_proj.weight"
     weights = body.state_dict()
     assert (torch.equal(weights[still], packed.merged()[still])

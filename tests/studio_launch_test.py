@@ -34,7 +34,7 @@ def test_an_untouched_form_asks_for_the_setting_itself(spec):
 
 def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
     plan = forms.plan("grpo:words",
-                      {"optim.lr": "3e-4", "steps": "7", "anchor.measure": "true", "nonsense": "1"}, "runs/x")
+                      {"optim.lr": "none", "steps": "7", "anchor.measure": "true", "nonsense": "1"}, "runs/x")
     assert plan["command"] == "postgrad train grpo:words steps=7 anchor.measure=true --run runs/x"
     own = forms.plan("grpo", {"task": "mine.py", "rollouts.group_size": "4"}, "runs/x")
     assert (own["command"] == "postgrad train grpo task=mine.py rollouts.group_size=4 --run runs/x"
@@ -88,7 +88,8 @@ def test_a_bad_value_gets_the_library_s_own_sentence(tmp_path, key, text):
 
 def test_the_form_carries_the_words_of_the_code():
     fields = {f["key"]: f for group in forms.sections("grpo:words", {}) for f in group["fields"]}
-    assert fields["optim.adapter.lora"]["about"] == "the rank of low-rank adapters; 0 trains all weights"
+    wanted = "the rank of low-rank adapters; 0 trains all weights; none: by the model's size"
+    assert fields["optim.adapter.lora"]["about"] == wanted
     assert fields["anchor.measure"]["yes_no"] and fields["reward"]["optional"] and "method" not in fields
 
 

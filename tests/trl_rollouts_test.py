@@ -50,7 +50,7 @@ def rollouts(method):
     old, ref = (model.logp(batch.tokens, batch.mask)[0].detach() for model in (OLD, REFERENCE))
     reward = credit.kl_penalty(credit.place_reward(REWARD, batch.mask), old, ref, batch.mask,
                                method.kl_in_reward)
-    adv = method.credit(reward, batch.mask, GROUP, None)
+    adv = method.credit(reward, batch.mask, GROUP)
     return replace(batch, adv=adv, old_logp=old, ref_logp=ref, weight=method.weigh(batch.mask, BUDGET))
 
 

@@ -67,12 +67,12 @@ def commands_page() -> str:
     for name, about, command in commands_in(parser(), "postgrad"):
         arguments = [a for a in command._actions if a.dest not in ("help", "json")]
         lines += ["", f"## {name}", "", f"{about[0].upper()}{about[1:]}.", ""]
-        lines += ["```", usage(name, arguments), "```"]
+        lines += ["```text", usage(name, arguments), "```"]
         if arguments:
             rows = [[f"`{written(a)}`", sentence(a)] for a in arguments]
             lines += ["", *markdown(["argument", "what it is"], rows)]
         if command.epilog:
-            lines += ["", "```", command.epilog, "```"]
+            lines += ["", "```text", command.epilog, "```"]
     return "\n".join(lines) + "\n"
 
 
