@@ -1,6 +1,6 @@
 """The house with one door: what was to be shown, measured; writes docs/results/house.json and .md.
 
-    python proofs/house.py [--before COMMIT] [--gpu FILE.json]
+    python proofs/house.py [--before COMMIT] [--gpu FILE.json] [--kept FOLDER]
 
 About half an hour on two cores. --before: the commit that the demo's table and its CPU time are held against
 (a worktree of it is made aside). --gpu: what proofs/families_gpu.py and bench/h200.py printed on a GPU, as
@@ -55,8 +55,10 @@ def ports() -> dict:
 
 
 def script(name: str, folder: Path) -> list[dict]:
+    """What another proof found: kept from an earlier run (--kept), or measured now."""
     out = folder / f"{name}.json"
-    run(f"proofs/{name}.py", "--out", str(out))
+    if not out.exists():
+        run(f"proofs/{name}.py", "--out", str(out))
     return json.loads(out.read_text()) if out.exists() else []
 
 
@@ -103,7 +105,7 @@ def started(name: str, target: float, *words: str) -> dict:
 def demo(place: Path, folder: Path) -> tuple[dict, float]:
     """The demo's summary in a tree, and the CPU seconds it took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run("-m", "postgrad", "demo", "--json", "--run", str(folder), cwd=place, OMP_NUM_THREADS="2")
+    done = run("-m", "postgrad", "demo", "--json", "--run", str(folder), cwd=place, OMP_NUM_THREADS="1")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return json.loads(done.stdout.splitlines()[-1]), after.ru_utime - before.ru_utime
 
@@ -132,6 +134,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--before", default=BEFORE)
     parser.add_argument("--gpu", type=Path)
+    parser.add_argument("--kept", type=Path, help="a folder with changes.json or mutations.json of this tree")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -142,12 +145,12 @@ def main() -> None:
             tested("the scripts, both sides, on the embedded model", "run", "tests/trl_scripts_test.py"),
             tested("gradients, and weights after two steps, on the same rollouts or rows: ours against TRL",
                    "<= 1e-5", "tests/trl_parity_test.py")]
-        found, four = changes(folder)
+        found, four = changes(args.kept or folder)
         bars += found
         bars.append(tested("a changed row is refused on resume; its constants are in the run, on the compare "
                            "page, in the card",
                            "tests pass", "tests/open_rows_test.py", "tests/door_resume_test.py"))
-        caught, faults = mutations(folder)
+        caught, faults = mutations(args.kept or folder)
         typed = run("-m", "mypy")
         bars += [caught, bar("types of the named modules", "clean", typed.stdout.strip().splitlines()[-1],
                              not typed.returncode, "make lint"),
