@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
 from hostile.arena import HONEST, CHEAT_SUITE, arena, cheat_jobs, family, left_running  # noqa: E402, I001
 from hostile.escapes import ESCAPES  # noqa: E402
 from postgrad.rewards.code import humaneval, mbpp, whole_program  # noqa: E402
-from postgrad.rewards.sandbox import Job, Judge, tier  # noqa: E402
+from postgrad.rewards.sandbox import Job, CodeJudge, tier  # noqa: E402
 from results import bar  # noqa: E402
 
 DATA = Path(os.environ.get("POSTGRAD_DATA", ROOT.parent / "shared" / "data"))
@@ -76,7 +76,7 @@ def others(jobs: list[Job]) -> list[Job]:
     return made
 
 
-def row(name: str, jobs: list[Job], judge: Judge, wanted: str) -> dict:
+def row(name: str, jobs: list[Job], judge: CodeJudge, wanted: str) -> dict:
     start = time.monotonic()
     outcomes = judge.outcomes(jobs)
     kinds = Counter(outcome.kind for outcome in outcomes)
@@ -96,7 +96,7 @@ def table(*, workers: int = 1) -> list[dict]:
     against; per_s counts everything, the forks and the reaping too.
     """
     rows = []
-    with Judge(workers=workers, seconds=REFERENCE_SECONDS) as judge:
+    with CodeJudge(workers=workers, seconds=REFERENCE_SECONDS) as judge:
         judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)] * workers)  # the zygotes start
         rows.append(row("one honest program, over and over", [Job(source=HONEST, suite=CHEAT_SUITE)] * 300,
                         judge, "all paid"))
@@ -104,7 +104,8 @@ def table(*, workers: int = 1) -> list[dict]:
             rows.append(row(f"{name}: reference solutions", jobs, judge, "paid"))
             rows.append(row(f"{name}: their answers changed", [spoilt(job) for job in jobs], judge, "0 paid"))
             rows.append(row(f"{name}: solutions of other tasks", others(jobs), judge, "few paid"))
-    with Judge(workers=workers, seconds=HOSTILE_SECONDS) as judge, tempfile.TemporaryDirectory() as folder:
+    with (CodeJudge(workers=workers, seconds=HOSTILE_SECONDS) as judge,
+          tempfile.TemporaryDirectory() as folder):
         judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)] * workers)
         with arena(Path(folder) / "arena") as at:
             before = family()
@@ -124,7 +125,7 @@ def cost(count: int = 500) -> float:
 
     def spent(jobs):
         start = used()
-        with Judge(workers=1) as judge:
+        with CodeJudge(workers=1) as judge:
             judge.verdicts([Job(source=HONEST, suite=CHEAT_SUITE)] * jobs)
         return used() - start
 

@@ -10,7 +10,7 @@ from hostile.arena import CHEAT_SUITE, HONEST, arena, cheat_jobs, family, left_r
 from hostile.cheats import CHEATS
 from hostile.escapes import ESCAPES, HARMLESS
 
-from postgrad.rewards.sandbox import Job, Judge, jail, tier
+from postgrad.rewards.sandbox import CodeJudge, Job, jail, tier
 
 selftest = importlib.import_module("postgrad.rewards.sandbox.selftest")
 jailed = pytest.mark.skipif(tier() is None, reason=f"this machine builds no jail: {selftest._proof()[1]}")
@@ -19,7 +19,7 @@ LIMIT = 1.0
 
 @pytest.fixture(scope="module")
 def judge():
-    with Judge(workers=2, seconds=20.0) as made:
+    with CodeJudge(workers=2, seconds=20.0) as made:
         yield made
 
 
@@ -33,7 +33,7 @@ def kinds(judge, sources, suite):
 @jailed
 def test_hostile_programs_get_nowhere(tmp_path):
     assert len(ESCAPES) >= 60
-    with Judge(workers=2, seconds=LIMIT) as judge, arena(tmp_path / "arena") as at:
+    with CodeJudge(workers=2, seconds=LIMIT) as judge, arena(tmp_path / "arena") as at:
         kinds(judge, [HONEST] * 2, CHEAT_SUITE)
         before = family()
         outcomes = judge.outcomes([at.job(source) for source in ESCAPES.values()])
@@ -56,7 +56,7 @@ def test_the_attacks_are_attacks(tmp_path):
 @jailed
 def test_cheats_are_not_paid(tmp_path):
     assert len(CHEATS) >= 20
-    with Judge(workers=2, seconds=LIMIT) as judge:
+    with CodeJudge(workers=2, seconds=LIMIT) as judge:
         assert kinds(judge, [HONEST] * 2, CHEAT_SUITE) == ["pass"] * 2
         outcomes = judge.outcomes(cheat_jobs())
     assert {name: o for name, o in zip(CHEATS, outcomes, strict=True)
@@ -86,7 +86,7 @@ def test_without_landlock_code_is_refused_in_one_sentence(monkeypatch, unproved)
     assert tier() is None
     with pytest.raises(ValueError, match="code tasks are refused .*Landlock: Function not "
                                          "implemented.*: use Linux") as said:
-        Judge()
+        CodeJudge()
     assert str(said.value).count(". ") == 0
 
 
@@ -96,7 +96,7 @@ def test_without_landlock_code_is_refused_in_one_sentence(monkeypatch, unproved)
 def test_one_attack_that_is_not_refused_and_the_tier_is_not_used(monkeypatch, unproved, source):
     monkeypatch.setattr(selftest, "ATTACKS", {"get out": source})
     with pytest.raises(ValueError, match="the self-test could get out"):
-        Judge()
+        CodeJudge()
 
 
 # the references

@@ -12,7 +12,7 @@ from hostile.arena import CHEAT_SUITE, HONEST, family, left_running
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import check
 from postgrad.rewards.code import extract_code, humaneval, mbpp, passes_tests, suite_of, whole_program
-from postgrad.rewards.sandbox import Call, Job, Judge, Suite, tier
+from postgrad.rewards.sandbox import Call, CodeJudge, Job, Suite, tier
 from postgrad.rewards.sandbox.codec import DEPTH, LONGEST, NotPlain, decode, encode
 from postgrad.rewards.sandbox.judge import examine
 from postgrad.rewards.sandbox.worker import Worker
@@ -23,7 +23,7 @@ jailed = pytest.mark.skipif(tier() is None, reason=f"this machine builds no jail
 
 @pytest.fixture(scope="module")
 def judge():
-    with Judge(workers=2, seconds=20.0) as made:
+    with CodeJudge(workers=2, seconds=20.0) as made:
         yield made
 
 
@@ -141,7 +141,7 @@ def test_loading_until_the_limit_is_the_candidates_fault(candidate, examiner, ki
 def test_a_source_that_never_ends_is_a_timeout():
     tests = ("assert f(2) == 4", "while True: pass\nassert f(2) == 4")
     suites = [Suite(tests=text, names={"f": "f"}) for text in tests]
-    with Judge(workers=1, seconds=0.3) as judge:
+    with CodeJudge(workers=1, seconds=0.3) as judge:
         said = [kinds(judge, ["while True: pass"], suite)[0] for suite in suites]
     assert said == ["timeout", "infrastructure"]  # the second never comes to call it
 
@@ -169,7 +169,7 @@ def test_what_imports_outside_imports_in_the_jail():
     outside = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     here = [name for name in names if name not in outside]
     assert {"base64", "zlib", "secrets", "hashlib", "zipfile"} <= set(here)
-    with Judge(workers=1, seconds=60.0, memory=2 << 30) as judge:
+    with CodeJudge(workers=1, seconds=60.0, memory=2 << 30) as judge:
         assert judge.answers([Call(source=IMPORTS, name="f", args=(here,))])[0].value == []
         code = "import base64, zlib, secrets\ndef f(x): return base64.b64encode(zlib.compress(x))[:1]"
         assert kinds(judge, [code], suite_of("assert f(b'a') == b'e'")) == ["pass"]
@@ -247,7 +247,7 @@ def test_faults_that_are_not_the_candidates_are_infrastructure(judge):
 
 @jailed
 def test_a_dead_zygote_is_replaced_and_the_job_judged():
-    with Judge(workers=1) as judge:
+    with CodeJudge(workers=1) as judge:
         before = family()
         assert kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"]
         (zygote,) = left_running(before)
@@ -262,7 +262,7 @@ def test_a_scorer_runs_in_the_jail_on_text_that_attacks_it(tmp_path):
     write = f"open({str(tmp_path / 'x')!r}, 'w').write('12345')"
     attacks = [f"5 if __import__('os').system('touch {tmp_path}/x') == 0 else 0", write, "9 ** 9 ** 9 ** 9",
                "1 +"]
-    with Judge(seconds=1.0) as judge:
+    with CodeJudge(seconds=1.0) as judge:
         made = judge.answers([Call(source=scorer, name="score", args=(text, 5))
                               for text in ["2 + 3", "6", *attacks]])
     assert [outcome.value for outcome in made[:2]] == [1.0, 0.0]
@@ -275,9 +275,9 @@ def test_a_scorer_runs_in_the_jail_on_text_that_attacks_it(tmp_path):
 @jailed
 def test_a_scorer_may_import_the_packages_that_are_named():
     source = "import mpmath\ndef score(text): return str(mpmath.sqrt(int(text)))[:5]"
-    with Judge(packages=["mpmath"], memory=1 << 30) as judge:
+    with CodeJudge(packages=["mpmath"], memory=1 << 30) as judge:
         assert judge.answers([Call(source=source, name="score", args=("2",))])[0].value == "1.414"
-    with Judge() as judge:
+    with CodeJudge() as judge:
         (said,) = judge.answers([Call(source=source, name="score", args=("2",))])
     assert said.kind == "infrastructure" and "mpmath" in said.reason
 
@@ -292,7 +292,7 @@ def test_a_call_has_one_child_and_a_job_two(monkeypatch):
         return channels
 
     monkeypatch.setattr(Worker, "fork", counted)
-    with Judge(workers=1) as judge:
+    with CodeJudge(workers=1) as judge:
         before = family()
         assert judge.answers([Call(source="def f(x): return 2 * x", name="f", args=(3,))])[0].value == 6
         assert (kinds(judge, [HONEST], CHEAT_SUITE) == ["pass"] and seen == [1, 2]

@@ -15,7 +15,7 @@ from postgrad.rewards.code import blocks, extract_code
 from postgrad.rewards.constraints import kept
 from postgrad.rewards.estimate import estimate
 from postgrad.rewards.named import read_spec
-from postgrad.rewards.sandbox import Call, Judge, judge, tier
+from postgrad.rewards.sandbox import Call, CodeJudge, judge, tier
 from postgrad.rewards.text import REGEX
 
 in_jail = pytest.mark.skipif(tier() is None, reason="this machine has no sandbox that holds")
@@ -121,7 +121,7 @@ def test_emoji_leave_nothing_behind(inside):
 @in_jail
 def test_whatever_goes_wrong_the_worker_is_not_left_in_the_middle(monkeypatch):
     calls = [Call(source="def f(x): return x", name="f", args=(1,))]
-    with Judge(workers=1) as made:
+    with CodeJudge(workers=1) as made:
         assert made.answers(calls)[0].value == 1
         before = held()
         with monkeypatch.context() as broken:

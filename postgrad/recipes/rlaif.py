@@ -27,7 +27,7 @@ from postgrad.options import RULES, RLAIFConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
-from postgrad.rewards.judges import Judge, PromptedJudge, RuleJudge
+from postgrad.rewards.judges import PreferenceJudge, PromptedJudge, RuleJudge
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import plain
 from postgrad.tasks import load_task
@@ -66,14 +66,15 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
     return summary
 
 
-def open_judge(config: RLAIFConfig, constitution: Constitution, settings: Sampling) -> Judge:
+def open_judge(config: RLAIFConfig, constitution: Constitution, settings: Sampling) -> PreferenceJudge:
     if config.judge == RULES:
         return RuleJudge(constitution)
     model, chat = open_writer(config.judge, config.device)
     return PromptedJudge(model, chat, LocalSampler(model, chat), constitution, settings, device=config.device)
 
 
-def revise(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts: Counter) -> list[dict]:
+def revise(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
+           counts: Counter) -> list[dict]:
     """Rows for SFT: every reply, critiqued and written anew.
 
     What has no text, before or after, is counted and left out.
@@ -92,7 +93,8 @@ def revise(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts:
     return rows
 
 
-def compare(judge: Judge, groups: Sequence[Sequence[Rollout]], seed: int, counts: Counter) -> list[dict]:
+def compare(judge: PreferenceJudge, groups: Sequence[Sequence[Rollout]], seed: int,
+            counts: Counter) -> list[dict]:
     """Rows for DPO and reward models: all pairs of different replies to a prompt.
 
     Ties, equal texts and repeats are counted.

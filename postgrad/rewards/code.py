@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 
 from postgrad.records import Verdict
-from postgrad.rewards.sandbox.judge import Job, Judge, Suite
+from postgrad.rewards.sandbox.judge import CodeJudge, Job, Suite
 
 FENCE, PYTHON = "```", ("", "python", "python3", "py")
 
@@ -179,7 +179,7 @@ def _unsupported(tests: str, names: Collection[str] = ()) -> str | None:
     return None
 
 
-def passes_tests(suite: Suite, judge: Judge,
+def passes_tests(suite: Suite, judge: CodeJudge,
                  program: Callable[[str], str] = extract_code) -> Callable[[str], Verdict]:
     """A verifier of one task: 1 when the program in a reply passes every test, else 0 with the reason.
 

@@ -11,7 +11,7 @@ import importlib.util
 import threading
 from collections.abc import Sequence
 
-from postgrad.rewards.sandbox import Call, Judge, Outcome
+from postgrad.rewards.sandbox import Call, CodeJudge, Outcome
 from postgrad.rewards.sandbox.selftest import missing
 
 SECONDS = 1.0  # wall time of one verdict, unless told
@@ -24,7 +24,7 @@ class Jailed:
         answered
     package, extra: an installed package that the source imports, and the extra of postgrad that brings it.
     instead: what the user may do without it; the end of the sentence that refuses.
-        warm, seconds, memory: see Judge.
+        warm, seconds, memory: see CodeJudge.
     """
 
     def __init__(self, name: str, source: str, *, instead: str, package: str | None = None, extra: str = "",
@@ -44,12 +44,12 @@ class Jailed:
                              f"on, or {self.instead}.")
 
     @property
-    def judge(self) -> Judge:
+    def judge(self) -> CodeJudge:
         """One for all tasks and threads, started when first used; its workers end with this process."""
         with self._lock:
             if self._judge is None:
                 self.require()
-                self._judge = Judge(packages=(self.package,) if self.package else (), warm=self.warm,
+                self._judge = CodeJudge(packages=(self.package,) if self.package else (), warm=self.warm,
                                     **self.limits)
             return self._judge
 

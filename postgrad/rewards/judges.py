@@ -44,7 +44,7 @@ class Revision:
     text: str
 
 
-class Judge(Protocol):
+class PreferenceJudge(Protocol):
     """The labels depend on the seed and the texts alone: not on the order of the rows,
     and mirrored when a pair is."""
 

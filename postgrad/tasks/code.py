@@ -19,7 +19,7 @@ from functools import cache
 from postgrad.data.sets import rows_of
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.code import blocks, extract_code, humaneval, mbpp, whole_program
-from postgrad.rewards.sandbox import Job, Judge
+from postgrad.rewards.sandbox import CodeJudge, Job
 from postgrad.tasks.base import SPLITS, Task, conversation, if_formed
 from postgrad.tasks.listed import Parts, disjoint, prompts_of, sampled
 
@@ -35,9 +35,9 @@ _FIELDS = {
 
 
 @cache
-def sandbox() -> Judge:
+def sandbox() -> CodeJudge:
     """One for all tasks of code, made when the first of them is loaded; its workers end with this process."""
-    return Judge()
+    return CodeJudge()
 
 
 def fenced(code: str) -> str:

@@ -5,11 +5,11 @@ See each file's own words.
 jail     Landlock, seccomp, no capabilities, rlimits        child   the zygote, the candidate and the examiner
 codec    plain values as bytes                              worker  a zygote and its channels, seen from our
                                                                     side
-judge    Suite, Job, Call, Outcome, Judge                   selftest  attacks at start-up, and the refusal
+judge    Suite, Job, Call, Outcome, CodeJudge                   selftest  attacks at start-up, and the refusal
                                                                       where it fails
 """
 
-from postgrad.rewards.sandbox.judge import Call, Job, Judge, Outcome, Suite
+from postgrad.rewards.sandbox.judge import Call, CodeJudge, Job, Outcome, Suite
 from postgrad.rewards.sandbox.selftest import require, tier
 
-__all__ = ["Call", "Job", "Judge", "Outcome", "Suite", "require", "tier"]
+__all__ = ["Call", "Job", "CodeJudge", "Outcome", "Suite", "require", "tier"]

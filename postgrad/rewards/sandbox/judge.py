@@ -167,10 +167,10 @@ def _ended(worker: Worker | None) -> None:
         worker.close()
 
 
-class Judge:
+class CodeJudge:
     """A pool of workers, each with a zygote that is ready to fork. Close it, or use it in a with statement.
 
-    with Judge() as judge: judge.verdicts([Job(source="def f(x): return 2*x",
+    with CodeJudge() as judge: judge.verdicts([Job(source="def f(x): return 2*x",
         suite=suite_of("assert f(2) == 4"))])
     A judge is made only where the jail holds: otherwise ValueError, in one sentence (see selftest.py).
     workers: one per processor unless told; each is started when first used.
@@ -196,7 +196,7 @@ class Judge:
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="judge")
         self._lock, self.retried = threading.Lock(), 0
 
-    def __enter__(self) -> Judge:
+    def __enter__(self) -> CodeJudge:
         return self
 
     def __exit__(self, *_: object) -> None:
