@@ -36,7 +36,7 @@ def run(*words: str, cwd: Path = HOME, **more) -> subprocess.CompletedProcess:
 
 
 def tested(name: str, target: str, *words: str) -> dict:
-    done = run("-m", "pytest", "-q", "-n", "0", *words)
+    done = run("-m", "pytest", "-n", "0", *words)
     said = next((line for line in reversed(done.stdout.splitlines()) if "passed" in line or "failed" in line),
                 "nothing ran")
     return bar(name, target, said.strip("= "), done.returncode == 0, f"pytest {' '.join(words)}")
