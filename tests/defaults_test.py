@@ -166,14 +166,14 @@ def test_what_does_not_fit_the_gpu_gets_an_adapter_and_short_passes(monkeypatch)
     half = replace(SIZES["1B"], num_hidden_layers=8)  # some 0.75B
     monkeypatch.setattr(defaults, "shape_of", lambda model: half)
     config = rollouts.RolloutConfig(task="words", model="half", device="cuda")
-    roomy, _ = fitted(config, room=1e12)
+    roomy, _ = fitted(config, gpu_memory=1e12)
     assert roomy.optim.adapter.lora == 0 and roomy.optim.tokens_per_pass is None
     tight = needs(override(roomy, ["tokens_per_pass=2048"]), half).peak / 0.9
-    shorter, said = fitted(config, room=tight)
+    shorter, said = fitted(config, gpu_memory=tight)
     assert shorter.optim.adapter.lora == 0 and shorter.optim.tokens_per_pass == 2048
     assert "by the GPU's memory" in said
     assert needs(shorter, half).peak <= 0.9 * tight * (1 + 1e-9)
-    small, said = fitted(config, room=needs(override(roomy, ["tokens_per_pass=1024"]), half).peak)
+    small, said = fitted(config, gpu_memory=needs(override(roomy, ["tokens_per_pass=1024"]), half).peak)
     assert small.optim.adapter.lora == 16 and "all weights do not fit the GPU" in said
     assert small.optim.lr == rate("rollouts", parameters(half), adapter=True)
 

@@ -99,9 +99,9 @@ def adapter_rank(recipe: str, size: float, fits: bool = True) -> int:
     return RANKS.get(recipe, RANK)
 
 
-def pass_tokens(peak: Callable[[int], float], room: float) -> int:
+def pass_tokens(peak: Callable[[int], float], gpu_memory: float) -> int:
     """The tokens of a pass that keep the peak within the memory there is; the fewest where none does."""
-    return next((tokens for tokens in PASSES if peak(tokens) <= (1 - FREE) * room), PASSES[-1])
+    return next((tokens for tokens in PASSES if peak(tokens) <= (1 - FREE) * gpu_memory), PASSES[-1])
 
 
 def tokens_for(task: Task, model) -> int:
@@ -137,15 +137,15 @@ def gpu_bytes(device: str) -> float | None:
     return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
 
 
-def fitted(config, origin: Path | None = None, room: float | None = None) -> tuple:
+def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) -> tuple:
     """(the config with nothing left open that the model decides, a sentence on what was chosen, or "").
 
-    origin: the folder of a model that has no name of its own. room: bytes of the device; else it is asked.
+    origin: the folder of a model that has no name of its own. gpu_memory: in bytes; else it is asked for.
     """
     if not hasattr(config, "model") or not is_open(config):
         return config, ""
     size = size_of(origin or config.model)
-    room = gpu_bytes(config.device) if room is None else room
+    gpu_memory = gpu_bytes(config.device) if gpu_memory is None else gpu_memory
     chosen: list[tuple[str, object, str]] = []
 
     def choose(key: str, value: object, why: str) -> None:
@@ -154,10 +154,10 @@ def fitted(config, origin: Path | None = None, room: float | None = None) -> tup
         chosen.append((key, value, why))
 
     choose_replies(config, size, choose)
-    choose_weights(config, size, room, choose)
+    choose_weights(config, size, gpu_memory, choose)
     if config.optim.lr is None:
-        worn = bool(config.optim.adapter.lora)
-        choose("optim.lr", rate(config.recipe, size.parameters, worn, imitates(config)), "by the size")
+        adapted = bool(config.optim.adapter.lora)
+        choose("optim.lr", rate(config.recipe, size.parameters, adapted, imitates(config)), "by the size")
     words = ", ".join(f"{key}={value} ({why})" for key, value, why in chosen)
     called = origin.name if origin else config.model
     return config, f"{called} has {counted(size.parameters)} parameters: {words}" if chosen else ""
@@ -211,9 +211,9 @@ def tokens_of(config) -> int | None:
     return open_task(task).tokens
 
 
-def choose_weights(config, size: Size, room: float | None, choose: Callable) -> None:
+def choose_weights(config, size: Size, gpu_memory: float | None, choose: Callable) -> None:
     """Adapter or all weights, and on a GPU the tokens of a pass."""
-    known = room is not None and size.shape is not None and hasattr(config, "method")
+    known = gpu_memory is not None and size.shape is not None and hasattr(config, "method")
 
     def peak(tokens: int, rank: int) -> float:
         adapter = replace(config.optim.adapter, lora=rank)
@@ -222,12 +222,12 @@ def choose_weights(config, size: Size, room: float | None, choose: Callable) -> 
 
     rank = config.optim.adapter.lora
     if rank is None:
-        fits = not known or peak(PASSES[-1], 0) <= (1 - FREE) * room
+        fits = not known or peak(PASSES[-1], 0) <= (1 - FREE) * gpu_memory
         rank = adapter_rank(config.recipe, size.parameters, fits)
         large = f"above {counted(LARGE)}" if size.parameters > LARGE else "all weights do not fit the GPU"
         choose("optim.adapter.lora", rank, large if rank else "all weights")
     if known and config.optim.tokens_per_pass is None:
-        tokens = pass_tokens(lambda tokens: peak(tokens, rank), room)
+        tokens = pass_tokens(lambda tokens: peak(tokens, rank), gpu_memory)
         if tokens != PASSES[0]:
             choose("optim.tokens_per_pass", tokens, "by the GPU's memory")
 

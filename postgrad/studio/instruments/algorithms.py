@@ -93,7 +93,7 @@ def insight(numbers: dict) -> str:
     if numbers["rank"]:
         share = 100 * numbers["trainable"] / numbers["parameters"]
         return (f"With adapters only {share:.1f} % as many weights have gradients and optimizer state, and "
-                f"all models wear one body: {both}. What is left is weights, activations and cache.")
+                f"all models share one body: {both}. What is left is weights, activations and cache.")
     return (f"Trained in full, {both}: GRPO has no critic to train and no reward model to hold. Most of "
             "either is not weights but AdamW’s state, 12 bytes for every weight that is trained.")
 
