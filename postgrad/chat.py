@@ -229,5 +229,11 @@ class Chat:
         return tokens, [i > 0 for i in range(len(tokens))]
 
     def answer(self, messages: Sequence[Message], reply: str) -> tuple[list[int], list[bool]]:
-        """A prompt with one reply: True on the reply alone, whatever an assistant said before."""
-        return self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
+        """A prompt with one reply: True on the reply alone, whatever an assistant said before.
+
+        It ends where a sampled one does, with the end of the turn: what a template writes after that is left
+        out, so that a scalar head reads labelled answers and samples at the same token.
+        """
+        tokens, mask = self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
+        end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
+        return tokens[:end], mask[:end]

@@ -137,17 +137,18 @@ class Optim:
             torch._foreach_zero_([grad for grad, _ in pairs])
 
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
-        """One update, or none if it would not be finite or no row is trained. Returns what to log."""
+        """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
+        what to log."""
         norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
-        fault = not (rows and math.isfinite(loss) and math.isfinite(norm))
-        if not fault:
+        fault = not (math.isfinite(loss) and math.isfinite(norm))
+        if rows and not fault:
             for group in self.adam.param_groups:
                 group["lr"] = self.lr(step)
             self.adam.step()
             self.round()
         self.adam.zero_grad(set_to_none=True)
         self.skips_in_a_row = self.skips_in_a_row + 1 if fault else 0
-        return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault)}
+        return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault or not rows)}
 
     @torch.no_grad()
     def round(self) -> None:
@@ -220,12 +221,14 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
 
 
 def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
-    run.event("skipped", f"step {step}: loss {row['loss']}, gradient norm {row['grad_norm']}; "
-              "the weights were left as they were", step=step, ids=list(batch.ids))
+    why = (f"loss {row['loss']}, gradient norm {row['grad_norm']}" if optim.skips_in_a_row else
+           "no row of the batch is learned from")
+    run.event("skipped", f"step {step}: {why}; the weights were left as they were", step=step,
+              ids=list(batch.ids))
     if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
-        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient, or no row "
-                         f"with a verdict (last: step {step}, rows {', '.join(batch.ids[:3])} ...): lower "
-                         "optim.lr or look at these rows; the last checkpoint is sound.")
+        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient (last: "
+                         f"step {step}, rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at "
+                         "these rows; the last checkpoint is sound.")
 
 
 def state_of(models: Models, optim: Optim, batches) -> dict:

@@ -86,7 +86,7 @@ def test_a_failed_verdict_has_no_say(name):
 def test_a_failed_verdict_does_not_hide_a_flat_group():
     always = line("dapo", **scripted(["1", "1", "fault"]), steps=1, prompts_per_step=2, resample_limit=2)
     (batch,) = always
-    assert batch.facts["flat_groups"] == 1.0 and always.prompts.at == 6 and batch.facts["errors"] == 2
+    assert batch.facts["flat_groups"] == 1.0 and always.prompts.at == 6 and batch.facts["errors"] == 6
     (lost,) = line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)
     assert not lost.weight.any() and lost.facts["errors"] == 8
 
@@ -94,12 +94,7 @@ def test_a_failed_verdict_does_not_hide_a_flat_group():
 # sizes
 
 def test_impossible_sizes_propose_what_fits():
-    for count, parts, fits in ((6, 4, 3), (16, 5, 4), (7, 3, 1), (4, 9, 4)):
-        words = (f"{count} prompts cannot be split into {parts} minibatches: set rollouts.minibatches to a "
-                 f"divisor, e.g. {fits}")
-        with pytest.raises(ValueError, match=words):
-            Rollouts(prompts_per_step=count, minibatches=parts)
-    for name in ("prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
+    for name in ("prompts_per_step", "group_size", "max_new_tokens", "collections"):
         with pytest.raises(ValueError, match=f"rollouts.{name} is 0: it must be at least 1"):
             Rollouts(**{name: 0})
     for temperature in (0.0, -1.0, float("nan")):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, fields
 import pytest
 
 from postgrad import recipes
-from postgrad.batches import Rollouts
 from postgrad.loop import OptimSettings
 from postgrad.methods import METHODS, Row, constants
 from postgrad.models import Adapters
@@ -106,9 +105,6 @@ def test_changes_that_are_right_only_together():
     assert (both.inner, both.name) == (Inner(rate=2.0, on=True), "y")
     own = override(SFTConfig(task="words"), ["task=none", "data=mine.jsonl"])
     assert (own.task, own.data) == (None, "mine.jsonl")
-    halves = Rollouts(prompts_per_step=16, minibatches=4)
-    assert (override(halves, ["prompts_per_step=6", "minibatches=3"])
-            == Rollouts(prompts_per_step=6, minibatches=3))
 
 
 def test_the_configs_of_recipes_refuse_what_cannot_be():
@@ -120,7 +116,8 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
         ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
         ("ptx=-1", "anchor.ptx is -1.0"),
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
-        ("rollouts.minibatches=3", "16 prompts cannot be split into 3 minibatches"),
+        ("minibatches=0", "grpo: minibatches is 0, and must be a whole number from 1"),
+        ("epochs=1.5", "epochs is 1.5"),
         ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
         ("optim.schedule=cosin", "optim.schedule is 'cosin'"), ("evaluation.every=-1", "evaluation.every -1"),
     ):

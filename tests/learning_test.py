@@ -85,15 +85,18 @@ def next_batch(method, models, draw):
         ref_logp = models.reference.logp(toy.TOKENS[rows], toy.MASK[rows])[0]
         return batch_of(rows, weight=torch.full((32,), 1 / 32), ref_logp=ref_logp, label=label,
                         baseline=torch.zeros(32))
-    rows = good if method.source == "conversations" else sampled[method.select(toy.REWARD[sampled], GROUP)]
+    best = {"best": float(toy.REWARD.max())} if method.select_wants else {}
+    chosen = good if method.source == "conversations" else method.select(toy.REWARD[sampled], GROUP, **best)
+    rows = good if method.source == "conversations" else sampled[chosen]
     return batch_of(rows, weight=method.weigh(toy.MASK[rows], toy.LONGEST))
 
 
-def learn(method, epochs=2, steps=STEPS, lr=0.05):
-    """STEPS batches, each used `epochs` times (so that ratios leave 1).
+def learn(method, epochs=None, steps=STEPS, lr=0.05):
+    """STEPS batches, each used `epochs` times: twice (so that ratios leave 1) where the row has a ratio.
 
     The models, and the results of every step.
     """
+    epochs = epochs or (2 if getattr(method, "ratio", True) else 1)
     policy = toy.POLICY.clone().requires_grad_()
     critic = torch.zeros(toy.STATES, dtype=torch.float64, requires_grad=True)
     models = SimpleNamespace(policy=toy.Talker(policy), reference=toy.Talker(toy.POLICY),

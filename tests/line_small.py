@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from small import CHAT, PROMPTS, by_text, judge, small_models
+from small import CHAT, PROMPTS, by_text, judge, scheduled, small_models
 from torch import Tensor
 
 from postgrad.batches import RolloutBatches, Rollouts
@@ -14,15 +14,17 @@ POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
 
 
 def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed=0, prompts=PROMPTS,
-         at_once=10**6, **settings):
-    """A rollout line on small models, with the real sampler unless a script is given."""
+         at_once=10**6, epochs=1, minibatches=1, **settings):
+    """A rollout line on small models, with the real sampler unless a script is given; a collection serves one
+    update unless more are asked for."""
     models = models or small_models()
     settings = Rollouts(**dict(prompts_per_step=4, group_size=2, max_new_tokens=6) | settings)
     sampler = sample or LocalSampler(models.policy, CHAT)
     how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
     return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
-                          judge=judge(verify), models=models, method=METHODS[name], settings=settings,
-                          steps=steps, seed=seed, tokens_per_pass=at_once)
+                          judge=judge(verify), models=models, settings=settings,
+                          method=scheduled(METHODS[name], epochs, minibatches), steps=steps, seed=seed,
+                          tokens_per_pass=at_once)
 
 
 def scripted(replies):

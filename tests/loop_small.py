@@ -2,7 +2,7 @@
 
 
 import torch
-from small import CHAT, PROMPTS, TALKS, by_text, judge
+from small import CHAT, PROMPTS, TALKS, by_text, judge, scheduled
 
 from postgrad import objectives
 from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
@@ -23,12 +23,12 @@ def conversations(steps=6, rows=4):
                                max_tokens=100)
 
 
-def rollouts(method, models, steps, **settings):
+def rollouts(method, models, steps, epochs=1, minibatches=1, **settings):
     settings = Rollouts(**dict(prompts_per_step=2, group_size=4, max_new_tokens=8) | settings)
     sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
     return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
-                          judge=judge(by_text), models=models, method=method, settings=settings, steps=steps,
-                          seed=0, tokens_per_pass=512)
+                          judge=judge(by_text), models=models, settings=settings, steps=steps,
+                          method=scheduled(method, epochs, minibatches), seed=0, tokens_per_pass=512)
 
 
 def weights(models):

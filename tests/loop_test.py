@@ -138,8 +138,7 @@ def test_five_in_a_row_stop_the_run(tmp_path):
     batches, objective = poisoned("nan loss", {2, 3, 4, 5, 7, 8, 9, 10, 11}, models)
     optim = Optim(models, OptimSettings(lr=1e-3), 12)
     kept = {}
-    words = (r"5 steps in a row gave no finite loss and gradient, or no row with a verdict \(last: step "
-             r"11, rows bad11/c")
+    words = r"5 steps in a row gave no finite loss and gradient \(last: step 11, rows bad11/c"
     with pytest.raises(ValueError, match=words) as error:
         train(models, batches, objective, optim, run, [lambda now: kept.update({now.step: weights(models)})])
     assert "lower optim.lr or look at these rows" in str(error.value) and SKIPS_IN_A_ROW == 5
@@ -191,7 +190,8 @@ def test_any_split_is_the_same_update(name, tmp_path):
     the second is off policy."""
     method = METHODS[name]
     models = tiny_models(method)
-    batches = list(conversations(2, rows=7) if name == "sft" else rollouts(method, models, 2, epochs=2))
+    batches = list(conversations(2, rows=7) if name == "sft" else
+                   rollouts(method, models, 2, epochs=1 + method.ratio))
     objective, start, results, passes = objectives.build(method), weights(models), {}, {}
     for at_once in (10**9, 60, 1):
         for role, model in models.trained().items():

@@ -51,7 +51,9 @@ def file(tmp_path, monkeypatch):
 def test_constants_are_what_can_be_set():
     assert constants(METHODS["dapo"]) == {
         "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0,
-        "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "low": 0.2, "high": 0.28}
+        "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "mask_truncated": False,
+        "truncated_penalty": 0.0, "scale_rewards": False, "epochs": 1, "minibatches": 16, "kl_stop": 0.0,
+        "low": 0.2, "high": 0.28}
     assert {k: constants(METHODS["ppo"])[k] for k in ("gamma", "lam")} == {"gamma": 1.0, "lam": 0.95}
     wide = change(METHODS["dapo"], high=0.3)
     assert wide.surrogate.keywords == {"low": 0.2, "high": 0.3} and wide != METHODS["dapo"]
@@ -233,7 +235,8 @@ def test_the_assembly_line_fills_what_is_wanted_early():
                      several=False)
     torch.testing.assert_close(filled.entropy, policy.logp(batch.tokens, batch.mask)[1])
     assert filled.old_logp is None
-    parts = minibatches(filled, WANTING, group_size=4, epochs=2, count=3, budget=3, seed=0, step=1)
+    several = change(WANTING, epochs=2, minibatches=3)
+    parts = minibatches(filled, several, group_size=4, budget=3, seed=0, step=1)
     assert len(parts) == 6 and all((part.weight > 0).sum() < part.mask.sum() for part in parts)
 
 

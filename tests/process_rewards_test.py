@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from process_small import GOLD, rolled
-from small import CHAT, PROMPTS, small_models
+from small import CHAT, PROMPTS, scheduled, small_models
 
 from postgrad.batches import RolloutBatches, Rollouts
 from postgrad.batches.columns import rewards
@@ -136,7 +136,7 @@ def test_gae_reads_the_row_as_it_is():
 
 def test_a_held_batch_keeps_its_dense_rewards_over_a_checkpoint():
     dense = [Verdict(score=s, per_token=(1.0, s - 1.0, 0.0)) for s in (0.0, 1.0)]
-    source = line(METHODS["nano"], dense, epochs=2)
+    source = line(scheduled(METHODS["dr_grpo"], epochs=2), dense)
     next(iter(source))
     tensors = {}
     plain = json.loads(json.dumps(_take_out([kept_batch(b) for b in source.waiting], "", tensors)))

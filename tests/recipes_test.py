@@ -11,7 +11,7 @@ import torch
 from small import begins, gsm8k_folder
 
 from postgrad import recipes
-from postgrad.methods import METHODS
+from postgrad.methods import METHODS, change
 from postgrad.models import load_model
 from postgrad.opening import models as opening
 from postgrad.recipes import rollouts, running, sft
@@ -113,7 +113,8 @@ def task(tmp_path):
 
 @pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.source == "rollouts"])
 def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
-    config = small(rollouts.RolloutConfig(task=task, method=method),
+    row = change(METHODS[method], epochs=1, minibatches=1)
+    config = small(rollouts.RolloutConfig(task=task, method=row),
                    **{"rollouts.group_size": 3, "evaluation.every": 0})
     run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     rows = check_rows(run)
@@ -139,8 +140,8 @@ def test_the_column_of_log_probs_is_that_of_the_model(task, tmp_path):
 
 
 def test_a_rollout_knows_the_step_it_was_made_for(task):
-    config = small(rollouts.RolloutConfig(task=task, method="nano"),
-                   **{"rollouts.epochs": 2, "evaluation.every": 0})
+    config = small(rollouts.RolloutConfig(task=task, method="grpo"),
+                   **{"method.epochs": 2, "evaluation.every": 0})
     parts = rollouts.build(config, begins("tiny"))
     assert [{s.rollout.policy_step for s in batch.scored} for batch in parts.batches] == [{1}, {1}, {3}]
 
@@ -172,8 +173,9 @@ def test_your_own_conversations(tmp_path):
 @pytest.mark.parametrize("recipe", ["sft", "rollouts"])
 def test_a_stopped_run_goes_on_to_the_same_bits(recipe, task, tmp_path):
     module = RECIPES[recipe]
-    config = sft.words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method="rloo")
-    config = small(config, save_every=1, **{"rollouts.epochs": 2, "evaluation.every": 0})
+    twice = change(METHODS["ppo"], epochs=2)
+    config = sft.words() if recipe == "sft" else rollouts.RolloutConfig(task=task, method=twice)
+    config = small(config, save_every=1, **{"evaluation.every": 0})
     whole = running.start(recipe, config, module.build, tmp_path / "whole")
 
     class Cut(Exception):
@@ -215,12 +217,12 @@ def test_a_run_does_not_go_on_from_other_weights(task, tmp_path):
 
 def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
     config = small(rollouts.RolloutConfig(task=task))
-    for change, words in (("model=nowhere", "no model at nowhere"),
-                          ("task=wrods", "no task 'wrods': did you mean 'words'"),
-                          ("rollouts.group_size=1", "grpo compares the samples of a group"),
-                          ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
+    for said, words in (("model=nowhere", "no model at nowhere"),
+                        ("task=wrods", "no task 'wrods': did you mean 'words'"),
+                        ("rollouts.group_size=1", "grpo compares the samples of a group"),
+                        ("rollouts.max_new_tokens=600", "over the model's 512 positions")):
         with pytest.raises(ValueError, match=words):
-            running.start("rollouts", override(config, [change]), rollouts.build, tmp_path / "run")
+            running.start("rollouts", override(config, [said]), rollouts.build, tmp_path / "run")
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
     with pytest.raises(ValueError, match="conversation b has 1810 tokens, over the model's 512"):

@@ -8,6 +8,7 @@ import zlib
 import torch
 
 from postgrad.chat import Chat
+from postgrad.methods import change
 from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
 from postgrad.opening.models import Beginning, open_folder
 from postgrad.records import Conversation, Prompt, Verdict
@@ -55,6 +56,11 @@ def small_models():
 def begins(name):
     """Where a run from this model begins."""
     return Beginning(origin=open_folder(name), name=name)
+
+
+def scheduled(row, epochs=1, minibatches=1):
+    """A row that makes so many updates of a collection, whatever its own schedule is."""
+    return change(row, epochs=epochs, minibatches=minibatches)
 
 
 def judge(verify):

@@ -18,16 +18,10 @@ from postgrad.records import Batch, Scored
 
 
 class ChosenBatches(RolloutLine[RowT]):
-    """One batch from each collection, used `epochs` times.
-
-    Rows that are not chosen are counted, not trained.
-    """
+    """One batch from each collection. Rows that are not chosen are counted, not trained."""
 
     def __init__(self, prompts, **line):
         super().__init__(prompts, **line)
-        if self.settings.minibatches > 1:
-            raise ValueError(f"{self.method.name} makes one batch of each collection: set "
-                             f"rollouts.minibatches to 1, not {self.settings.minibatches}.")
         if self.settings.group_size < 2:
             raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size "
                              f"is {self.settings.group_size}, set it to 2 or more.")
@@ -36,7 +30,7 @@ class ChosenBatches(RolloutLine[RowT]):
         rows = [s for group in groups for s in group]
         made = self.choose(sampled(rows, self.settings.group_size).to(self.device), rows)
         facts |= {**made.facts, "tokens": float(made.lengths.sum())}
-        return [replace(made, facts=facts)] * self.settings.epochs
+        return [replace(made, facts=facts)]
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         raise NotImplementedError
@@ -68,13 +62,22 @@ class ChosenPairs(ChosenBatches[Preference]):
 class ChosenTexts(ChosenBatches[Supervised]):
     """The rows that the method's `select` keeps, to be imitated.
 
-    The KL bound of best-of-n is logged beside them.
+    best: the best score there is; None where nobody knows, as of a reward model. The KL bound of best-of-n is
+    logged beside them.
     """
+
+    def __init__(self, prompts, *, best: float | None = None, **line):
+        super().__init__(prompts, **line)
+        if "best" in self.method.select_wants and best is None:
+            raise ValueError(f"{self.method.name} keeps replies by their share of the best score there is, "
+                             "and a reward model's has no best: train best_of_n, which keeps the best of "
+                             "each prompt.")
+        self.wanted = {"best": best} if "best" in self.method.select_wants else {}
 
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score if s.verdict.given else -math.inf for s in rows])
         assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
-        chosen = self.method.select(score, self.settings.group_size) & score.isfinite()
+        chosen = self.method.select(score, self.settings.group_size, **self.wanted) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
         made = pick(batch, sorted(kept or [0], key=lambda i: int(batch.lengths[i])))
         weight = self.method.weigh(made.mask, self.settings.budget)

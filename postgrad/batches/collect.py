@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -43,24 +43,16 @@ class Rollouts(Settings):
     temperature: float = setting(1.0, "of the sampling; 1 is the model's own distribution",
                                  "seldom: what is trained is the policy at that temperature; a little above "
                                  "1 where all samples of a group say the same")
-    epochs: int = setting(1, "passes over each collection of rollouts",
-                          "2 to 4 where sampling is slow and the method clips its ratio; watch approx_kl and "
-                          "clip_fraction")
-    minibatches: int = setting(1, "optimizer steps per pass; a divisor of prompts_per_step",
-                               "more: more updates from the same samples, each on fewer of them and further "
-                               "off policy")
-    resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO)",
-                                  "more where flat_groups stays high and the method resamples; 0 keeps flat "
-                                  "groups")
+    collections: int = setting(40, "collections of rollouts, where steps is left open",
+                               "as steps: more while the held-out figures still rise")
+    resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO); "
+                                  "what is flat after the last is dropped", "more where flat_groups stays "
+                                  "high and the method resamples")
 
     def __post_init__(self):
-        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
+        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
-        if self.prompts_per_step % self.minibatches:
-            raise ValueError(f"{self.prompts_per_step} prompts cannot be split into {self.minibatches} "
-                             "minibatches: set rollouts.minibatches to a divisor, e.g. "
-                             f"{_divisor(self.prompts_per_step, self.minibatches)}.")
         if not self.temperature > 0:
             raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
                              "so it must be above 0.")
@@ -70,38 +62,34 @@ class Rollouts(Settings):
         """The most tokens of a reply; 64 of settings that nobody fitted to a model."""
         return 64 if self.max_new_tokens is None else self.max_new_tokens
 
-    @property
-    def updates(self) -> int:
-        """Optimizer steps that one collection is used for."""
-        return self.epochs * self.minibatches
+
+class Collection(NamedTuple):
+    """Groups of judged rollouts, those that were drawn and dropped, and what was measured of all of them."""
+
+    groups: list[list[Scored]]
+    dropped: list[list[Scored]]
+    facts: dict[str, float]
 
 
-def _divisor(number: int, near: int) -> int:
-    return max(d for d in range(1, min(number, near) + 1) if number % d == 0)
-
-
-def collect(draw: Draw, count: int, group_size: int,
-            tries: int = 1) -> tuple[list[list[Scored]], dict[str, float]]:
-    """`count` groups, and what was measured on the way.
-
-    tries > 1: groups with equal scores are drawn again, so often.
-    """
+def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -> Collection:
+    """`count` groups. again: groups with equal scores are dropped and others drawn for them, so often at
+    most, so that there may be fewer in the end, or none; None: they are kept."""
     began = time.perf_counter()
     groups: list[list[Scored]] = []
-    drawn = flat = 0
-    for turn in range(tries):
-        fresh = draw(count - len(groups), turn)
-        drawn += len(fresh)
-        level = [is_flat(group) for group in fresh]
-        flat += sum(level)
-        last = turn == tries - 1
-        groups += [group for group, same in zip(fresh, level, strict=True) if last or not same]
+    dropped: list[list[Scored]] = []
+    flat = 0
+    for turn in range(1 + (again or 0)):
+        for group in draw(count - len(groups), turn):
+            level = is_flat(group)
+            flat += level
+            (groups if again is None or not level else dropped).append(group)
         if len(groups) == count:
             break
-    facts = facts_of([s for group in groups for s in group], group_size)
-    facts |= {"flat_groups": flat / drawn, "resampled": float(drawn - count),
+    drawn = groups + dropped
+    facts = facts_of([s for group in drawn for s in group], group_size)
+    facts |= {"flat_groups": flat / len(drawn), "resampled": float(len(drawn) - count),
               "time/sample": time.perf_counter() - began}
-    return groups, facts
+    return Collection(groups, dropped, facts)
 
 
 def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
@@ -138,12 +126,24 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
              "reward_std": sum(x.std(unbiased=False).item() for x in scores) / max(len(scores), 1),
              "length": sum(len(s.rollout.tokens) for s in rows) / len(rows),
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
+             "repetition": sum(repetition(s.rollout.tokens) for s in rows) / len(rows),
              "errors": float(sum(s.verdict.error is not None for s in rows))}
     for name in sorted({name for s in judged for name in s.verdict.parts}):
         # absent: there was nothing to judge
         given = [s.verdict.parts[name] for s in judged if name in s.verdict.parts]
         facts[f"reward/{name}"] = sum(given) / len(given)
     return facts
+
+
+def nothing_of(batch: Batch) -> Batch:
+    """A batch that is shown and not learned from: a step without an update."""
+    return replace(batch, weight=torch.zeros_like(batch.weight))
+
+
+def repetition(tokens: Sequence[int], span: int = 4) -> float:
+    """The share of a reply's runs of four tokens that it has written before: 0 of what never repeats."""
+    runs = list(zip(*(tokens[i:] for i in range(span)), strict=False))
+    return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 RowT = TypeVar("RowT", bound=Method)
@@ -178,10 +178,11 @@ class RolloutLine(Generic[RowT]):
         while self.step < self.steps:
             self.step += 1
             if not self.waiting:
-                again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else 0
-                groups, facts = collect(self.draw, self.settings.prompts_per_step, self.settings.group_size,
-                                        1 + again)
-                self.waiting = self.batches_of(groups, facts)
+                again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else None
+                count = self.settings.prompts_per_step
+                groups, dropped, facts = collect(self.draw, count, self.settings.group_size, again)
+                made = self.batches_of(groups or dropped[:count], facts)
+                self.waiting = made if groups else [nothing_of(made[0])]
             yield self.waiting.pop(0).to(self.device)
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:

@@ -37,11 +37,13 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int) -
 
 
 def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
-    """One score a row, DAPO's length penalty included.
+    """One score a row, the penalty of a cut reply and DAPO's of a long one included.
 
     Rows whose verdict failed are masked: credit passes over them.
     """
     score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
+    if method.truncated_penalty:
+        score -= method.truncated_penalty * torch.tensor([not s.rollout.finished for s in rows]).float()
     if not method.overlong:
         return score
     lengths = torch.tensor([len(s.rollout.tokens) for s in rows])
@@ -52,11 +54,9 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
             tokens_per_pass: int, temperature: float = 1.0, several: bool = True) -> Batch:
     """All rollouts of a collection with their advantages.
 
-    Credit looks at whole groups, so it comes before any split.
-
-    kl: the present coefficient of the KL in the reward. several: more than one update is made of the
-    collection, so the policy that sampled it has to be remembered;
-    else the ratio is 1 and old_logp stays None.
+    Credit looks at whole groups, so it comes before any split. kl: the present coefficient of the KL in the
+    reward. several: more than one update is made of the collection, so the policy that sampled it has to be
+    remembered; else the ratio is 1 and old_logp stays None.
     """
     old = entropy = ref = value = None
     facts: dict[str, float] = {}
@@ -75,13 +75,24 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
         gap = torch.where(batch.mask, old - ref, 0.0)
         # in nats, mean over the replies
         facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))
+    if method.scale_rewards:
+        reward = credit.scale(reward, batch.mask)
     batch = replace(batch, old_logp=old, ref_logp=ref, value=value,
                     entropy=entropy if "entropy" in early else None)
     adv = method.credit(reward, batch.mask, group_size, **further(batch, method.credit_wants))
     returns = adv + value if value is not None else None
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
-    return replace(batch, adv=adv, returns=returns, old_logp=old if several else None, facts=facts)
+    return replace(batch, mask=learned(batch, method), adv=adv, returns=returns,
+                   old_logp=old if several else None, facts=facts)
+
+
+def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
+    """The sampled tokens that are learned from: credit has seen them all."""
+    if not method.mask_truncated:
+        return batch.mask
+    finished = torch.tensor([s.rollout.finished for s in batch.scored], device=batch.mask.device)
+    return batch.mask & finished[:, None]
 
 
 def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
@@ -89,22 +100,23 @@ def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
     return {name: batch.mask.sum(1) if name == "lengths" else getattr(batch, name) for name in names}
 
 
-def minibatches(batch: Batch, method: Policy, *, group_size: int, epochs: int, count: int, budget: int,
-                seed: int, step: int) -> list[Batch]:
-    """A collection as one batch for each optimizer step: `count` a pass, `epochs` passes, groups kept whole.
+def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, seed: int,
+                step: int) -> list[Batch]:
+    """A collection as one batch for each optimizer step, as the row's epochs and minibatches say.
 
-    With more than one a pass, the groups are shuffled for each by (seed, step, epoch).
+    Groups are kept whole; parts differ by one group at most, and there are no more of them than groups. With
+    more than one a pass, the groups are shuffled for each by (seed, step, epoch).
     """
     groups = len(batch) // group_size
-    size = groups // count
+    count = min(method.minibatches, groups)
     out = []
-    for epoch in range(epochs):
-        order = list(range(groups))
+    for epoch in range(method.epochs):
+        order = torch.arange(groups)
         if count > 1:
             shuffler = torch.Generator().manual_seed(seed_of(seed, "minibatch", step, epoch))
-            order = torch.randperm(groups, generator=shuffler).tolist()
-        for i in range(count):
-            rows = [g * group_size + k for g in order[i * size: (i + 1) * size] for k in range(group_size)]
+            order = torch.randperm(groups, generator=shuffler)
+        for part in order.tensor_split(count):
+            rows = [g * group_size + k for g in part.tolist() for k in range(group_size)]
             out.append(weighed(pick(batch, rows), method, budget))
     return out
 

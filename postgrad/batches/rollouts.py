@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postgrad.batches.collect import RolloutLine, sampled
@@ -17,14 +17,13 @@ from postgrad.records import Batch, Prompt, Scored
 class RolloutBatches(RolloutLine[Policy]):
     """Prompt -> rollout -> verdict -> credit -> weight.
 
-    Epochs and minibatches live here, and so does the KL coefficient.
+    The row's epochs and minibatches are made here, and the KL coefficient is kept.
 
-    target: the KL per reply, in nats, to which the coefficient is steered,
-        within about `horizon` rollouts; None: it
-    stands. mix: texts that are imitated beside the rollouts (PPO-ptx).
+    target: the KL per reply, in nats, to which the coefficient is steered, by at most a fifth of `gain` a
+    collection; None: it stands. mix: texts that are imitated beside the rollouts (PPO-ptx).
     """
 
-    def __init__(self, prompts: Sequence[Prompt], *, target: float | None = None, horizon: int = 10_000,
+    def __init__(self, prompts: Sequence[Prompt], *, target: float | None = None, gain: float = 0.1,
                  mix: Mix | None = None, **line):
         super().__init__(prompts, **line)
         method, group_size = self.method, self.settings.group_size
@@ -40,7 +39,7 @@ class RolloutBatches(RolloutLine[Policy]):
                              "reinforce or rloo.")
         self.kl = method.kl_in_reward
         self.target = target
-        self.horizon = horizon
+        self.gain = gain
         self.mix = mix
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
@@ -51,20 +50,25 @@ class RolloutBatches(RolloutLine[Policy]):
         batch = sampled(rows, s.group_size).to(self.device)
         batch = columns(batch, rewards(rows, batch.mask, self.method, s.budget), self.method, self.models,
                         group_size=s.group_size, kl=self.kl, tokens_per_pass=self.tokens_per_pass,
-                        temperature=s.temperature, several=s.updates > 1)
-        facts |= self.steered(batch.facts["kl_reply"], len(batch)) if self.method.kl_in_reward > 0 else {}
+                        temperature=s.temperature, several=self.method.updates(len(groups)) > 1)
+        facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
         facts |= {"time/score": time.perf_counter() - began, "tokens": float(batch.lengths.sum())}
-        parts = minibatches(batch, self.method, group_size=s.group_size, epochs=s.epochs, count=s.minibatches,
-                            budget=s.budget, seed=self.seed, step=self.step)
+        parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.budget, seed=self.seed,
+                            step=self.step)
         parts = [replace(part, facts=facts) for part in parts]
         return [self.mix.into(part) for part in parts] if self.mix else parts
 
-    def steered(self, observed: float, rollouts: int) -> dict[str, float]:
+    def after(self, row: Mapping[str, float]) -> None:
+        """Told what an update did: past the row's kl_stop the rest of the collection is left."""
+        if self.method.kl_stop and row["approx_kl"] > self.method.kl_stop:
+            self.waiting.clear()
+
+    def steered(self, observed: float) -> dict[str, float]:
         """The KL of the collection and the coefficient it was priced with;
         the next collection's is set here."""
         facts = {"kl_coefficient": self.kl, "kl_reply": observed}
         if self.target is not None:
-            self.kl = adaptive_coefficient(self.kl, observed, self.target, self.horizon, rollouts)
+            self.kl = adaptive_coefficient(self.kl, observed, self.target, self.gain)
         return facts
 
     def state(self) -> dict:

@@ -75,7 +75,7 @@ SPECIAL = (
         name="kl_coefficient", meaning="The weight of the KL in the reward at this step.",
         healthy="Constant, or, with anchor.target, steered: it rises while the KL is above the target and "
                 "falls below it.",
-        formula="beta (1 + clip(kl_reply / target - 1, -0.2, 0.2) samples / horizon)", source=ROLLOUTS),
+        formula="beta (1 + gain clip(kl_reply / target - 1, -0.2, 0.2)), once a collection", source=ROLLOUTS),
     Metric(
         name="proxy", meaning="The mean score that the reward model gives to samples on held-out prompts.",
         healthy="It rises with reward, the true measure beside it. If it rises while reward falls, the "
@@ -114,8 +114,8 @@ SPECIAL = (
                 "mend the verifier.",
         formula="verdicts with an infrastructure error", source=ROLLOUTS),
     Metric(
-        name="repetition", meaning="How much of a completion repeats itself.",
+        name="repetition", meaning="How much of a reply repeats itself.",
         healthy="Low and steady. A rise, with length, is a model going round in circles: stop and "
                 "lower the rate.",
-        formula="1 - distinct n-grams / n-grams", source=ROLLOUTS),
+        formula="1 - distinct runs of four tokens / runs of four tokens, mean over replies", source=ROLLOUTS),
 )

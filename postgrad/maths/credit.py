@@ -150,6 +150,23 @@ def gae(
 def whiten(adv: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
     """Advantages with mean 0 and population std 1 over all sampled tokens of the batch (PPO's codes;
     not in the paper)."""
+    centred, spread = _over_tokens(adv, mask)
+    return centred / spread.clamp(min=FLAT)
+
+
+def scale(reward: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
+    """Rewards with population std 1 over all sampled tokens of the collection, and the mean they had: Ziegler
+    et al.'s code (1909.08593), before any advantage is made of them.
+
+        r' = (r - m) / s + m
+    Rewards that are all equal are left as they are.
+    """
+    centred, spread = _over_tokens(reward, mask)
+    return torch.where(mask & (spread > FLAT), reward - centred + centred / spread.clamp(min=FLAT), reward)
+
+
+def _over_tokens(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:  # [B, T], []
+    """x less its mean over the mask, 0 elsewhere, and its population std."""
     count = mask.sum().clamp(min=1)
-    centred = torch.where(mask, adv - torch.where(mask, adv, 0.0).sum() / count, 0.0)
-    return centred / ((centred**2).sum() / count).sqrt().clamp(min=FLAT)
+    centred = torch.where(mask, x - torch.where(mask, x, 0.0).sum() / count, 0.0)
+    return centred, ((centred**2).sum() / count).sqrt()

@@ -45,11 +45,11 @@ def exact_kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:  # [..., V], [..., V
     return (logp.exp() * (logp - logq)).sum(-1)
 
 
-def adaptive_coefficient(beta: float, observed: float, target: float, horizon: float, samples: int) -> float:
+def adaptive_coefficient(beta: float, observed: float, target: float, gain: float = 0.1) -> float:
     """The KL coefficient, steered towards a target KL by a clipped proportional controller.
 
-        e = clip(observed / target - 1, -0.2, 0.2),    beta <- beta (1 + e samples / horizon)
+        e = clip(observed / target - 1, -0.2, 0.2),    beta <- beta (1 + gain e)
     Ziegler et al. 2019 (1909.08593), section 2.2. With observed = target it stays.
     """
     error = min(max(observed / target - 1.0, -0.2), 0.2)
-    return beta * (1.0 + error * samples / horizon)
+    return beta * (1.0 + gain * error)

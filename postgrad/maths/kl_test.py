@@ -59,9 +59,15 @@ def test_the_gradient_each_estimator_has_in_a_loss():
 
 
 def test_adaptive_coefficient():
-    assert adaptive_coefficient(0.1, observed=6.0, target=6.0, horizon=10_000, samples=256) == 0.1
+    assert adaptive_coefficient(0.1, observed=6.0, target=6.0) == 0.1
     # clipped
-    assert (adaptive_coefficient(0.1, observed=60.0, target=6.0, horizon=1000, samples=100)
-            == pytest.approx(0.102))
-    assert (adaptive_coefficient(0.1, observed=5.4, target=6.0, horizon=1000, samples=100)
-            == pytest.approx(0.099))
+    assert adaptive_coefficient(0.1, observed=60.0, target=6.0) == pytest.approx(0.102)
+    assert adaptive_coefficient(0.1, observed=5.4, target=6.0) == pytest.approx(0.099)
+    assert adaptive_coefficient(0.1, observed=5.4, target=6.0, gain=0.5) == pytest.approx(0.095)
+
+
+def test_sixty_collections_at_ten_times_the_target_treble_the_coefficient():
+    beta = 0.02
+    for _ in range(60):
+        beta = adaptive_coefficient(beta, observed=60.0, target=6.0)
+    assert beta / 0.02 == pytest.approx(1.02**60) and beta / 0.02 > 3

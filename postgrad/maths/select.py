@@ -9,6 +9,8 @@ from torch import Tensor
 
 from postgrad.maths.credit import flat_groups, groups
 
+ROUNDING = 1e-6  # a sum of weighted parts may miss its best by so much
+
 
 def _first(hit: Tensor) -> Tensor:  # [P, G] bool -> [P, G] bool
     """The first True of each row alone."""
@@ -21,9 +23,12 @@ def best_of(score: Tensor, group_size: int) -> Tensor:  # [B] -> [B] bool
     return _first(group == group.amax(1, keepdim=True)).view(-1)
 
 
-def passing(score: Tensor, group_size: int, *, threshold: float) -> Tensor:  # [B] -> [B] bool
-    """Every sample that scores at least the threshold: rejection sampling. A prompt may keep none, or all."""
-    return groups(score, group_size).view(-1) >= threshold
+def passing(score: Tensor, group_size: int, *, best: float, threshold: float) -> Tensor:  # [B] -> [B] bool
+    """Every sample that scores at least this share of the best score there is: rejection sampling.
+
+    A prompt may keep none, or all. passing([1.2, 1.0], 2, best=1.2, threshold=1.0) -> [True, False]
+    """
+    return groups(score, group_size).view(-1) >= threshold * best - ROUNDING
 
 
 def best_and_worst(score: Tensor, group_size: int) -> tuple[Tensor, Tensor]:  # [B] -> [K], [K] row indices

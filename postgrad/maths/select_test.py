@@ -10,7 +10,8 @@ SCORE = torch.tensor([0.0, 2.0, 2.0, 1.0, 1.0, 1.0])
 
 def test_by_hand():
     assert best_of(SCORE, 3).tolist() == [False, True, False, True, False, False]  # ties: the first
-    assert passing(SCORE, 3, threshold=1.0).tolist() == [False, True, True, True, True, True]
+    assert passing(SCORE, 3, best=2.0, threshold=1.0).tolist() == [False, True, True, False, False, False]
+    assert passing(SCORE, 3, best=2.0, threshold=0.5).tolist() == [False, True, True, True, True, True]
     best, worst = best_and_worst(SCORE, 3)
     assert best.tolist() == [1] and worst.tolist() == [0]  # the flat group gives no pair
     best, worst = best_and_worst(torch.tensor([0.0, 0.0, 5.0, -1.0]), 2)

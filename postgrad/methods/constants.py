@@ -14,7 +14,7 @@ from postgrad.settings import suggest
 from postgrad.user_code import called, text_hash
 
 Row = Any  # a frozen dataclass of methods/row.py, which stands on this module
-WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares")  # said of a row: no constants
+WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares", "ratio")  # no constants
 
 
 def title(row: Row, table: Mapping[str, Row]) -> str:

@@ -9,17 +9,17 @@ from postgrad.methods.row import Policy
 
 POLICY = (
     # KL 0.02 is InstructGPT's; value weight and clip, whitening and lambda are those of Ziegler's code,
-    # which by default also
-    # scales the rewards to std 1: left out. The entropy bonus is PPO's own c2,
-    # far below its 0.01 for Atari; Ziegler's loss
-    # has none. PPO-ptx and the adaptive KL coefficient are the recipe's.
+    # which by default also scales the rewards to std 1: scale_rewards, off here. Four epochs are Ziegler's
+    # and Stiennon's; InstructGPT makes one of eight minibatches. The entropy bonus is PPO's own c2, far below
+    # its 0.01 for Atari; Ziegler's loss has none. PPO-ptx and the adaptive KL coefficient are the recipe's.
     Policy(
         name="ppo",
         credit=partial(credit.gae, gamma=1.0, lam=0.95), credit_wants=("value",), compares=False,
         surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
         weigh=weights.token_mean, kl_in_reward=0.02, critic=True, value_weight=0.1, value_clip=0.2,
-        entropy=0.001, whiten=True, paper="Schulman et al. 2017, arXiv:1707.06347; Ziegler et al. 2019, "
-                                          "arXiv:1909.08593; InstructGPT, arXiv:2203.02155",
+        entropy=0.001, whiten=True, epochs=4,
+        paper="Schulman et al. 2017, arXiv:1707.06347; Ziegler et al. 2019, arXiv:1909.08593; InstructGPT, "
+              "arXiv:2203.02155",
         about="a critic judges every token; KL in the reward",
     ),
     # The KL coefficient of reinforce and rloo is that of the RLOO paper's TL;DR runs (0.1 on
@@ -28,18 +28,19 @@ POLICY = (
     Policy(
         name="reinforce",
         credit=credit.raw, compares=False, surrogate=surrogate.policy_gradient,
-        weigh=weights.sequence_sum, kl_in_reward=0.03, unbiased=True,
+        weigh=weights.sequence_sum, kl_in_reward=0.03, ratio=False, unbiased=True,
         paper="Williams 1992, Machine Learning 8; on language: Ahmadian et al. 2024, arXiv:2402.14740",
         about="reward times grad log pi, no baseline",
     ),
     Policy(
         name="rloo",
         credit=credit.leave_one_out, surrogate=surrogate.policy_gradient,
-        weigh=weights.sequence_sum, kl_in_reward=0.03, unbiased=True,
+        weigh=weights.sequence_sum, kl_in_reward=0.03, ratio=False, unbiased=True,
         paper="Kool et al. 2019; on language: Ahmadian et al. 2024, arXiv:2402.14740",
         about="the other samples of the prompt are the baseline",
     ),
-    # The paper does not print its clip range; 0.2 is PPO's, and Dr. GRPO's in its runs (R1 v2 reports 10).
+    # The paper does not print its clip range; 0.2 is PPO's, and Dr. GRPO's in its runs (R1 v2 reports 10). It
+    # makes one update of each collection, so that the ratio is 1 and nothing is clipped.
     Policy(
         name="grpo",
         credit=credit.group_zscore, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
@@ -54,28 +55,31 @@ POLICY = (
         paper="Liu et al. 2025, arXiv:2503.20783",
         about="GRPO without the std and without the length in the normaliser",
     ),
-    # The soft length limit takes the last fifth of the budget, as 4096 of 20480 tokens in the paper.
+    # The soft length limit takes the last fifth of the budget, as 4096 of 20480 tokens in the paper; 16
+    # updates of each collection, as there.
     Policy(
         name="dapo",
         credit=credit.group_zscore, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.28),
-        weigh=weights.token_mean, resample_flat=True, overlong=True,
+        weigh=weights.token_mean, resample_flat=True, overlong=True, minibatches=16,
         paper="Yu et al. 2025, arXiv:2503.14476",
         about="wider clip upwards, token mean, flat groups resampled, soft length limit, no KL",
     ),
+    # Four minibatches, as the paper's runs.
     Policy(
         name="gspo",
         credit=credit.group_zscore, surrogate=partial(surrogate.sequence_ratio, low=3e-4, high=4e-4),
-        weigh=weights.sequence_mean,
+        weigh=weights.sequence_mean, minibatches=4,
         paper="Zheng et al. 2025, arXiv:2507.18071",
         about="one ratio and one clip per sequence",
     ),
     # No lower clip, as in the paper, which does not print its upper one;
     # a largest weight of 5 is ScaleRL's (arXiv:2510.13786).
-    # M1 also took over DAPO's resampling and length penalty: left out here, the row is its surrogate.
+    # M1 also took over DAPO's resampling and length penalty: left out here, the row is its surrogate, with
+    # M1's 16 updates of each collection.
     Policy(
         name="cispo",
         credit=credit.group_zscore, surrogate=partial(surrogate.cispo, low=1.0, high=4.0),
-        weigh=weights.token_mean,
+        weigh=weights.token_mean, minibatches=16,
         paper="MiniMax 2025, MiniMax-M1, arXiv:2506.13585",
         about="the importance weight is clipped, never the token",
     ),
@@ -83,7 +87,7 @@ POLICY = (
     Policy(
         name="nano",
         credit=credit.group_centre, surrogate=surrogate.policy_gradient,
-        weigh=weights.token_mean,
+        weigh=weights.token_mean, ratio=False,
         paper="Karpathy 2025, nanochat (github.com/karpathy/nanochat)",
         about="GRPO with nearly all taken away: on policy, no ratio, no KL, no std",
     ),

@@ -38,6 +38,10 @@ class Row(Open):
             raise ValueError(f"row {self.name}: its batches come from {self.source!r}, expected one of "
                              f"{', '.join(SOURCES)}.")
 
+    def updates(self, prompts: int) -> int:
+        """Optimizer steps that a collection of so many prompts is used for."""
+        return 1
+
     def __eq__(self, other: object) -> bool:
         """Two rows are one when all their functions and constants are:
         partials with the same keywords are the same."""
@@ -83,14 +87,16 @@ class Row(Open):
 class Supervised(Row):
     """Imitate: -logp on the trained tokens.
 
-    select: the rollouts to imitate, (score [B], group_size) -> bool [B]. kl_bound: the most that choosing so
-    among n samples can move the policy, in nats, for the log.
+    select: the rollouts to imitate, (score [B], group_size, **select_wants) -> bool [B]; it may want `best`,
+    the best score there is. kl_bound: the most that choosing so among n samples can move the policy, in nats,
+    for the log.
     """
 
     kind: ClassVar[str] = "supervised"
     reference: ClassVar[bool] = False
     weigh: Callable
     select: Callable | None = None
+    select_wants: tuple[str, ...] = ()
     kl_bound: Callable[[int], float] | None = None
 
 
@@ -120,6 +126,9 @@ class Policy(Row):
     choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool
     [B, T]; it sees the whole
     step and is asked once, so that any split into passes gives the same update.
+    epochs, minibatches: the paper's schedule, how many passes are made over a collection of rollouts and how
+    many optimizer steps a pass has. ratio: whether the surrogate weighs a token by pi/pi_old; without it a
+    second update on the same samples would be wrong, and is refused.
     unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] -
     kl_in_reward KL(pi||ref).
     """
@@ -144,11 +153,22 @@ class Policy(Row):
     whiten: bool = False          # advantages to mean 0, std 1 over the step
     resample_flat: bool = False   # groups with equal scores are sampled again
     overlong: bool = False        # the score falls towards the length limit
+    mask_truncated: bool = False  # replies that were cut at the limit are compared with and not learned from
+    truncated_penalty: float = 0.0  # taken off the score of such a reply
+    scale_rewards: bool = False   # rewards, the KL in them too, to std 1 over the collection, the mean kept
+    ratio: bool = True
+    epochs: int = 1
+    minibatches: int = 1
+    kl_stop: float = 0.0          # an approx_kl after which a collection gets no further update; 0: none
     unbiased: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         check_wants(self)
+        check_schedule(self)
+
+    def updates(self, prompts: int) -> int:
+        return self.epochs * min(self.minibatches, prompts)
 
     @property
     def reference(self) -> bool:
@@ -172,6 +192,17 @@ COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "returns": "what the critic learns: advantage plus value",
     "lengths": "the sampled tokens of each row",
 }
+
+
+def check_schedule(row: Policy) -> None:
+    for name in ("epochs", "minibatches"):
+        value = getattr(row, name)
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{row.name}: {name} is {value}, and must be a whole number from 1.")
+    if max(row.epochs, row.minibatches) > 1 and not row.ratio:
+        raise ValueError(f"{row.name} has no ratio to the policy that sampled, so that only the first update "
+                         f"on a collection is right: epochs {row.epochs} and minibatches {row.minibatches} "
+                         "must both be 1; grpo and ppo can make several.")
 
 
 def check_wants(row: Policy) -> None:

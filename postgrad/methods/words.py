@@ -55,6 +55,22 @@ CONSTANTS = {
                            "draws"),
     "overlong": Words("the score falls over the last fifth of the length limit",
                       "true where replies run into the limit; false where the task wants long replies"),
+    "mask_truncated": Words("replies that were cut at the length limit are compared with, and not learned "
+                            "from", "true where many good replies are cut, so that length itself is not "
+                            "punished (DAPO's overlong filtering)"),
+    "truncated_penalty": Words("what is taken off the score of a reply that was cut at the length limit",
+                               "1 or so with a reward model, which may like a reply that never ends"),
+    "scale_rewards": Words("rewards, the KL in them too, are divided by their spread over the collection",
+                           "true with reward models whose scores are large or drift: the critic and the KL "
+                           "see one scale"),
+    "epochs": Words("passes over each collection of rollouts",
+                    "2 to 4 where sampling is slow; watch approx_kl and clip_fraction; steps counts "
+                    "updates, so more of them draw the same samples"),
+    "minibatches": Words("optimizer steps per pass, each on its share of the prompts",
+                         "more: more updates from the same samples, each on fewer of them and further off "
+                         "policy; at most one for each prompt"),
+    "kl_stop": Words("the approx_kl of an update after which a collection is left; 0: never",
+                     "0.01 to 0.05 where several updates on one collection carry the policy too far"),
     "gae.gamma": Words("how much a later reward counts for an earlier token",
                        "leave it at 1: a reply is one short episode"),
     "gae.lam": Words("how far a reward is passed back without the critic's word: 1 all the way, 0 a token",
@@ -81,8 +97,8 @@ CONSTANTS = {
     "reward.smoothing": Words("the share of labels that are taken to be wrong",
                               "the recipe sets it: head.smoothing"),
     "reward.centre": Words("how strongly scores are drawn towards 0", "the recipe sets it: head.centre"),
-    "passing.threshold": Words("the score at which a reply is imitated",
-                               "lower where no reply reaches it, or where a reward model judges"),
+    "passing.threshold": Words("the share of the best score that a reply needs to be imitated",
+                               "lower where no reply reaches it"),
 }
 
 

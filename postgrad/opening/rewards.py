@@ -98,6 +98,17 @@ def _named(text: str) -> Part:
     return Part(kind="models", name=Path(names[0]).name, value=names)
 
 
+def best_score(reward: object, task: Task) -> float | None:
+    """The best score that a reply can get; None of a reward model, whose scores have no end. A function of
+    the user's own is taken to pay at most 1."""
+    parts = parts_of(reward)
+    if not parts:
+        return task.best
+    if any(part.kind in ("models", "model") for part in parts):
+        return None
+    return sum(part.weight * (part.value.best if part.kind == "verifier" else 1.0) for part in parts)
+
+
 # what a run keeps, so that going on is going on with the same judge
 
 def model_names(reward: object) -> list[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from postgrad import methods
 from postgrad.chat import Chat
 from postgrad.evaluation import evaluate
-from postgrad.loop import Batches, Objective, Optim, OptimSettings
+from postgrad.loop import Batches, Now, Objective, Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
@@ -25,7 +25,8 @@ from postgrad.tasks import Task
 class Evaluation(Settings):
     """How often a run is examined on held-out problems, and how thoroughly."""
 
-    every: int = setting(0, "steps between two examinations; 0: none",
+    every: int | None = setting(0, "steps between two examinations; 0: no examination; none, of recipes that "
+                                "sample: the updates of ten collections",
                          "often enough to see where a curve turns; each one costs problems x samples replies")
     problems: int = setting(64, "held-out problems of an examination", "more: a narrower interval, by the "
                             "root of their number; 256 leave about 5 points either way")
@@ -38,7 +39,7 @@ class Evaluation(Settings):
                          "test for the last figure alone; train to see whether a model has learned by heart")
 
     def __post_init__(self):
-        if self.every < 0 or self.problems < 1 or self.samples < 1:
+        if (self.every or 0) < 0 or self.problems < 1 or self.samples < 1:
             raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples "
                              f"{self.samples}: expected every >= 0 and at least one problem and sample.")
 
@@ -84,7 +85,7 @@ class RunConfig(Settings):
 
     def __post_init__(self):
         parsed_names(self)
-        if min(self.steps, self.save_every) < 1:
+        if min(1 if n is None else n for n in (self.steps, self.save_every)) < 1:
             raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
@@ -109,6 +110,7 @@ class Parts:
 
     examine: None where this recipe has nothing to examine.
     notes: what is worth saying of its data before it begins; kept in the run's events.
+    hooks: told of each step before it is examined and saved.
     """
 
     models: Models
@@ -120,6 +122,7 @@ class Parts:
     every: int = 0
     begins: Beginning | None = None
     notes: tuple[str, ...] = ()
+    hooks: tuple[Callable[[Now], None], ...] = ()
 
 
 def prove(task: Task, split: str = "train", count: int = 8) -> None:

@@ -1,8 +1,8 @@
 """Defaults that fit the model: what a config leaves open follows from the model's size and the task.
 
-Left open are the rate, adapter or all weights, the tokens of a reply, the tokens of a pass. What is named, by
-the user or by a named setting, stands. The chosen values are saved with the run, so that going on chooses
-nothing anew.
+Left open are the rate, adapter or all weights, the tokens of a reply, the tokens of a pass, and with rows
+that sample the length of the run. What is named, by the user or by a named setting, stands. The chosen values
+are saved with the run, so that going on chooses nothing anew.
 
 rate      a power law through what was measured. GRPO learns with 3e-4 at 2M parameters (1e-3 destroys the
           policy) and with 1.5e-5 at 135M, DPO with 1e-4 and 5e-6 (docs/results/real-models.md): a factor of
@@ -10,7 +10,8 @@ rate      a power law through what was measured. GRPO learns with 3e-4 at 2M par
           learn; at 7B 9e-7 and 3e-7, where DeepSeekMath has 1e-6 (arXiv:2402.03300) and Zephyr's DPO 5e-7
           (arXiv:2310.16944). Imitation and scalar heads bear more: an exponent of 0.5, which at 7B gives SFT
           1.7e-5, where Zephyr's has 2e-5. Up to EMBEDDED parameters the rate stands as it is: the embedded
-          models and smaller ones.
+          models and smaller ones. A row that makes several updates of a collection takes a third: PPO, DAPO,
+          GSPO and CISPO end higher with 1e-4 than with 3e-4, which destroys CISPO (proofs/schedules.py).
 adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Without Regret), from ten times
           EMBEDDED on; below, a factor that grows with the size from 1. They are chosen above LARGE
           parameters, and where all weights do not fit the GPU. Rank 16 where rewards or preferences teach,
@@ -18,6 +19,8 @@ adapters  take ten times the rate of all weights (Schulman et al. 2025, LoRA Wit
 replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE parameters on, for such models
           explain themselves: of an instruct model's replies to GSM8K 8 % were finished within 64 tokens, 57 %
           within 300. At most half of the model's positions, so that a prompt fits too.
+length    a row that makes several updates of a collection gets as many more steps, so that all rows draw the
+          same samples; examinations and checkpoints come every ten collections.
 pass      8,192 tokens on a GPU, halved until the estimate of memory.py leaves a tenth of the GPU free.
 """
 
@@ -44,11 +47,12 @@ EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
 STEEP, GENTLE = 0.71, 0.5
 RATES = {"sft": (1e-3, GENTLE), "reward": (1e-3, GENTLE), "process": (1e-4, GENTLE),
          "preference": (1e-4, STEEP), "rollouts": (3e-4, STEEP), "align": (1e-4, STEEP),
-         "overoptimise": (2e-4, STEEP)}
+         "overoptimise": (1e-4, STEEP)}
 RANKS = {"sft": 32, "reward": 32}
 RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always
 PASSES = (8192, 4096, 2048, 1024)  # tokens, on a GPU
+TEN = 10  # collections between two examinations, and two checkpoints
 FREE = 0.1  # of the GPU, for what the estimate does not count
 TO_BE_NAMED = "to be named"  # stands where a task has to be said before a run can start
 POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
@@ -78,9 +82,12 @@ def size_of(model: str | Path) -> Size:
 
 # the rules
 
-def rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False) -> float:
-    """rate("rollouts", 135e6) -> 1.5e-05, to two digits. imitates: the row learns texts, in any recipe."""
+def rate(recipe: str, size: float, adapter: bool = False, imitates: bool = False,
+         several: bool = False) -> float:
+    """rate("rollouts", 135e6) -> 1.5e-05, to two digits. imitates: the row learns texts, in any recipe.
+    several: it makes more than one update of a collection."""
     first, exponent = RATES[recipe]
+    first = first / 3 if several else first
     larger = max(1.0, size / EMBEDDED)
     found = first * larger ** -(GENTLE if imitates else exponent) * (min(10.0, larger) if adapter else 1.0)
     return float(f"{found:.1e}")
@@ -151,13 +158,17 @@ def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) 
     def choose(key: str, value: object, why: str) -> None:
         nonlocal config
         config = override(config, [f"{key}={value}"])
-        chosen.append((key, value, why))
+        chosen.extend([(key, value, why)] if why else [])
 
+    choose_length(config, choose)
     choose_replies(config, size, choose)
     choose_weights(config, size, gpu_memory, choose)
     if config.optim.lr is None:
         adapted = bool(config.optim.adapter.lora)
-        choose("optim.lr", rate(config.recipe, size.parameters, adapted, imitates(config)), "by the size")
+        several = updates_of(config) > 1
+        chosen_rate = rate(config.recipe, size.parameters, adapted, imitates(config), several)
+        choose("optim.lr", chosen_rate, "by the size, a third for several updates" if several else
+               "by the size")
     words = ", ".join(f"{key}={value} ({why})" for key, value, why in chosen)
     called = origin.name if origin else config.model
     return config, f"{called} has {counted(size.parameters)} parameters: {words}" if chosen else ""
@@ -175,18 +186,40 @@ def is_open(config) -> bool:
     """Whether a config leaves anything to be chosen."""
     optim, groups = config.optim, [getattr(config, name, None) for name in ("rollouts", "replies")]
     replies = any(getattr(group, "max_new_tokens", 0) is None for group in groups)
-    return optim.lr is None or optim.adapter.lora is None or replies or examines(config)
+    open_length = config.recipe == "rollouts" and None in (config.steps, config.save_every,
+                                                           config.evaluation.every)
+    return optim.lr is None or optim.adapter.lora is None or replies or open_length or examines(config)
 
 
 def examines(config) -> bool:
     """Whether replies are sampled for examinations whose length is open."""
     look = getattr(config, "evaluation", None)
     sampling = getattr(config, "recipe", "") in ("sft", "preference", "rollouts") and config.task is not None
-    return sampling and look.every > 0 and look.max_new_tokens is None
+    return sampling and look.every != 0 and look.max_new_tokens is None
 
 
 def imitates(config) -> bool:
     return getattr(getattr(config, "method", None), "kind", "") == "supervised"
+
+
+def updates_of(config) -> int:
+    """Optimizer steps that a collection of the run serves; 1 where it collects nothing."""
+    return config.row.updates(config.rollouts.prompts_per_step) if config.recipe == "rollouts" else 1
+
+
+def choose_length(config, choose: Callable) -> None:
+    """Steps, and how many lie between two examinations and two checkpoints; said where they are not one for
+    each collection."""
+    if config.recipe != "rollouts":
+        return
+    updates = updates_of(config)
+    if config.steps is None:
+        count = config.rollouts.collections
+        choose("steps", count * updates, f"{updates} of each of {count} collections" if updates > 1 else "")
+    if config.evaluation.every is None:
+        choose("evaluation.every", TEN * updates, "")
+    if config.save_every is None:
+        choose("save_every", TEN * updates, "")
 
 
 def choose_replies(config, size: Size, choose: Callable) -> None:

@@ -19,7 +19,7 @@ from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
-from postgrad.opening.rewards import new_critic, open_judge, reward_models
+from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, examiner, prove
 from postgrad.recipes.defaults import fits
@@ -50,8 +50,8 @@ class Anchor(Settings):
     target: float | None = setting(None, "a KL per reply, in nats, to which the weight is steered; none: the "
                                    "weight stands", "where no fixed weight suits the whole run, 5 to 10 say; "
                                    "needs a row with a KL")
-    horizon: int = setting(10_000, "about how many rollouts the steering takes",
-                           "with target alone: less steers sooner and less steadily")
+    gain: float = setting(0.1, "how fast the weight is steered: a collection changes it by a fifth of this "
+                          "at most", "with target alone: more steers sooner and less steadily")
     ptx: float = setting(0.0, "the weight of imitating texts beside the rollouts (PPO-ptx)",
                          "where the model forgets what it could do before; policy methods alone")
     texts: str | None = setting(None,
@@ -66,9 +66,9 @@ class Anchor(Settings):
     def __post_init__(self):
         if self.kl is not None and not 0 <= self.kl < float("inf"):
             raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
-        if self.target is not None and not 0 < self.target < float("inf") or self.horizon < 1:
-            raise ValueError(f"anchor.target {self.target} and anchor.horizon {self.horizon}: the target "
-                             "must be above 0 (or none), the horizon at least 1.")
+        if self.target is not None and not 0 < self.target < float("inf") or not 0 < self.gain <= 1:
+            raise ValueError(f"anchor.target {self.target} and anchor.gain {self.gain}: the target must be "
+                             "above 0 (or none), the gain above 0 and at most 1.")
         if not 0 <= self.ptx < float("inf"):
             raise ValueError(f"anchor.ptx is {self.ptx}: it must be 0 or more.")
         if self.ensemble not in RULES:
@@ -87,11 +87,11 @@ class RolloutConfig(RunConfig):
                              "where the task has no verifier, or to learn what people prefer",
                              parse=reward_of)
     anchor: Anchor = setting(group=Anchor)
-    steps: int = setting(40, *STEPS)
+    steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", STEPS[1])
     rollouts: Rollouts = setting(group=Rollouts)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
-    evaluation: Evaluation = setting(group=lambda: Evaluation(every=10))
-    save_every: int = setting(10, *SAVE)
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
+    save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", SAVE[1])
 
     @property
     def row(self) -> Method:
@@ -129,16 +129,17 @@ def countdown() -> RolloutConfig:
 
 def questions() -> RolloutConfig:
     """Questions, against their true quality, or with reward=RUN against a reward model."""
-    return RolloutConfig(task="questions", evaluation=Evaluation(every=10, samples=8),
+    return RolloutConfig(task="questions", evaluation=Evaluation(every=None, samples=8),
                       optim=OptimSettings(lr=1e-4, schedule="linear"))
 
 
 def gsm8k() -> RolloutConfig:
     """GSM8K for a real model after SFT, on a GPU."""
-    return RolloutConfig(task="gsm8k", model="models/smollm2", steps=150, save_every=150,
-                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16,
+    return RolloutConfig(task="gsm8k", model="models/smollm2",
+                      rollouts=Rollouts(prompts=10_000, prompts_per_step=32, group_size=16, collections=150,
                                         max_new_tokens=256),
-                      optim=OptimSettings(lr=1.5e-5, warmup=5), evaluation=Evaluation(every=25, problems=256))
+                      optim=OptimSettings(lr=1.5e-5, warmup=5),
+                      evaluation=Evaluation(every=None, problems=256))
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
@@ -179,10 +180,10 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
 
 
 def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
-    """log pi(reply) - log ref(reply) of each rollout, sampled from pi:
-    its mean is the KL to the start, in nats."""
+    """log pi(reply) - log ref(reply) of each rollout, sampled from pi: its mean is the KL to the start, in
+    nats. Both at temperature 1, at which examinations sample."""
     batch = as_batch(rollouts).to(config.device)
-    ref, _ = logp_of(reference, batch, config.optim.at_once, config.rollouts.temperature)
+    ref, _ = logp_of(reference, batch, config.optim.at_once)
     return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
 
 
@@ -229,16 +230,17 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     judge = open_judge(config.reward, task, chat, rewards, device=config.device,
                        ensemble=config.anchor.ensemble)
     line = LINES[method.source]
-    steered = {} if line is not RolloutBatches else {
-        "target": config.anchor.target, "horizon": config.anchor.horizon,
-        "mix": mixed_in(config, chat, policy.config.max_position_embeddings)}
+    own = {RolloutBatches: lambda: {"target": config.anchor.target, "gain": config.anchor.gain,
+                                    "mix": mixed_in(config, chat, policy.config.max_position_embeddings)},
+           ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
     batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
                    method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
-                   tokens_per_pass=config.optim.at_once, device=config.device, **steered)
+                   tokens_per_pass=config.optim.at_once, device=config.device, **own)
     return Parts(models=models, chat=chat, batches=batches,
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
-                 examine=examination(config, models, chat, task, judge))
+                 examine=examination(config, models, chat, task, judge),
+                 hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else ())
 
 
 def needs_critic(method: Method) -> bool:

@@ -177,7 +177,7 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
         if asked:
             raise Stopped(asked)
 
-    return [samples, show, examination, save]
+    return [samples, show, *parts.hooks, examination, save]
 
 
 def sample_rows(now: Now, chat: Chat, groups: int = 2) -> Iterator[dict]:

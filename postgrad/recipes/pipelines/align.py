@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from postgrad.batches import Rollouts
 from postgrad.evaluation import evaluate
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
@@ -48,9 +49,9 @@ class AlignConfig(Settings):
                          "fewer to see what the roads do with scarce labels")
     reward_steps: int = setting(120, "optimizer steps of the reward model",
                                 "fewer where its ece rises towards the end")
-    steps: int = setting(60,
-                         "optimizer steps of each policy; DPO, which samples nothing, makes twice as many",
-                         "more shows who over-optimises the reward model")
+    collections: int = setting(60, "collections of rollouts of each policy; DPO, which samples nothing, "
+                               "makes twice as many optimizer steps",
+                               "more shows who over-optimises the reward model")
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     problems: int = setting(56, "held-out prompts that every policy is measured on",
                             "more: narrower intervals")
@@ -60,8 +61,8 @@ class AlignConfig(Settings):
     device: str = setting("cpu", *DEVICE)
 
     def __post_init__(self):
-        if min(self.pairs, self.reward_steps, self.steps, self.problems, self.samples) < 1:
-            raise ValueError("pairs, reward_steps, steps, problems and samples must be at least 1.")
+        if min(self.pairs, self.reward_steps, self.collections, self.problems, self.samples) < 1:
+            raise ValueError("pairs, reward_steps, collections, problems and samples must be at least 1.")
         for name in self.methods.split(","):
             if recipe_for(get(name)) not in LEARNERS:
                 raise ValueError(f"methods names {name!r}, which learns neither from pairs nor from a reward "
@@ -93,12 +94,13 @@ def policy(config: AlignConfig, name: str, folder: Path) -> Stage:
     shared = {"model": config.model, "task": config.task, "method": method, "seed": config.seed,
               "device": config.device, "optim": config.optim}
     if recipe_for(method) == "preference":
-        made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.steps,
-                                           evaluation=Evaluation(every=config.steps, problems=examined,
+        made = preference.PreferenceConfig(**shared, pairs=drawn(config), steps=2 * config.collections,
+                                           evaluation=Evaluation(every=config.collections, problems=examined,
                                                                  samples=4))
     else:
-        made = replace(rollouts.questions(), **shared, reward=str(folder / "reward"), steps=config.steps,
-                       evaluation=Evaluation(every=max(1, config.steps // 4), problems=examined, samples=4))
+        made = replace(rollouts.questions(), **shared, reward=str(folder / "reward"),
+                       rollouts=Rollouts(collections=config.collections),
+                       evaluation=Evaluation(every=None, problems=examined, samples=4))
     return Stage(name=name, config=made)
 
 

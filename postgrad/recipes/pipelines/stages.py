@@ -16,6 +16,7 @@ from pathlib import Path
 
 from postgrad.recipes import module, resume, running
 from postgrad.recipes.base import RunConfig
+from postgrad.recipes.defaults import fitted
 from postgrad.run import Run
 from postgrad.settings import plain
 
@@ -60,10 +61,11 @@ def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
         run = Run.open(place)
         if run.summary()["state"] == "done":
             return run
-        with watch.stage(stage.name, stage.config.steps) as eyes:
+        with watch.stage(stage.name, run.info["steps"]) as eyes:
             return resume(place, watch=eyes)
-    with watch.stage(stage.name, stage.config.steps) as eyes:
-        return running.start(stage.recipe, stage.config, stage.build, place, command=command, watch=eyes)
+    config, _ = fitted(stage.config)
+    with watch.stage(stage.name, config.steps) as eyes:
+        return running.start(stage.recipe, config, stage.build, place, command=command, watch=eyes)
 
 
 def minutes(run: Run) -> float:
