@@ -65,9 +65,9 @@ class OveroptimiseConfig(Settings):
     proxies: Proxies = setting(group=Proxies)
     best_of: int = setting(64, "best-of-n up to so many",
                            "more shows whether best-of-n turns over too; costs as many samples")
-    steps: int = setting(200, "optimizer steps of each policy",
+    steps: int = setting(140, "optimizer steps of each policy",
                          "more where the true quality has not turned yet")
-    rollouts: Rollouts = setting(group=lambda: Rollouts(max_new_tokens=80))
+    rollouts: Rollouts = setting(group=lambda: Rollouts(prompts_per_step=32, max_new_tokens=80))
     optim: OptimSettings = setting(group=lambda: OptimSettings())
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, problems=32, samples=64))
     seed: int = setting(0, *SEED)
