@@ -21,7 +21,8 @@ from statistics import fmean
 import torch
 
 from postgrad.evaluation import passed, score_samples
-from postgrad.maths.passk import best_of_n, mean_interval
+from postgrad.maths.intervals import mean_interval
+from postgrad.maths.passk import best_of_n
 from postgrad.models import load_scalar
 from postgrad.opening import models as opening
 from postgrad.recipes import process, rollouts, running
