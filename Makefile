@@ -1,4 +1,4 @@
-# make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems, in about a minute on two cores
+# make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems; two to three minutes on two cores
 # make test   sets up .venv and runs the tests
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
