@@ -3,7 +3,7 @@
     effect = mean of (score(edited) - score(original)) / standard deviation of the scores of the unedited
         answers
 
-with a 95 % interval over prompts and wordings both (maths/passk.py, crossed_interval): a bias is what
+with a 95 % interval over prompts and wordings both (maths/intervals.py, crossed_interval): a bias is what
 different sentences, put into answers to different prompts, have in common. With one wording alone the
 interval would be about that sentence.
 A bias is found when the interval excludes 0 and the effect is at least THRESHOLD: with enough answers an
@@ -25,7 +25,7 @@ import torch
 
 from postgrad.chat import Chat
 from postgrad.data.edits import PROBES, Probe, probes
-from postgrad.maths.passk import crossed_interval
+from postgrad.maths.intervals import crossed_interval
 from postgrad.records import Message, Pair, pad_rows
 
 THRESHOLD = 0.2  # of the spread: what Cohen (1988) calls a small effect

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from postgrad.maths.passk import mean_interval, pass_at_k
+from postgrad.maths.intervals import gain_interval, mean_interval
+from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, Verifying
 from postgrad.sampler import Sampling
 
 BLOCK = 128  # prompts that are sampled together
+SHARE = (0.0, 1.0)  # what a share of right samples can be
 
 Measure = Callable[[Sequence[Rollout]], Sequence[float]]
 
@@ -27,6 +30,18 @@ def passed(task, scored: Scored) -> bool:
 def mean_of(values: Iterable[float]) -> float:
     values = list(values)
     return sum(values) / len(values)
+
+
+def score_range(task, scored: Iterable[Scored]) -> tuple[float, float] | None:
+    """The range of the task's scores, 0 to the best; None where one lies outside, as a reward model's may."""
+    inside = task.best > 0 and all(0 <= s.verdict.score <= task.best for s in scored)
+    return (0.0, task.best) if inside else None
+
+
+def with_interval(name: str, found: tuple[float, float, float]) -> dict:
+    """A mean and its interval under two names; None for an interval that nothing is known of."""
+    mean, low, high = found
+    return {name: mean, f"{name}_interval": [low, high] if math.isfinite(high - low) else None}
 
 
 def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
@@ -60,14 +75,15 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     if not judged:
         raise ValueError(f"the verifier of task {task.name} failed on every sample: {rows[0].verdict.error}")
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
-    mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
-    paid = mean_interval([mean_of(s.verdict.score for s in group) for group in judged])
+    paid = [mean_of(s.verdict.score for s in group) for group in judged]
+    within = score_range(task, (s for group in judged for s in group))
     kinds = sorted({name for group in judged for s in group for name in s.verdict.parts})
     loose = ([mean_of(s.verdict.parts.get("lenient", 0.0) for s in group) for group in judged]
              if "lenient" in kinds else [])
-    out = {"pass@1": mean, "pass@1_interval": [low, high], **({"lenient": mean_of(loose)} if loose else {}),
-           f"pass@{samples}": sum(pass_at_k(n, c, n) for n, c in right) / len(right),
-           "reward": paid[0], "reward_interval": list(paid[1:]) if len(judged) > 1 else None,
+    out = {**with_interval("pass@1", mean_interval([c / n for n, c in right], SHARE)),
+           **({"lenient": mean_of(loose)} if loose else {}),
+           **with_interval(f"pass@{samples}", mean_interval([pass_at_k(n, c, n) for n, c in right], SHARE)),
+           **with_interval("reward", mean_interval(paid, within)),
            "mean_length": mean_of(len(s.rollout.tokens) for s in rows),
            "finished": mean_of(s.rollout.finished for s in rows),
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts),
@@ -81,6 +97,20 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     if greedy:
         plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
         best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed, judge=judge)]
-        out["greedy"] = mean_of(passed(task, s) for s in best)
+        out |= with_interval("greedy", mean_interval([float(passed(task, s)) for s in best], SHARE))
     out["seconds"] = time.perf_counter() - began
     return out
+
+
+def against_first(task, judged: Sequence[Sequence[Sequence[Scored]]]) -> list[dict]:
+    """A row a model, from its samples by problem: means over problems with their intervals, and the gains on
+    the first model's. The first gains 0 on itself, for certain."""
+    paid = score_range(task, (s for groups in judged for group in groups for s in group))
+    rows: list[dict] = [{} for _ in judged]
+    for key, figure, within in (("pass@1", lambda s: passed(task, s), SHARE),
+                                ("reward", lambda s: s.verdict.score, paid)):
+        first, *_ = values = [[mean_of(map(figure, group)) for group in groups] for groups in judged]
+        for row, found in zip(rows, values, strict=True):
+            gain = gain_interval(first, found, within) if found is not first else (0.0, 0.0, 0.0)
+            row |= with_interval(key, mean_interval(found, within)) | with_interval(f"{key}_gain", gain)
+    return rows

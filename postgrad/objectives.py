@@ -84,7 +84,7 @@ def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
     right = (chosen > rejected) + 0.5 * (chosen == rejected)  # a tie is half right
     seen |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen,
              "rejected": rejected}
-    return loss, Stats({name: _mean(x) for name, x in seen.items()})
+    return loss, Stats({name: _mean(x) for name, x in seen.items()}, units={"accuracy": right})
 
 
 def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
@@ -96,7 +96,7 @@ def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
         "loss": _mean(loss), "accuracy": _mean(right), "baseline": _mean(baseline),
         "chosen": _mean(score, wanted), "rejected": _mean(score, unwanted),
     }
-    return loss, Stats(stats)
+    return loss, Stats(stats, units={"accuracy": right})
 
 
 def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, T]

@@ -169,6 +169,18 @@ def common_prompts(tokens: np.ndarray,
     return out
 
 
+def take_rows(x: Tensor, index: Tensor) -> Tensor:  # [N, ...], [...] -> [..., ...]
+    """x[index], whose gradient is summed in one order: rows that share a prompt take its state several times.
+
+    On a CPU the gradient of plain indexing is added up by all threads at once, in the order in which they
+    come, so its last bits depend on what else the machine does; on a GPU it is sorted first, and that of
+    index_select is not.
+    """
+    if x.is_cuda:
+        return x[index]
+    return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])
+
+
 def last_of(mask: Tensor) -> Tensor:  # [B, T] -> [B]
     """The last column that is masked in each row; 0 where none is."""
     columns = torch.arange(mask.shape[1], device=mask.device)

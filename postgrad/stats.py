@@ -70,11 +70,13 @@ Entry = Mean | Max | Explained
 
 class Stats(dict[str, Any]):
     """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches,
-    and columns for the sample log."""
+    columns for the sample log, and what an examination asks of each unit."""
 
     def __init__(self, entries: Mapping[str, Entry] | None = None,
-                 columns: Mapping[str, Tensor] | None = None):
+                 columns: Mapping[str, Tensor] | None = None, units: Mapping[str, Tensor] | None = None):
         super().__init__(entries or {})
+        # name -> tensors [U], one a micro-batch
+        self.units = {name: [x.detach()] for name, x in (units or {}).items()}
         # name -> a tensor [T] per row
         self.columns = {name: list(x.detach()) for name, x in (columns or {}).items()}
 
@@ -83,6 +85,11 @@ class Stats(dict[str, Any]):
             self[name] = self[name] + entry if name in self else entry
         for name, rows in seen.columns.items():
             self.columns.setdefault(name, []).extend(rows)
+        for name, parts in seen.units.items():
+            self.units.setdefault(name, []).extend(parts)
+
+    def of_units(self, name: str) -> list[float]:
+        return torch.cat(self.units[name]).tolist()
 
     def results(self) -> dict[str, float]:
         return {name: entry.result() for name, entry in self.items()}

@@ -63,7 +63,7 @@ def demo(folder: Path) -> tuple[list[dict], list[dict]]:
     bars = [
         bar(
             "demo, all in all",
-            "<= 180 s on 2 cores",
+            "<= 180 s on 2 cores of the machine named above",
             f"{slowest:.0f} s at most over {len(rows)} seeds",
             slowest <= 180,
             "make demo",
@@ -82,7 +82,8 @@ def demo(folder: Path) -> tuple[list[dict], list[dict]]:
             longer,
             PROOF,
         ),
-        bar("demo --quick", "< 40 s", f"{quick:.0f} s", quick < 40, "postgrad demo --quick"),
+        bar("demo --quick, against the demo on this machine", "<= 35 % of its time",
+            f"{quick / slowest:.0%}: {quick:.0f} s", quick <= 0.35 * slowest, "postgrad demo --quick"),
     ]
     return bars, rows
 

@@ -21,7 +21,8 @@ from statistics import fmean
 import torch
 
 from postgrad.evaluation import passed, score_samples
-from postgrad.maths.passk import best_of_n, mean_interval
+from postgrad.maths.intervals import gain_interval, mean_interval
+from postgrad.maths.passk import best_of_n
 from postgrad.models import load_scalar
 from postgrad.opening import models as opening
 from postgrad.recipes import process, rollouts, running
@@ -58,8 +59,10 @@ def checker(method: str, folder: Path) -> Path:
     return run(process, method, override(process.words(), changes), folder)
 
 
-def percent(values: list[float], least: float = 0.0) -> str:
-    mean, low, high = mean_interval(values, (least, 1.0))
+def percent(values: list[float], over: list[float] | None = None) -> str:
+    """The mean share with its interval; over: how much more than the mean of these, of the same problems."""
+    mean, low, high = (gain_interval(over, values, (0.0, 1.0)) if over
+                       else mean_interval(values, (0.0, 1.0)))
     return f"{mean:.1%} ({low:.1%} to {high:.1%})"
 
 
@@ -116,8 +119,8 @@ def reranking(folder: Path) -> list[dict]:
     picks["the truth (pass@n)"] = [[best_of_n(r, r, n) for n in SIZES] for r in right]
     rows = [{"picked by": name} | {f"n = {n}": percent([p[i] for p in found]) for i, n in enumerate(SIZES)}
             for name, found in picks.items()]
-    pairs = list(zip(picks["process model, min"], picks["outcome model"], strict=True))
-    gap = {f"n = {n}": percent([a[i] - b[i] for a, b in pairs], -1.0) for i, n in enumerate(SIZES)}
+    ours, theirs = picks["process model, min"], picks["outcome model"]
+    gap = {f"n = {n}": percent([p[i] for p in ours], [p[i] for p in theirs]) for i, n in enumerate(SIZES)}
     return [*rows, {"picked by": "process (min) less outcome", **gap}]
 
 

@@ -22,7 +22,7 @@ import torch
 from postgrad.display import table as show
 from postgrad.evaluation import mean_of, score_samples
 from postgrad.loop import OptimSettings
-from postgrad.maths.passk import mean_interval
+from postgrad.maths.intervals import mean_interval
 from postgrad.opening.models import open_model
 from postgrad.recipes import preference, rlaif, running, sft
 from postgrad.recipes.base import Evaluation

@@ -3,11 +3,12 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from postgrad.cli import main
+from postgrad.cli.options import DemoOptions
 from postgrad.methods import METHODS
 
 BAD_TASK = """
@@ -149,6 +150,17 @@ def test_a_run_started_again_from_its_saved_config_is_the_same(here, capsys):
     assert weights[0] == weights[1]
     assert (json.loads((here / "a/config.json").read_text())
             == json.loads((here / "b/config.json").read_text()))
+
+
+def test_the_quick_demo_is_a_quarter_of_the_work():
+    """As `demo --help` says: a promise of seconds would hold on one machine alone."""
+    from postgrad.recipes.pipelines import demo
+    whole, quick = demo.full(0), demo.quick(0)
+    shares = [getattr(quick, name) / getattr(whole, name)
+              for name in ("sft_steps", "sft_examples", "rl_steps", "problems")]
+    assert all(0.15 <= share <= 0.3 for share in shares)
+    (said,) = (f.metadata["about"] for f in fields(DemoOptions) if f.name == "quick")
+    assert "a quarter of the work" in said and "second" not in said
 
 
 def test_the_demo_writes_its_figures_and_keeps_an_older_one(here, capsys, monkeypatch):

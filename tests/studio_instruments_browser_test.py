@@ -9,7 +9,8 @@ from studio_instruments import D, ones
 
 from postgrad import methods
 from postgrad.maths.credit import group_zscore
-from postgrad.maths.passk import mean_interval, pass_at_k
+from postgrad.maths.intervals import mean_interval
+from postgrad.maths.passk import pass_at_k
 from postgrad.memory import GB, SIZES, Setup, estimate
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller

@@ -13,7 +13,7 @@ from postgrad.cli.settings import instead_of
 
 EPILOG = """\
 first steps:
-  postgrad demo                                  base -> SFT -> GRPO on word problems, in about a minute
+  postgrad demo                                  base -> SFT -> GRPO on word problems, in minutes
   postgrad train grpo:words                      one training run; any setting can follow: lr=1e-4 steps=20
   postgrad train grpo --task mytask.py           your own prompts and your own verifier
   postgrad train sft data=chats.jsonl            imitate conversations of your own

@@ -27,7 +27,7 @@ class NoOptions(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions(Settings):
-    quick: bool = option(False, "a shorter one, under 40 seconds")
+    quick: bool = option(False, "a shorter one: a quarter of the work")
     seed: int = option(0, "of everything random")
     run: str = option("runs/demo", "where to write; an older one there is moved aside", metavar="FOLDER")
 

@@ -26,7 +26,7 @@ def demo(args) -> int:
         say_json(summary)
         return 0
     print()
-    title = f"Word problems: {config.problems} held out, {config.samples} samples each"
+    title = f"Word problems: {config.problems} held out, {config.samples} samples each (95 % intervals)"
     table([stage_row(s) for s in summary["stages"]], title=title)
     for shown in summary["answers"]:
         print(f"\n{shown['question']}  (answer: {shown['gold']})")
@@ -39,11 +39,14 @@ def demo(args) -> int:
 
 
 def stage_row(s: dict) -> dict:
-    low, high = s["pass@1_interval"]
-    return {"stage": s["name"], "pass@1": f"{s['pass@1']:.1%}", "95 % interval": f"{low:.1%} to {high:.1%}",
-            f"pass@{s['samples']}": f"{s['pass@' + str(s['samples'])]:.1%}",
-            "greedy": f"{s['greedy']:.1%}", "in form": f"{s.get('format', 0):.1%}",
-            "mean length": f"{s['mean_length']:.1f}", "minutes": f"{s['seconds'] / 60:.1f}"}
+    def share(name: str) -> str:
+        low, high = s[f"{name}_interval"]
+        return f"{s[name]:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+
+    shares = ("pass@1", f"pass@{s['samples']}", "greedy")
+    return {"stage": s["name"], **{name: share(name) for name in shares},
+            "in form": f"{s.get('format', 0):.1%}", "mean length": f"{s['mean_length']:.1f}",
+            "minutes": f"{s['seconds'] / 60:.1f}"}
 
 
 def move_aside(folder: Path) -> None:

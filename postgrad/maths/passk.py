@@ -1,10 +1,9 @@
-"""pass@k, best-of-n and intervals of means: plain floats, for evaluation."""
+"""pass@k and best-of-n: plain floats, for evaluation."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 
@@ -44,84 +43,3 @@ def best_of_n(score: Sequence[float], value: Sequence[float], n: int) -> float:
         total.append(chance * math.fsum(values) / len(values))
         below = upto
     return math.fsum(total)
-
-
-# 97.5 %, 1 to 10 degrees
-STUDENT = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
-
-
-def student(degrees: int) -> float:
-    """The 97.5 % quantile of Student's t: a table, then the expansion around the normal's
-    1.96 (good to 2e-4)."""
-    if degrees <= len(STUDENT):
-        return STUDENT[degrees - 1]
-    z = 1.959963985
-    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-             (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
-    return z + sum(term / degrees**power for power, term in enumerate(terms, start=1))
-
-
-def mean_interval(values: Sequence[float],
-                  within: tuple[float, float] | None = None) -> tuple[float, float, float]:
-    """Mean, low and high of the 95 % t interval of a mean of independent values (one per problem,
-    or one per seed).
-
-    mean +- t std / sqrt(n), std with n - 1; cut to `within`, e.g. (0, 1). One value knows no spread: the
-    widest interval. Equal values give a width of 0: on few problems that is the method's blind
-    spot, not certainty.
-    """
-    if not values:
-        raise ValueError("the mean of no values was asked for: evaluate at least one problem.")
-    low, high = within or (-math.inf, math.inf)
-    n = len(values)
-    mean = math.fsum(values) / n
-    if n == 1:
-        return mean, low, high
-    std = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1))
-    half = student(n - 1) * std / math.sqrt(n)
-    return mean, max(mean - half, low), min(mean + half, high)
-
-
-def share_interval(hits: float, n: int) -> tuple[float, float, float]:
-    """A share of n and the 95 % interval of Wilson (1927), which knows that 10 of 10 is no certainty.
-
-        (p + z^2/2n +- z sqrt(p (1-p)/n + z^2/4n^2)) / (1 + z^2/n),    p = hits / n,  z = 1.96
-    """
-    if n < 1 or not 0 <= hits <= n:
-        raise ValueError(f"{hits} of {n} is no share: count hits among at least one.")
-    p, z = hits / n, 1.959964
-    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return p, max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
-
-
-def crossed_interval(values: Sequence[float], rows: Sequence[Hashable], columns: Sequence[Hashable]
-                     ) -> tuple[float, float, float]:
-    """Mean, low and high of the 95 % t interval of a mean over values that share rows and columns, e.g.
-    problems and wordings.
-
-    Values of one row are not independent of each other, nor are those of one column.
-    With e = value - mean and g clusters,
-        variance(by) = g / (g - 1) sum over clusters of (sum of e in the cluster)^2 / n^2
-        variance = variance(rows) + variance(columns) - variance(cells), at least the larger of the first two
-    (Cameron, Gelbach & Miller 2011), and t has one degree less than there are rows or columns,
-    whichever are fewer.
-    A single column is no sample of columns: the interval is over rows alone. One value a row:
-    mean_interval. One row: unknown.
-    """
-    mean = math.fsum(values) / len(values)
-
-    def variance(labels: Sequence[Hashable]) -> float:
-        sums: dict[Hashable, float] = defaultdict(float)
-        for value, label in zip(values, labels, strict=True):
-            sums[label] += value - mean
-        return len(sums) / (len(sums) - 1) * math.fsum(x * x for x in sums.values()) / len(values) ** 2
-
-    counts = [n for n in (len(set(rows)), len(set(columns))) if n > 1]
-    if len(set(rows)) == 1:
-        return mean, -math.inf, math.inf
-    spread = variance(rows)
-    if len(counts) == 2:
-        both = variance(columns)
-        spread = max(spread, both, spread + both - variance(list(zip(rows, columns, strict=True))))
-    half = student(min(counts) - 1) * math.sqrt(spread)
-    return mean, mean - half, mean + half

@@ -4,14 +4,7 @@ import random
 
 import pytest
 
-from postgrad.maths.passk import (
-    best_of_n,
-    crossed_interval,
-    mean_interval,
-    pass_at_k,
-    share_interval,
-    student,
-)
+from postgrad.maths.passk import best_of_n, pass_at_k
 
 
 def test_by_hand():
@@ -82,61 +75,3 @@ def test_best_of_n_says_what_it_cannot_rank():
         best_of_n([1.0, 2.0], [0], 1)
     with pytest.raises(ValueError, match="nan"):
         best_of_n([1.0, math.nan], [0, 1], 1)
-
-
-def test_interval_by_hand():
-    # mean 3, std sqrt(2.5), n 5: 2.7764 * 0.7071
-    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3, 3 - 1.96324, 3 + 1.96324), abs=1e-4)
-    assert mean_interval([0.0, 1.0], within=(0, 1)) == (0.5, 0, 1)
-    assert mean_interval([0.4], within=(0, 1)) == (0.4, 0, 1)
-    with pytest.raises(ValueError, match="at least one"):
-        mean_interval([])
-
-
-@pytest.mark.parametrize(("degrees", "quantile"),
-                         [(1, 12.7062), (10, 2.2281), (11, 2.2010), (30, 2.0423), (100, 1.9840)])
-def test_student(degrees, quantile):
-    assert student(degrees) == pytest.approx(quantile, abs=2e-4)
-
-
-def test_crossed_interval_by_hand():
-    # two rows, two columns: mean 2, e = -2 0 / 0 2. rows: 2 (4 + 4) / 16 = 1, columns the same, cells:
-    # 4/3 (4 + 4) / 16 = 2/3
-    mean, low, high = crossed_interval([0, 2, 2, 4], "aabb", "xyxy")
-    assert ((mean, high - mean) == pytest.approx((2, 12.7062 * math.sqrt(4 / 3)))
-            and mean - low == pytest.approx(high - mean))
-
-
-def test_crossed_interval_reduces_to_the_plain_one():
-    values = [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert crossed_interval(values, range(5), [0] * 5) == pytest.approx(mean_interval(values))
-    twice = [x + d for x in values for d in (-1, 1)]  # two values a row are one, their mean
-    assert (crossed_interval(twice, [i for i in range(5) for _ in "ab"], [0] * 10)
-            == pytest.approx(mean_interval(values)))
-    assert crossed_interval([1.0, 2.0], "aa", "xy") == (1.5, -math.inf, math.inf)
-
-
-def test_crossed_interval_covers_where_one_over_rows_alone_does_not():
-    rng, n, m = random.Random(0), 40, 8
-    covered = {"crossed": 0, "rows": 0}
-    for _ in range(200):
-        column = [rng.gauss(0, 1) for _ in range(m)]
-        table = [[row + column[j] + rng.gauss(0, 1) for j in range(m)]
-                 for row in (rng.gauss(0, 1) for _ in range(n))]
-        _, low, high = crossed_interval([x for row in table for x in row],
-                                        [i for i in range(n) for _ in range(m)], list(range(m)) * n)
-        covered["crossed"] += low <= 0 <= high
-        _, low, high = mean_interval([sum(row) / m for row in table])
-        covered["rows"] += low <= 0 <= high
-    assert covered["crossed"] >= 184 and covered["rows"] < 140  # 95 % of 200 is 190
-
-
-def test_the_interval_of_a_share_by_hand():
-    """Wilson's own form: the shares p whose z-score from 8/10 is 1.96 on either side."""
-    share, low, high = share_interval(8, 10)
-    assert (share, low, high) == (0.8, pytest.approx(0.490162, abs=1e-6), pytest.approx(0.943318, abs=1e-6))
-    for edge in (low, high):
-        assert abs(0.8 - edge) / math.sqrt(edge * (1 - edge) / 10) == pytest.approx(1.959964)
-    assert share_interval(10, 10) == (1.0, pytest.approx(1 / (1 + 1.959964**2 / 10)), pytest.approx(1.0))
-    with pytest.raises(ValueError, match="3 of 2 is no share"):
-        share_interval(3, 2)

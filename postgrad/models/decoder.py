@@ -24,7 +24,7 @@ from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for
 from postgrad.models.layer import Half, Matrix, layer_spec
 from postgrad.models.replay import Replays
-from postgrad.packing import Packed, last_of, pack
+from postgrad.packing import Packed, last_of, pack, take_rows
 
 
 class Norm(nn.Module):
@@ -250,7 +250,7 @@ class Decoder(nn.Module):
         """The final hidden state of each token; rows that are not packed yet are taken at
         their full width."""
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
-        return self.states(tokens, packed)[packed.home]
+        return take_rows(self.states(tokens, packed), packed.home)
 
     def logits(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T, V]
         return F.linear(self.hidden(tokens), self.head)
@@ -261,7 +261,7 @@ class Decoder(nn.Module):
         zero elsewhere."""
         if packed is None:
             packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
-        states = self.states(tokens, packed)[packed.before]
+        states = take_rows(self.states(tokens, packed), packed.before)
         columns = chosen_logp(states, self.head, tokens.flatten()[packed.chosen], temperature)
         blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
         logp, entropy = (blank.scatter(0, packed.chosen, x).view(tokens.shape) for x in columns)

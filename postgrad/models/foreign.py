@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from postgrad.models.families import FAMILIES, check_positions
 from postgrad.models.foreign_engine import ForeignEngine
-from postgrad.packing import Packed, last_of, pack
+from postgrad.packing import Packed, last_of, pack, take_rows
 
 CHUNK = 1024  # states that meet the head at once
 ENDLESS = 1 << 20  # positions of a network whose config knows no end of them
@@ -123,11 +123,11 @@ class Foreign(nn.Module):
         """
         check_positions(tokens.shape[1], self.config.max_position_embeddings)
         with self._cast():
-            return self.run(tokens).flatten(0, 1)[packed.cells]
+            return take_rows(self.run(tokens).flatten(0, 1), packed.cells)
 
     def hidden(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T, D]
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
-        return self.states(tokens, packed)[packed.home]
+        return take_rows(self.states(tokens, packed), packed.home)
 
     def logits(self, tokens: Tensor) -> Tensor:  # [B, T] -> [B, T, V]
         with self._cast():
@@ -139,7 +139,8 @@ class Foreign(nn.Module):
         zero elsewhere."""
         if packed is None:
             packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
-        states, chosen = self.states(tokens, packed)[packed.before], tokens.flatten()[packed.chosen]
+        states = take_rows(self.states(tokens, packed), packed.before)
+        chosen = tokens.flatten()[packed.chosen]
         # the logits of a chunk are made again in the backward pass
         parts = [checkpoint(self._chosen, states[i: i + CHUNK], chosen[i: i + CHUNK], temperature,
                             use_reentrant=False) for i in range(0, len(chosen), CHUNK)]

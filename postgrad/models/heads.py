@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
 from postgrad.models.decoder import Config
-from postgrad.packing import Packed, pack
+from postgrad.packing import Packed, pack, take_rows
 
 
 class ScalarModel(nn.Module):
@@ -50,13 +50,13 @@ class ScalarModel(nn.Module):
         """What each head says of a whole answer, read at its last token."""
         packed = packed or pack(lengths, tokens).to(tokens.device)
         states, rows = self.body.states(tokens, packed), torch.arange(len(tokens), device=tokens.device)
-        return self._read(states[packed.home[rows, lengths - 1]])
+        return self._read(take_rows(states, packed.home[rows, lengths - 1]))
 
     def token_scores(self, tokens: Tensor, packed: Packed | None = None) -> Tensor:  # [B, T] -> [B, T]
         """Column t: the score of the answer as far as token t, read at token t.
         Its last column is `score`."""
         packed = packed or pack(torch.full((len(tokens),), tokens.shape[1])).to(tokens.device)
-        return self._read(self.body.states(tokens, packed)).mean(-1)[packed.home]
+        return take_rows(self._read(self.body.states(tokens, packed)).mean(-1), packed.home)
 
     def _read(self, states: Tensor) -> Tensor:  # [N, D] -> [N, K], in the head's own precision
         return self.score_head(states.to(self.score_head.weight.dtype))

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from postgrad import methods, recipes
 from postgrad.display import Watch
+from postgrad.evaluation import against_first, score_samples
 from postgrad.evaluation import evaluate as measure
-from postgrad.evaluation import mean_of, passed, score_samples
-from postgrad.maths.passk import mean_interval
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load
 from postgrad.opening.rewards import judge_alone
@@ -245,8 +244,8 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
     if len(models) < 2:
         raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
     asked = Measured(task, reward, problems, samples, split, seed)
-    rows: list[dict] = []
-    first: dict[str, list[float]] = {}
+    names: list[str] = []
+    judged: list[list[list]] = []
     for model in models:
         opened, sampler, judge = asked.open(model, device)
         settings = asked.sampling(opened, max_new_tokens, temperature)
@@ -255,21 +254,7 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
         if not all(sound):
             fault = groups[sound.index([])][0].verdict.error
             raise ValueError(f"the judge of {asked.task.name} failed on every reply to a problem: {fault}")
-        found = {"pass@1": [mean_of(passed(asked.task, s) for s in group) for group in sound],
-                 "reward": [mean_of(s.verdict.score for s in group) for group in sound]}
-        first = first or found
-        rows.append({"model": opened.name, **against(first, found), "problems": len(asked.prompts),
-                     "samples": samples})
-    return rows
-
-
-def against(first: Mapping[str, list[float]], found: Mapping[str, list[float]]) -> dict:
-    """Means over problems with their intervals, and the gains on the first model's."""
-    out: dict = {}
-    for name, shares in found.items():
-        within = ((0.0, 1.0), (-1.0, 1.0)) if name == "pass@1" else (None, None)
-        gains = [b - a for a, b in zip(first[name], shares, strict=True)]
-        for key, values, bounds in ((name, shares, within[0]), (f"{name}_gain", gains, within[1])):
-            mean, low, high = mean_interval(values, bounds) if bounds else mean_interval(values)
-            out |= {key: mean, f"{key}_interval": [low, high]}
-    return out
+        names.append(opened.name)
+        judged.append(sound)
+    return [{"model": name, **row, "problems": len(asked.prompts), "samples": samples}
+            for name, row in zip(names, against_first(asked.task, judged), strict=True)]

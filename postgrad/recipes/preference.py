@@ -20,14 +20,14 @@ from postgrad.batches import PairBatches, SingleBatches
 from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
 from postgrad.data.rows import called
 from postgrad.loop import Optim, OptimSettings
-from postgrad.maths.passk import mean_interval
+from postgrad.maths.intervals import grouped_interval
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.defaults import fits
-from postgrad.records import Conversation, Pair
+from postgrad.records import Batch, Conversation, Pair
 from postgrad.settings import Settings, setting
 from postgrad.stats import Stats
 from postgrad.tasks import Task
@@ -163,14 +163,20 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
 
 @torch.no_grad()
 def judge(objective, models: Models, line, config) -> dict:
-    """Loss, accuracy (with its interval) and margin on what was held out."""
+    """Loss, accuracy (with its interval over prompts) and margin on what was held out."""
     stats = Stats()
     (batch,) = line
     for micro in batch.split(config.optim.at_once):
         _, seen = objective(models, micro)
         stats.add(seen)
     found = stats.results()
-    hits = round(found["accuracy"] * batch.units)
-    _, low, high = mean_interval([1.0] * hits + [0.0] * (batch.units - hits), (0.0, 1.0))
+    _, low, high = grouped_interval(stats.of_units("accuracy"), prompts_in(batch), (0.0, 1.0))
     return {"accuracy": found["accuracy"], "accuracy_interval": [low, high],
             "margin": found["chosen"] - found["rejected"], "loss": found["loss"]}
+
+
+def prompts_in(batch: Batch) -> list[tuple[int, ...]]:
+    """The prompt of each unit, as its tokens."""
+    starts = batch.mask.int().argmax(1).tolist()
+    return [tuple(batch.tokens[row, : starts[row]].tolist())
+            for row in range(0, len(batch), batch.rows_per_unit)]

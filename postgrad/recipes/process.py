@@ -24,8 +24,8 @@ from postgrad.batches import Marked, StepBatches
 from postgrad.batches.steps import mark
 from postgrad.chat import Chat
 from postgrad.loop import Optim, OptimSettings
+from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
-from postgrad.maths.passk import mean_interval
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, open_reward, open_writer

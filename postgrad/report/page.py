@@ -22,7 +22,7 @@ STAGES = {
 }
 ROWS = (  # key, label, what it is
     ("pass@1", "Right at the first try (pass@1)",
-     "Share of single samples that are right. Beneath it, the 95 % interval."),
+     "Share of single samples that are right. Beneath each share, the 95 % interval."),
     ("pass@k", "Right within {k} tries (pass@{k})",
      "Share of problems that at least one of {k} samples solves."),
     ("greedy", "Likeliest answer right (greedy)",
@@ -82,10 +82,14 @@ def write_report(
 
 def _stage(stage: Mapping) -> dict:
     label, about = STAGES.get(stage["name"], (stage["name"], ""))
-    low, high = (stage.get("pass@1_interval") or (None, None))
+    return {**stage, "label": label, "about": about, "interval": _interval(stage, "pass@1")}
+
+
+def _interval(stage: Mapping, name: str) -> tuple[float, float] | None:
+    """That of a share, where the stage has it."""
+    low, high = stage.get(f"{name}_interval") or (None, None)
     known = all(isinstance(x, int | float) and math.isfinite(x) for x in (low, high))
-    return {**stage, "label": label, "about": about,
-            "interval": (max(low, 0.0), min(high, 1.0)) if known else None}
+    return (max(low, 0.0), min(high, 1.0)) if known else None
 
 
 def _range(interval) -> str:
@@ -118,7 +122,8 @@ def headline(stages: list[dict], summary: Mapping) -> list[str]:
 
 
 def table(stages: list[dict]) -> list[dict]:
-    """One row a figure, one column a stage; a figure that no stage has is left out."""
+    """One row a figure, one column a stage, each with its interval where it has one; a figure that no stage
+    has is left out."""
     ks = sorted({int(key[5:]) for s in stages for key in s if re.fullmatch(r"pass@\d+", key)} - {1})
     rows = []
     for key, label, about in ROWS:
@@ -126,10 +131,11 @@ def table(stages: list[dict]) -> list[dict]:
             name = f"pass@{k}" if k else key
             values = [s.get(name) for s in stages]
             if any(v is not None for v in values):
-                cells = ([seconds(v) if v else "–" for v in values] if key == "seconds"
+                texts = ([seconds(v) if v else "–" for v in values] if key == "seconds"
                          else [show(v, name) for v in values])
-                rows.append({"name": name, "label": label.format(k=k), "about": about.format(k=k),
-                             "cells": cells})
+                cells = [{"text": text, "value": v, "interval": _interval(s, name)}
+                         for text, v, s in zip(texts, values, stages, strict=True)]
+                rows.append({"label": label.format(k=k), "about": about.format(k=k), "cells": cells})
     return rows
 
 

@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from torch import Tensor
 from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
 from postgrad.data.store import Store
-from postgrad.maths.passk import share_interval
+from postgrad.maths.intervals import grouped_interval
 from postgrad.studio.reward_head import MODEL, Reader, fit, share, standardised
 
 FOLDS = 5
@@ -64,20 +64,20 @@ def train(judged: Sequence[tuple[Item, str]], ahead: Sequence[Item], reader: Rem
              "longer": None, "chance": {}}
     if won:
         found["chance"] = chance = chances(rows, coming, reader)
-        tested = [(chance[item.uid] - 0.5) * (1 if choice == "a" else -1) for item, choice in won
-                  if item.uid in chance]
+        tested = [(item, choice) for item, choice in won if item.uid in chance]
         if tested:
-            found |= dict(zip(("accuracy", "low", "high"), share_interval(halves(tested), len(tested)),
-                              strict=True))
+            hits = [half((chance[item.uid] - 0.5) * (1 if choice == "a" else -1)) for item, choice in tested]
+            held = grouped_interval(hits, [ask_of(item.messages) for item, _ in tested], (0.0, 1.0))
+            found |= dict(zip(("accuracy", "low", "high"), held, strict=True))
         found["held_out"] = len(tested)
-        found["longer"] = halves((len(item.a) - len(item.b)) * (1 if choice == "a" else -1)
-                                 for item, choice in won) / len(won)
+        found["longer"] = sum(half((len(item.a) - len(item.b)) * (1 if choice == "a" else -1))
+                              for item, choice in won) / len(won)
     return found | {"seconds": time.perf_counter() - began}
 
 
-def halves(gaps: Iterable[float]) -> float:
-    """How many are above 0; one that is exactly 0 counts half."""
-    return sum(0.5 if gap == 0 else float(gap > 0) for gap in gaps)
+def half(gap: float) -> float:
+    """1 above 0, 0 below; a gap that is exactly 0 counts half."""
+    return 0.5 if gap == 0 else float(gap > 0)
 
 
 def chances(rows: Sequence[tuple[Item, str]], coming: Sequence[Item],

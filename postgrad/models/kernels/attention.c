@@ -61,7 +61,7 @@ INLINE void hide(const Sequences *s, const Block *b, count t, count wide, float 
 void attention(int threads, const Sequences *s, float *y, float *lse) {
     count Dh = s->Dh, Hq = s->Hq, Hkv = s->Hkv, G = Hq / Hkv, most = (BLOCK + G - 1) / G, step = longest(s);
     TEAM {
-        float *kt = calloc(2 * step * Dh + most * G * (step + 2 * Dh), sizeof(float)), *vs = kt + step * Dh;
+        float *kt = zeros(2 * step * Dh + most * G * (step + 2 * Dh)), *vs = kt + step * Dh;
         float *p = vs + step * Dh, *qs = p + most * G * step, *out = qs + most * G * Dh;
         SHARED for (count mh = 0; mh < s->M * Hkv; mh++) {
             count m = mh / Hkv, h = mh % Hkv, start = s->start[m];
@@ -162,7 +162,7 @@ void attention_backward(int threads, const Sequences *s, const float *y, const f
     count *root = malloc(2 * s->M * sizeof(count)), *after = root + s->M;
     group(s, root, after);
     TEAM {
-        float *scratch = calloc(5 * step * Dh + most * G * (4 * Dh + 2 * step), sizeof(float));
+        float *scratch = zeros(5 * step * Dh + most * G * (4 * Dh + 2 * step));
         SHARED for (count mh = 0; mh < s->M * Hkv; mh++)
             if (root[mh / Hkv] == mh / Hkv)
                 for (count m = mh / Hkv; m >= 0; m = after[m])

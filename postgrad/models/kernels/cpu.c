@@ -57,7 +57,7 @@ void attend(int threads, count R, count Hq, count Hkv, count Dh, count S, count 
     count G = Hq / Hkv, step = whole(S + capacity);
     float scale = 1.0f / sqrtf(Dh);
     TEAM {
-        float *s = malloc(G * step * sizeof(float));
+        float *s = zeros(G * step);
         SHARED for (count rh = 0; rh < R * Hkv; rh++) {
             count r = rh / Hkv, h = rh % Hkv, P = prompt_length[r], all = P + length[r];
             count first = window && all > window ? all - window : 0;  /* the first position in sight */

@@ -98,6 +98,13 @@ static void multiply(int keep, count rows, count n, count depth, const float *a,
     for (; i < rows; i++) strip(1, keep, n, depth, a + i * ai, ai, ak, b, bk, c + i * ci, ci);
 }
 
+/* Zeros for a thread's own use. They begin where a cache line does, so that a sum is split over vectors in the same way whichever
+   thread takes it. */
+static float *zeros(count n) {
+    size_t bytes = (n * sizeof(float) + 63) & ~(size_t)63;
+    return memset(aligned_alloc(64, bytes), 0, bytes);
+}
+
 /* n rounded up to whole vectors. */
 INLINE count whole(count n) { return (n + WIDTH - 1) & -WIDTH; }
 

@@ -44,7 +44,8 @@ def controls(state: State) -> tuple:
 
 def figures(stage: dict, k: int) -> list[dict]:
     """The four figures of a stage, each with its interval over problems."""
-    from postgrad.maths.passk import mean_interval, pass_at_k
+    from postgrad.maths.intervals import mean_interval
+    from postgrad.maths.passk import pass_at_k
     words, questions = stage["measured"]["words"], stage["measured"]["questions"]
 
     def row(name: str, about: str, values: list[float]) -> dict:
@@ -110,7 +111,7 @@ def insight(numbers: dict) -> str:
 
 INSTRUMENT = Instrument(
     name="pipeline", number=1, title="Pretraining gives abilities, SFT a form, RL what the reward pays for",
-    functions=("postgrad.maths.passk.pass_at_k", "postgrad.maths.passk.mean_interval"),
+    functions=("postgrad.maths.passk.pass_at_k", "postgrad.maths.intervals.mean_interval"),
     state=State, controls=controls, compute=compute, insight=insight,
     about="Three real checkpoints of the package’s own small model answer the same prompts.",
 )
