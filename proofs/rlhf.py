@@ -6,6 +6,9 @@ the audit, bad input.
     python proofs/rlhf.py audit SEED FOLDER             one planted bias and its control
     python proofs/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json
                                                         and .md
+    python proofs/rlhf.py renew FOLDER                  there, alignment and over-optimisation alone, anew
+    python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 optim.schedule=constant 600 \\
+        evaluation.samples=192                          the lab on seeds on which nothing was chosen
     python proofs/rlhf.py ship FOLDER                   puts the lab's curves into the package, for the studio
     make proof-rlhf                                    all of it, one after another, two hours on two cores
 
@@ -24,8 +27,7 @@ sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests", "proofs", "t
 
 SEEDS = [0, 1, 2]
 SHIPPED = HERE / "postgrad" / "embedded" / "overoptimise" / "curves.json"
-LEASH = 0.05  # the KL weight that the bar is measured at
-FRESH = 3     # the lab's labels, rate and leash were chosen on SEEDS; this one was run once, afterwards
+LEASH = 0.2  # the KL weight that the bar is measured at
 
 
 class Quiet:
@@ -73,7 +75,7 @@ def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
         bars.append(bar(f"alignment: true quality, {method} over the SFT model",
                         "above it, the intervals apart, 3 of 3 seeds", "; ".join(gaps), outside,
                         "postgrad train align:questions seed=N"))
-    bars.append(bar("alignment: minutes on 2 cores, all stages and measurements", "reported",
+    bars.append(bar("alignment: minutes, all stages and measurements (five other runs beside each on one H200)", "reported",
                     ", ".join(f"{f['minutes']:.1f}" for f in found), True,
                     "postgrad train align:questions seed=N"))
     return bars, rows, judges
@@ -93,8 +95,8 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
             for p in f["best_of_n"]]
     command = found[0]["command"].replace("seed=0", "seed=N")
     fall, lost = min(t["fall"] for t in off), min(t["gain_lost"] for t in off)
-    bars = [fresh(folder)] if (folder / f"lab-{FRESH}" / "curves.json").exists() else []
-    return bars + [
+    return [
+        fresh(folder),
         bar("over-optimisation, KL off: the true reward peaks, then falls",
             ">= 15 % of its peak, the proxy rising, 3 seeds",
             f"{shown(off)} (fall {fall:.0%} of the peak at least, {lost:.0%} of what had been gained); the "
@@ -108,15 +110,16 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
 
 
 def fresh(folder: Path) -> dict:
-    """Both bars on a seed on which nothing was chosen."""
-    run = json.loads((folder / f"lab-{FRESH}" / "curves.json").read_text())
-    off, on = (next(p["turning"] for p in run["policies"] if p["kl_weight"] == w) for w in (0.0, LEASH))
-    said = [f"KL {word}: {t['peak']:+.2f} -> {t['end']:+.2f}, a fall of {t['fall']:.0%} of the peak, "
-            f"{t['gain_lost']:.0%} of the gain"
-            for word, t in (("off", off), ("on", on))]
-    return bar(f"over-optimisation on a fresh seed ({FRESH}), on which no setting was chosen",
-               "off: >= 15 %, on: <= 5 %", "; ".join(said), off["fall"] >= 0.15 and on["fall"] <= 0.05,
-               run["command"])
+    """Both bars on seeds on which nothing was chosen, each examination on 6,144 replies."""
+    rows = json.loads((folder / "fresh.json").read_text())
+    off, on = ([r for r in rows if r["policy"] == f"ppo-kl-{w:g}"] for w in (0, LEASH))
+    said = [f"KL {word}: " + ", ".join(f"{t['peak']:+.2f} -> {t['end']:+.2f} ({t['fall']:.0%})" for t in turns)
+            for word, turns in (("off", off), (f"{LEASH:g}", on))]
+    holds = all(t["fall"] >= 0.15 for t in off) and all(t["fall"] <= 0.05 for t in on)
+    return bar(f"over-optimisation on fresh seeds ({', '.join(str(r['seed']) for r in off)}); settings were "
+               "chosen on 0 to 7", "off: a fall of >= 15 % of the peak, on: <= 5 %", "; ".join(said), holds,
+               "python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 optim.schedule=constant 600 "
+               "device=cuda evaluation.samples=192")
 
 
 def bar(*args):
@@ -194,6 +197,23 @@ def write(folder: Path) -> None:
     sys.exit(not all(b["holds"] for b in bars))
 
 
+def renew(folder: Path) -> None:
+    """The bars and tables of alignment and over-optimisation in docs/results/rlhf.json, from FOLDER; the others
+    stay as they were measured."""
+    import results
+    path = results.RESULTS / "rlhf.json"
+    page = json.loads(path.read_text())
+    more, policies, judges = align(folder)
+    turned, turns, of_n = lab(folder)
+    kept = [b for b in page["bars"] if not b["name"].startswith(("alignment", "over-optimisation"))]
+    tables = page["tables"] | {"Alignment, seed by seed": policies, "Its reward models": judges,
+                               "Over-optimisation: turning points": turns,
+                               "Best of n against the same proxy": of_n}
+    page = results.write("rlhf", page["title"], [*kept[:3], *more, *turned, *kept[3:]], seeds=SEEDS,
+                         tables=tables, on=page["machine"])
+    print(page.read_text())
+
+
 def ship(folder: Path) -> None:
     """The curves of every seed, rounded: a few kilobytes for the studio's instrument on reward hacking."""
     def small(x):
@@ -219,7 +239,7 @@ def main(what: str, *rest: str) -> None:
                 subprocess.run([sys.executable, __file__, part, str(seed), *rest], check=True)
         write(Path(rest[0]))
     else:
-        {"ship": ship, "write": write}[what](Path(rest[0]))
+        {"ship": ship, "write": write, "renew": renew}[what](Path(rest[0]))
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ def test_the_shipped_curves_show_what_they_are_for():
     assert [run["seed"] for run in runs] == [0, 1, 2]
     for run in runs:
         policies = {p["name"]: p for p in run["policies"]}
-        off, on = policies["ppo-kl-0"], policies["ppo-kl-0.05"]
+        off, on = policies["ppo-kl-0"], policies["ppo-kl-0.2"]
         assert off["turning"]["fall"] > 0.15 > on["turning"]["fall"]
         assert off["turning"]["proxy_at_end"] > off["turning"]["proxy_at_peak"]
         for policy in (off, on):
-            assert [p["step"] for p in policy["points"]] == list(range(0, 101, 10))
+            assert [p["step"] for p in policy["points"]] == list(range(0, 141, 20))
             assert abs(policy["points"][0]["kl"]) < 1e-3 and all(p["distance"] >= 0 for p in policy["points"])
         assert [p["n"] for p in run["best_of_n"]] == [1, 2, 4, 8, 16, 32, 64]
 

@@ -120,7 +120,7 @@ def test_the_turning_point():
 
 
 def test_a_pipeline_goes_on_where_it_was_and_says_what_it_found(tmp_path, capsys):
-    change = "pairs=16 reward_steps=2 steps=1 problems=4 samples=1 methods=simpo,best_of_n"
+    change = "pairs=16 reward_steps=2 collections=1 problems=4 samples=1 methods=simpo,best_of_n"
     folder = tmp_path / "align"
     assert main(["train", "align", *change.split(), "--run", str(folder), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

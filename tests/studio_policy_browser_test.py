@@ -56,7 +56,7 @@ def test_a_leash_chosen_by_keyboard(studio, tab):  # noqa: F811
     page.get_by_role("radio", name="off", exact=True).focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".picture")).to_have_attribute("data-query", "leash=0.05")
-    point = reward_hacking.labs()["seed-0"]["policies"][1]["points"][6]
+    point = reward_hacking.labs()["seed-0"]["policies"][1]["points"][4]
     shown = moved(page, "Training done", "ArrowLeft", "leash=0.05&progress=60", 4)
     total = point["proxy"] - 0.05 * point["kl"]
     assert f"{point['proxy']:.2f} - 0.05 \\cdot {point['kl']:.2f} = {total:.2f}" in shown

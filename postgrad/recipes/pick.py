@@ -19,7 +19,7 @@ from postgrad.evaluation import BLOCK, mean_of
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
 from postgrad.opening.models import Beginning, open_folder, open_writer
-from postgrad.opening.rewards import open_judge, reward_models
+from postgrad.opening.rewards import best_score, open_judge, reward_models
 from postgrad.options import PickConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
@@ -48,8 +48,8 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
                 for group in sampler.sample(block, config.samples, settings, seed) for r in group]
     verdicts = judge(rollouts)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
-    bar = task.best if config.threshold is None else config.threshold
-    select = best_of if config.keep == "best" else partial(passing, threshold=bar)
+    bar = best_score(config.reward, task) if config.threshold is None else config.threshold
+    select = best_of if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
     kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
     if all(v.error for v in verdicts):
         raise ValueError(f"none of {len(rollouts)} replies could be judged: {verdicts[0].error}")
