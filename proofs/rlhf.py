@@ -75,8 +75,8 @@ def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
         bars.append(bar(f"alignment: true quality, {method} over the SFT model",
                         "above it, the intervals apart, 3 of 3 seeds", "; ".join(gaps), outside,
                         "postgrad train align:questions seed=N"))
-    bars.append(bar("alignment: minutes, all stages and measurements (five other runs beside each on one H200)", "reported",
-                    ", ".join(f"{f['minutes']:.1f}" for f in found), True,
+    bars.append(bar("alignment: minutes, all stages and measurements", "reported",
+                    ", ".join(f"{f['minutes']:.1f}" for f in found) + ", on an H200 beside five other runs", True,
                     "postgrad train align:questions seed=N"))
     return bars, rows, judges
 
@@ -113,7 +113,8 @@ def fresh(folder: Path) -> dict:
     """Both bars on seeds on which nothing was chosen, each examination on 6,144 replies."""
     rows = json.loads((folder / "fresh.json").read_text())
     off, on = ([r for r in rows if r["policy"] == f"ppo-kl-{w:g}"] for w in (0, LEASH))
-    said = [f"KL {word}: " + ", ".join(f"{t['peak']:+.2f} -> {t['end']:+.2f} ({t['fall']:.0%})" for t in turns)
+    said = [f"KL {word}: " + ", ".join(f"{t['peak']:+.2f} -> {t['end']:+.2f} ({t['fall']:.0%})"
+                                       for t in turns)
             for word, turns in (("off", off), (f"{LEASH:g}", on))]
     holds = all(t["fall"] >= 0.15 for t in off) and all(t["fall"] <= 0.05 for t in on)
     return bar(f"over-optimisation on fresh seeds ({', '.join(str(r['seed']) for r in off)}); settings were "
@@ -198,8 +199,8 @@ def write(folder: Path) -> None:
 
 
 def renew(folder: Path) -> None:
-    """The bars and tables of alignment and over-optimisation in docs/results/rlhf.json, from FOLDER; the others
-    stay as they were measured."""
+    """The bars and tables of alignment and over-optimisation in docs/results/rlhf.json, from FOLDER; the
+    others stay as they were measured."""
     import results
     path = results.RESULTS / "rlhf.json"
     page = json.loads(path.read_text())
