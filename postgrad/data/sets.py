@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from postgrad.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
 LONGEST_LIST = 256_000_000   # bytes of a .json file, which is read whole
+SMALL, PACKED = 2**24, 50    # a packed file may unpack to so many bytes, and so many times its own size
+A_ROW = 100                  # bytes that a row takes besides its text
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 
 Rows = list[tuple[str, dict]]  # (where it stands, the row): ("train.jsonl, line 3", {...})
@@ -114,17 +117,33 @@ def read_file(path: Path) -> Rows:
             return read_lines(file, path.name)
     try:
         with gzip.open(path) as file:
-            return read_lines(file, path.name)
+            return read_lines(file, path.name, room_for(path))
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"{path.name} is not a sound gzip file ({fault}): fetch it again.") from None
 
 
-def read_lines(file: BinaryIO, name: str) -> Rows:
-    """The rows of lines of JSON; a line that is no JSON object raises, named by its number."""
-    rows, line = [], 0
+def room_for(path: Path) -> int:
+    """The bytes that a packed file may unpack to: text is packed a few times, a bomb a thousand times."""
+    return SMALL + PACKED * path.stat().st_size
+
+
+def too_large(name: str, room: int) -> ValueError:
+    return ValueError(f"{name} unpacks to over {room:,} bytes, far more than text does: unpack it, and see "
+                      "what is in it.")
+
+
+def read_lines(file: BinaryIO, name: str, room: float = math.inf) -> Rows:
+    """The rows of lines of JSON; a line that is no JSON object raises, named by its number.
+
+    room: the most bytes of all lines, each with what a row takes in memory.
+    """
+    rows, line, left = [], 0, room
     while raw := file.readline(LONGEST_LINE + 1):
         line += 1
         where = f"{name}, line {line}"
+        left -= len(raw) + A_ROW
+        if left < 0:
+            raise too_large(name, int(room))
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this "
                              "a .jsonl file?")
@@ -160,9 +179,14 @@ def _parquet(path: Path) -> Rows:
         raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
                          "or give the rows as .jsonl.") from None
     try:
-        rows = parquet.read_table(path).to_pylist()
-    except (ArrowException, OSError) as fault:
-        said = str(fault).splitlines()[0]
+        rows, left = [], room_for(path)
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1024):
+            left -= batch.nbytes + A_ROW * batch.num_rows
+            if left < 0:
+                raise too_large(path.name, room_for(path))
+            rows += batch.to_pylist()
+    except (ArrowException, OSError, MemoryError) as fault:
+        said = (str(fault).splitlines() or [type(fault).__name__])[0]
         raise ValueError(f"{path.name} is not a sound parquet file ({said:.120}): fetch it again.") from None
     return _some([(f"{path.name}, row {number}", row) for number, row in enumerate(rows, start=1)], path.name,
                  "give it some")
