@@ -1,7 +1,7 @@
 """Files that somebody else may have made, and files that appear whole or not at all.
 
-What is read is a plain file of a bounded size: a pipe would keep us waiting, a device would never end. What is
-written stands under its name when it is complete.
+What is read is a plain file of a bounded size: a pipe would keep us waiting, a device would never end. What
+is written stands under its name when it is complete.
 Left out on purpose: what is in the files.
 """
 

@@ -200,7 +200,7 @@ def unplain(cls, values: Mapping, given: Mapping[str, object] | None = None):
 def could_be(value: object, kind, said: Mapping) -> bool:
     """Whether a value of a saved config is of its field's kind, as far as that is a plain one."""
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
-    if said.get("parse"):
+    if said.get("parse") and not {object, typing.Any} & set(options):
         return isinstance(value, str | Mapping) or (value is None and type(None) in options)
     if not set(options) <= {int, float, str, bool, type(None)}:
         return True

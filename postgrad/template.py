@@ -23,12 +23,12 @@ from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-SOURCE = 200_000          # characters of a template
+SOURCE = 50_000           # characters of a template
 LARGEST = 10**7           # of a value: characters, and SLOT for each place in a list
 SLOT = 16
 AT_ONCE, IN_ALL = 10**8, 5 * 10**8  # characters that a single step may make, and all of them together
 BITS = 10_000             # of a whole number
-SECONDS = 1.0             # of processor time
+SECONDS = 0.5             # of processor time
 # what makes more than it is given
 GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes", "replace", "join", "format",
          "format_map", "translate", "indent", "wordwrap", "tojson"}
@@ -134,7 +134,7 @@ class Environment(ImmutableSandboxedEnvironment):
         if self.spent.made > IN_ALL:
             raise TooMuch(f"over {IN_ALL:,} characters")
         if time.thread_time() > getattr(self.spent, "end", math.inf):
-            raise TooMuch(f"over {SECONDS:.0f} s of processor time")
+            raise TooMuch(f"over {SECONDS} s of processor time")
         return value
 
     def each(self, values: Iterable) -> Iterator:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from postgrad.hub import download
 LONGEST_LINE = 1_000_000     # bytes
 LONGEST_LIST = 256_000_000   # bytes of a .json file, which is read whole
 SMALL, PACKED = 2**24, 50    # a packed file may unpack to so many bytes, and so many times its own size
-A_ROW = 100                  # bytes that a row takes besides its text
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 
 Rows = list[tuple[str, dict]]  # (where it stands, the row): ("train.jsonl, line 3", {...})
@@ -117,7 +115,13 @@ def read_file(path: Path) -> Rows:
             return read_lines(file, path.name)
     try:
         with gzip.open(path) as file:
-            return read_lines(file, path.name, room_for(path))
+            left = room_for(path)
+            while block := file.read(2**20):  # unpacked once for its size alone, which takes no time
+                left -= len(block)
+                if left < 0:
+                    raise too_large(path.name, room_for(path))
+            file.seek(0)
+            return read_lines(file, path.name)
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"{path.name} is not a sound gzip file ({fault}): fetch it again.") from None
 
@@ -132,18 +136,12 @@ def too_large(name: str, room: int) -> ValueError:
                       "what is in it.")
 
 
-def read_lines(file: BinaryIO, name: str, room: float = math.inf) -> Rows:
-    """The rows of lines of JSON; a line that is no JSON object raises, named by its number.
-
-    room: the most bytes of all lines, each with what a row takes in memory.
-    """
-    rows, line, left = [], 0, room
+def read_lines(file: BinaryIO, name: str) -> Rows:
+    """The rows of lines of JSON; a line that is no JSON object raises, named by its number."""
+    rows, line = [], 0
     while raw := file.readline(LONGEST_LINE + 1):
         line += 1
         where = f"{name}, line {line}"
-        left -= len(raw) + A_ROW
-        if left < 0:
-            raise too_large(name, int(room))
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this "
                              "a .jsonl file?")
@@ -179,9 +177,12 @@ def _parquet(path: Path) -> Rows:
         raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
                          "or give the rows as .jsonl.") from None
     try:
-        rows, left = [], room_for(path)
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=1024):
-            left -= batch.nbytes + A_ROW * batch.num_rows
+        file, rows, left = parquet.ParquetFile(path), [], room_for(path)
+        if file.metadata.num_rows > path.stat().st_size:
+            raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} bytes, "
+                             "so they can only be one row again and again: see what is in it.")
+        for batch in file.iter_batches(batch_size=1024):
+            left -= batch.nbytes
             if left < 0:
                 raise too_large(path.name, room_for(path))
             rows += batch.to_pylist()

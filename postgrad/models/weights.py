@@ -17,6 +17,7 @@ from postgrad.files import load_json, said
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 LARGEST = 5 * 10**9  # bytes in a file
+MOST_TENSORS = 2**16  # in a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,10 @@ def _index(folder: Path) -> dict[str, str]:
 def _header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: file.get_slice(name) for name in file.keys()}
+            if len(names := file.keys()) > MOST_TENSORS:
+                raise ValueError(f"{path} holds {len(names):,} tensors, and no model has over {MOST_TENSORS:,} "
+                                 "in a file: get the file again.")
+            found = {name: file.get_slice(name) for name in names}
             for name, part in found.items():
                 if part.get_dtype() not in DTYPES:
                     raise ValueError(f"{path}: {name} is {part.get_dtype()}; weights are read as "

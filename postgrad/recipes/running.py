@@ -113,13 +113,13 @@ def check_inputs(run: Run, config) -> None:
             raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
     if now["rubric"] != run.info.get("rubric"):
         raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
+    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
+        raise ValueError(f"the row {config.method.name} has changed since this run began "
+                         f"({changed}), {remedy}")
     for name, before in run.info.get("files", {}).items():
         if now["files"].get(name) != before:
             what = f"{name} {getattr(config, name, '')!s:.100}"
             raise ValueError(f"{what} has changed since this run began, {remedy}")
-    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
-        raise ValueError(f"the row {config.method.name} has changed since this run began "
-                         f"({changed}), {remedy}")
 
 
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,

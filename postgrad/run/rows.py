@@ -124,7 +124,13 @@ def append(fd: int, line: bytes) -> None:
 
 def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
     """A log as it lies in its run: a plain file, no link, of at most so many bytes."""
-    file = open(open_plain(path, os.O_NOFOLLOW), "rb")
+    try:
+        file = open(open_plain(path, os.O_NOFOLLOW), "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({unreadable(error)}): the run is broken or "
+                         "not yours to read") from error
     if (size := os.fstat(file.fileno()).st_size) > most:
         file.close()
         raise ValueError(f"{path} has {size:,} bytes, and no log has over {most:,}: the run is broken")
