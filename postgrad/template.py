@@ -25,7 +25,7 @@ from jinja2.utils import Namespace
 
 SOURCE = 50_000           # characters of a template
 LARGEST = 10**7           # of a value: characters, and SLOT for each place in a list
-SLOT = 16
+SLOT = 64
 AT_ONCE, IN_ALL = 10**8, 5 * 10**8  # characters that a single step may make, and all of them together
 BITS = 10_000             # of a whole number
 SECONDS = 0.5             # of processor time
@@ -129,8 +129,8 @@ class Environment(ImmutableSandboxedEnvironment):
         """The value, if it is not too large and neither time nor room is used up."""
         if weight(value) > LARGEST:
             raise TooMuch(f"a value of over {LARGEST:,} characters")
-        large = len(value) if isinstance(value, str | bytes | list | tuple) else 1
-        self.spent.made = getattr(self.spent, "made", 0) + large * (1 if isinstance(value, str) else SLOT)
+        large = len(value) if isinstance(value, str | bytes) else 8 * len(value) if isinstance(value, list) else 1
+        self.spent.made = getattr(self.spent, "made", 0) + large
         if self.spent.made > IN_ALL:
             raise TooMuch(f"over {IN_ALL:,} characters")
         if time.thread_time() > getattr(self.spent, "end", math.inf):

@@ -179,8 +179,8 @@ def _parquet(path: Path) -> Rows:
     try:
         file, rows, left = parquet.ParquetFile(path), [], room_for(path)
         if file.metadata.num_rows > path.stat().st_size:
-            raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} bytes, "
-                             "so they can only be one row again and again: see what is in it.")
+            raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} "
+                             "bytes, so they can only be one row again and again: see what is in it.")
         for batch in file.iter_batches(batch_size=1024):
             left -= batch.nbytes
             if left < 0:

@@ -131,7 +131,7 @@ def _header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt") as file:
             if len(names := file.keys()) > MOST_TENSORS:
-                raise ValueError(f"{path} holds {len(names):,} tensors, and no model has over {MOST_TENSORS:,} "
+                raise ValueError(f"{path} holds {len(names):,} tensors; no model has over {MOST_TENSORS:,} "
                                  "in a file: get the file again.")
             found = {name: file.get_slice(name) for name in names}
             for name, part in found.items():
