@@ -1,78 +1,96 @@
 """Messages to tokens and back: the only place that knows templates, special tokens and stop tokens.
 
 A `Chat` is a tokenizer with its chat template, read from the usual files (`tokenizer.json`,
-`tokenizer_config.json`, `chat_template.jinja`, `generation_config.json`). The template is rendered in a
-sandbox, with what `transformers` offers there:
-it comes from somebody else's folder.
+`tokenizer_config.json`, `chat_template.jinja`, `generation_config.json`), all of which come from somebody
+else's folder.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from postgrad.files import is_fault, load_json, read_text, said
 from postgrad.records import Message
+from postgrad.template import compiled
 
-
-def _refuse(message):
-    raise ValueError(f"the chat template says: {message}")
-
-
-def _json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-    """`tojson` as templates expect it: jinja's own escapes <, > and & for HTML."""
-    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+LARGEST = 2**28  # bytes of a tokenizer.json
+GROWTH = 64      # times that a text may become longer on its way to tokens or back
 
 
 def _read(path: Path) -> dict:
     """A JSON object from a file; nothing where there is no file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ValueError(f"{path.name}: {error}") from error
+        found = load_json(path) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name}: {said(error)}") from error
     if not isinstance(found, dict):
         raise ValueError(f"{path.name} holds no JSON object")
     return found
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer as its file describes it, but for padding and truncation: a text is its tokens, no more and
+    no fewer."""
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"{path.name} has over {LARGEST:,} bytes")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except BaseException as error:  # the library raises plain Exception, and where it panics BaseException
+        if is_fault(error):
+            raise ValueError(f"{path.name}: {said(error)}") from None
+        raise
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    for part in (tokenizer.normalizer, tokenizer.decoder):
+        if part is not None and growth(json.loads(part.__getstate__())) > GROWTH:
+            raise ValueError(f"{path.name}: it makes a text more than {GROWTH} times as long")
+    return tokenizer
+
+
+def growth(part: object) -> float:
+    """How many times as long a normalizer or a decoder may make a text, by what it replaces and prepends."""
+    if isinstance(part, list):
+        return math.prod(map(growth, part))
+    if not isinstance(part, dict):
+        return 1
+    own = 1.0
+    if part.get("type") == "Replace":
+        pattern, content = part.get("pattern") or {}, len(part.get("content") or "")
+        own = max(1, content / max(1, len(pattern["String"]))) if "String" in pattern else 1 + content
+    elif part.get("type") == "Prepend":
+        own = max(1, len(part.get("prepend") or "") / 4)
+    return own * math.prod(growth(value) for value in part.values() if isinstance(value, list | dict))
+
+
+def _token(name: str, value: object) -> str:
+    """A special token: its text, or an object that has it as its content."""
+    text = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {value!r:.60}, and must be a text")
+    return text
 
 
 def _template(folder: Path, raw: dict) -> str:
     """The chat template: of its own file, or of tokenizer_config.json,
     where several may stand under names."""
     file = folder / "chat_template.jinja"
-    template = file.read_text(encoding="utf-8") if file.is_file() else raw.get("chat_template")
+    template = read_text(file) if file.is_file() else raw.get("chat_template")
     if isinstance(template, list):
-        template = {x.get("name"): x.get("template") for x in template if isinstance(x, dict)}.get("default")
+        listed = [x for x in template if isinstance(x, dict) and x.get("name") == "default"]
+        template = listed[0].get("template") if listed else None
     if not isinstance(template, str):
         raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file "
                          "chat_template.jinja beside it, or use the model's instruct or chat version, which "
                          "has one (a base model has none).")
     return template
-
-
-class Generation(Extension):
-    """{% generation %}: the mark that some templates put around an assistant's words.
-
-    What is inside stands as it is.
-    """
-
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return nodes.CallBlock(self.call_method("_through"), [], [], body).set_lineno(line)
-
-    def _through(self, caller):
-        return caller()
 
 
 class Chat:
@@ -90,15 +108,7 @@ class Chat:
         self.eos = eos
         self.pad = pad
         self.ends = tuple(ends)
-        env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True,
-                                            extensions=[Generation, "jinja2.ext.loopcontrols"])
-        env.globals |= {"raise_exception": _refuse,
-                        "strftime_now": lambda form: datetime.now().strftime(form)}
-        env.filters["tojson"] = _json
-        try:
-            self._compiled = env.from_string(template)
-        except TemplateError as error:
-            raise ValueError(f"the chat template does not parse: {error}") from error
+        self._render = compiled(template)
 
     @classmethod
     def load(cls, folder: Path | str) -> Chat:
@@ -109,21 +119,22 @@ class Chat:
         try:
             raw, tokens, generation = (_read(folder / f"{name}.json") for name in
                                        ("tokenizer_config", "special_tokens_map", "generation_config"))
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # the tokenizers library raises plain Exception
+            tokenizer = _tokenizer(folder / "tokenizer.json")
+            names = {k: _token(k, v)
+                     for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
+        except (OSError, ValueError) as error:
             raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot "
-                             f"be read ({error}): the folder is damaged, get it again.") from error
+                             f"be read ({said(error)}): the folder is damaged, get it again.") from error
         template = _template(folder, raw)
-        names = {k: v["content"] if isinstance(v, dict) else v
-                 for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
         if not names.get("eos_token"):
             raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "
                              "would ever end.")
         ends = generation.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
-        if unknown := [i for i in ends if not isinstance(i, int) or tokenizer.id_to_token(i) is None]:
-            raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r} ends a reply, "
-                             "and the tokenizer has no such token: mend its eos_token_id.")
+        if unknown := [i for i in ends if type(i) is not int or not 0 <= i < 2**32
+                       or tokenizer.id_to_token(i) is None]:
+            raise ValueError(f"{folder}/generation_config.json says that token {unknown[0]!r:.60} ends a "
+                             "reply, and the tokenizer has no such token: mend its eos_token_id.")
         return cls(tokenizer, template, bos=names.get("bos_token"), eos=names["eos_token"],
                    pad=names.get("pad_token"), ends=ends)
 
@@ -149,7 +160,8 @@ class Chat:
 
     @property
     def vocab_size(self) -> int:
-        return self.tokenizer.get_vocab_size()
+        """One more than the highest token."""
+        return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
 
     def id(self, token: str) -> int:
         found = self.tokenizer.token_to_id(token)
@@ -159,13 +171,9 @@ class Chat:
 
     def text_of(self, messages: Sequence[Message], *, reply: bool) -> str:
         """The template's text; with `reply`, up to where the assistant begins to write."""
-        try:
-            named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
-            return self._compiled.render(messages=[dict(m) for m in messages], add_generation_prompt=reply,
-                                         tools=None, documents=None,
-                                         **{name: token for name, token in named.items() if token})
-        except (TemplateError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
-            raise ValueError(f"the chat template cannot be rendered: {error}") from error
+        named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
+        return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, tools=None,
+                            documents=None, **{name: token for name, token in named.items() if token})
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids

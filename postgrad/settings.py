@@ -177,6 +177,8 @@ def unplain(cls, values: Mapping, given: Mapping[str, object] | None = None):
 
     given: what was handed in again, by field.
     """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"the saved config has {values!r:.60} where a {cls.__name__} should stand.")
     hints = typing.get_type_hints(cls)
     unknown = values.keys() - hints.keys()
     if unknown:
@@ -187,8 +189,22 @@ def unplain(cls, values: Mapping, given: Mapping[str, object] | None = None):
     if missing:
         raise ValueError(f"the saved config lacks {sorted(missing)[0]!r}, which {cls.__name__} needs.")
     given = given or {}
+    for f in (f for f in fields(cls) if f.name in values and f.name not in given):
+        if not could_be(values[f.name], hints[f.name], f.metadata):
+            raise ValueError(f"the saved config has {values[f.name]!r:.60} for {f.name!r} of {cls.__name__}, "
+                             "which cannot be its value.")
     return cls(**{k: given[k] if k in given else unplain(hints[k], v) if is_group(hints[k]) else v
                   for k, v in values.items()})
+
+
+def could_be(value: object, kind, said: Mapping) -> bool:
+    """Whether a value of a saved config is of its field's kind, as far as that is a plain one."""
+    options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if said.get("parse") and not {object, typing.Any} & set(options):
+        return isinstance(value, str | Mapping) or (value is None and type(None) in options)
+    if not set(options) <= {int, float, str, bool, type(None)}:
+        return True
+    return type(value) in options or (type(value) is int and float in options)
 
 
 def is_group(kind) -> bool:

@@ -10,8 +10,8 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "garbage_collection", "settings", "user_code"},
-    {"records", "stats", "hub", "options"},
+    {"maths", "packing", "garbage_collection", "settings", "user_code", "files"},
+    {"records", "stats", "hub", "options", "template"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display"},

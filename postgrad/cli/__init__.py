@@ -123,3 +123,6 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:  # the system's own word: a full disk, a file that is not ours to read
+        print(f"postgrad: {error.filename or 'a file'}: {error.strerror or error}.", file=sys.stderr)
+        return 2

@@ -10,6 +10,7 @@ from postgrad import display
 from postgrad.cli.options import AuditOptions, made
 from postgrad.cli.output import say_json
 from postgrad.display import progress
+from postgrad.files import write_text
 
 COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "tokens added", "by length",
            "true quality")
@@ -31,7 +32,7 @@ def audit(args) -> int:
     found = {"model": args.model, "source": source, **found}
     if out:
         from postgrad.run import plain
-        out.write_text(json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
+        write_text(out, json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
     if args.json:
         say_json(found)
     else:

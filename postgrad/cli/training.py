@@ -84,8 +84,9 @@ def resume(args) -> int:
     if recipes.pipeline_in(Path(args.run)):
         return carry_out(args, Path(args.run), partial(recipes.resume, Path(args.run)))
     run = Run.open(args.run)
-    title = run.info.get("method") or run.info["recipe"]
-    return follow(args, Path(args.run), title, run.info["steps"], partial(recipes.resume, Path(args.run)))
+    recipe, steps = run.started()
+    return follow(args, Path(args.run), run.info.get("method") or recipe, steps,
+                  partial(recipes.resume, Path(args.run)))
 
 
 def follow(args, folder: Path, title: str, steps: int, go) -> int:

@@ -25,6 +25,9 @@ SCHEMA = (
     f"PRAGMA application_id = {OURS}",
     f"PRAGMA user_version = {VERSION}",
 )
+OBJECTS = {("table", "items"), ("table", "labels"), ("index", "standing")}
+COLUMNS = {"items": "id uid messages a b origin created removed",
+           "labels": "id item labeller choice made undone"}
 # what a store of an older version lacks
 SINCE = {1: ("ALTER TABLE items ADD COLUMN removed INTEGER NOT NULL DEFAULT 0",)}
 
@@ -43,6 +46,9 @@ class Database:
                    "`postgrad label make`.")
         if not create and not path.is_file():
             raise ValueError(nothing)
+        if path.exists() and not path.is_file():
+            raise ValueError(f"cannot open a store at {path} (it is no plain file): name a file in a "
+                             "folder that exists.")
         store = cls(path, connect(path))
         try:
             with store._session("BEGIN") as db:
@@ -52,6 +58,7 @@ class Database:
             if version != VERSION:
                 store._create()
             with store._session() as db:
+                db.execute("PRAGMA trusted_schema = OFF")
                 db.execute("PRAGMA journal_mode = WAL")
                 db.execute("PRAGMA synchronous = FULL")
         except BaseException:
@@ -122,4 +129,22 @@ def check(db: sqlite3.Connection, path: Path) -> int:
     if not 1 <= version <= VERSION:
         raise ValueError(f"{path} is a preference store of version {version}; this postgrad reads version "
                          f"{VERSION}: use the postgrad that made it, or export there and import here.")
+    check_tables(db, path, version)
     return version
+
+
+def check_tables(db: sqlite3.Connection, path: Path, version: int) -> None:
+    """The tables and the index are those that a store is made with, and there is nothing else: a view or a
+    trigger would be somebody else's program, which may never end."""
+    there = {(kind, name) for kind, name, text in db.execute("SELECT type, name, sql FROM sqlite_master")
+             if text is not None}  # SQLite's own indices have no text
+    columns = {table: {row[1] for row in db.execute(f"PRAGMA table_info({table})")} for table in COLUMNS}
+    wanted = {table: set(names.split()) for table, names in COLUMNS.items()}
+    if version == 1:
+        wanted["items"] -= {"removed"}
+    if odd := sorted(there ^ OBJECTS):
+        kind, name = odd[0]
+        raise ValueError(f"{path} {'has' if odd[0] in there else 'lacks'} the {kind} {name!r:.60}, and is no "
+                         "preference store as postgrad makes it: name another file.")
+    if columns != wanted:
+        raise ValueError(f"{path} has tables of other columns than a preference store: name another file.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from postgrad.data.items import Item, Label, check_labeller
 from postgrad.data.preferences import answers_of, filled_rows, pairs_of, report
 from postgrad.data.store import Store
+from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
 from postgrad.records import Message, Pair, Prompt
 
@@ -106,12 +106,9 @@ def write_rows(path: Path, rows: Sequence[dict], not_over: Path) -> None:
         raise ValueError(f"{path} is the store itself: give the file another name.")
     if path.is_dir() or not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: name a file in a folder that exists.")
-    temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
     try:
-        temp.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        os.replace(temp, path)
+        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     except OSError as error:
-        temp.unlink(missing_ok=True)
         raise ValueError(f"cannot write {path} ({error.strerror}): choose a place "
                          "you can write to.") from error
 

@@ -17,6 +17,7 @@ from itertools import combinations
 from postgrad.data.rows import Source, called, read_messages, read_rows, records
 from postgrad.records import Conversation, Message, Pair
 
+MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
 FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an examination
 
 
@@ -103,6 +104,9 @@ def answers_of(row: dict, where: str) -> tuple[tuple[Message, ...], tuple[str, .
     given = row["answers"]
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"{where}: 'answers' must be a list of two or more.")
+    if len(given) > MOST_ANSWERS:
+        raise ValueError(f"{where}: there are {len(given):,} answers, and at most {MOST_ANSWERS} are "
+                         "compared, each with each: split the line.")
     messages, answers = read_answers(row.get("prompt"), {f"answer {i}": text for i, text in enumerate(given)},
                                      where)
     for i, j in combinations(range(len(answers)), 2):

@@ -8,9 +8,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from postgrad.files import said
 from postgrad.records import Conversation
 
 ROLES = ("system", "user", "assistant")
+LONGEST_LINE = 2**24  # bytes
 
 
 def parse(raw: bytes, *, first: bool = True) -> object:
@@ -55,13 +57,16 @@ def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
     if not path.is_file():
         raise ValueError(f"there is no file {path}: give the path of a JSONL file.")
     with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE + 1), b""), start=1):
+            if len(line) > LONGEST_LINE:
+                raise ValueError(f"{path} line {number} is longer than {LONGEST_LINE:,} bytes: is this a "
+                                 "JSONL file, one object a line?")
             if not line.strip():
                 continue
             try:
                 row = parse(line, first=number == 1)
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path} line {number} is not JSON in UTF-8: {error}") from error
+                raise ValueError(f"{path} line {number} is not JSON in UTF-8: {said(error)}") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an "
                                  "object in braces.")

@@ -21,6 +21,7 @@ from postgrad.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
 LONGEST_LIST = 256_000_000   # bytes of a .json file, which is read whole
+SMALL, PACKED = 2**24, 50    # a packed file may unpack to so many bytes, and so many times its own size
 SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".parquet")
 
 Rows = list[tuple[str, dict]]  # (where it stands, the row): ("train.jsonl, line 3", {...})
@@ -114,9 +115,25 @@ def read_file(path: Path) -> Rows:
             return read_lines(file, path.name)
     try:
         with gzip.open(path) as file:
+            left = room_for(path)
+            while block := file.read(2**20):  # unpacked once for its size alone, which takes no time
+                left -= len(block)
+                if left < 0:
+                    raise too_large(path.name, room_for(path))
+            file.seek(0)
             return read_lines(file, path.name)
     except (OSError, EOFError, zlib.error) as fault:
         raise ValueError(f"{path.name} is not a sound gzip file ({fault}): fetch it again.") from None
+
+
+def room_for(path: Path) -> int:
+    """The bytes that a packed file may unpack to: text is packed a few times, a bomb a thousand times."""
+    return SMALL + PACKED * path.stat().st_size
+
+
+def too_large(name: str, room: int) -> ValueError:
+    return ValueError(f"{name} unpacks to over {room:,} bytes, far more than text does: unpack it, and see "
+                      "what is in it.")
 
 
 def read_lines(file: BinaryIO, name: str) -> Rows:
@@ -160,9 +177,17 @@ def _parquet(path: Path) -> Rows:
         raise ValueError(f"{path.name} is a parquet file, which needs pyarrow: pip install 'postgrad[data]', "
                          "or give the rows as .jsonl.") from None
     try:
-        rows = parquet.read_table(path).to_pylist()
-    except (ArrowException, OSError) as fault:
-        said = str(fault).splitlines()[0]
+        file, rows, left = parquet.ParquetFile(path), [], room_for(path)
+        if file.metadata.num_rows > path.stat().st_size:
+            raise ValueError(f"{path.name} has {file.metadata.num_rows:,} rows in {path.stat().st_size:,} "
+                             "bytes, so they can only be one row again and again: see what is in it.")
+        for batch in file.iter_batches(batch_size=1024):
+            left -= batch.nbytes
+            if left < 0:
+                raise too_large(path.name, room_for(path))
+            rows += batch.to_pylist()
+    except (ArrowException, OSError, MemoryError) as fault:
+        said = (str(fault).splitlines() or [type(fault).__name__])[0]
         raise ValueError(f"{path.name} is not a sound parquet file ({said:.120}): fetch it again.") from None
     return _some([(f"{path.name}, row {number}", row) for number, row in enumerate(rows, start=1)], path.name,
                  "give it some")

@@ -159,7 +159,7 @@ class Store(Database):
             if row[0] not in out:
                 out[row[0]] = item_of(row), {}
             if labeller is not None:
-                out[row[0]][1][labeller] = choice  # the newest of a labeller's comes last
+                out[row[0]][1][str(labeller)] = str(choice)  # the newest of a labeller's comes last
         return list(out.values())
 
     def size(self) -> int:
@@ -175,7 +175,7 @@ class Store(Database):
             rows = db.execute("SELECT item, labeller, choice FROM labels JOIN items ON items.id = item WHERE "
                               "NOT undone AND NOT removed ORDER BY labels.id").fetchall()
         for item, labeller, choice in rows:
-            out.setdefault(item, {})[labeller] = choice
+            out.setdefault(item, {})[str(labeller)] = str(choice)
         return list(out.values())
 
     def judged(self, labeller: str | None = None,
@@ -217,6 +217,16 @@ class Store(Database):
         return agreement(self.items())
 
 
-def item_of(row: Sequence[str]) -> Item:
+def item_of(row: Sequence) -> Item:
+    """An item as it lies in the store; one that postgrad did not write raises."""
     uid, messages, a, b, origin = row
-    return Item(uid=uid, messages=tuple(json.loads(messages)), a=a, b=b, origin=origin)
+    try:
+        told = json.loads(messages)
+        sound = (bool(told) and all(isinstance(x, str) for x in (uid, a, b, origin))
+                 and all(m.keys() == {"role", "content"} and {*map(type, m.values())} == {str} for m in told))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        sound = False
+    if not sound:
+        raise ValueError(f"the item {uid!r:.40} of the store is no prompt with two answers: something else "
+                         "has changed the file, restore it from a copy.")
+    return Item(uid=uid, messages=tuple(told), a=a, b=b, origin=origin)

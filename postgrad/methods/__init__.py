@@ -117,5 +117,8 @@ def named(words: str | Mapping) -> Method:
     """The row that a config names: "dapo", or {"name": "dapo", "high": 0.3}, as `Row.saved` writes it."""
     if isinstance(words, str):
         return get(words)
+    if not isinstance(words.get("name"), str):
+        raise ValueError(f"{dict(words)!r:.80} names no row: write its name, as in "
+                         "{'name': 'dapo', 'high': 0.3}.")
     changes = {key: value for key, value in words.items() if key != "name"}
     return change(get(words["name"]), **changes)

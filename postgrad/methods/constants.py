@@ -149,7 +149,7 @@ def difference(before: Mapping, now: Mapping) -> str:
     """What differs between two described rows, in words; "" where nothing does."""
     found = []
     for part in ("constants", "functions", "texts"):
-        old, new = before.get(part, {}), now.get(part, {})
+        old, new = (x if isinstance(x := said.get(part), Mapping) else {} for said in (before, now))
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):
                 found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is "

@@ -16,12 +16,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from postgrad.files import load_json, said
 from postgrad.models.load import save_model
 from postgrad.models.lora import is_adapted
 from postgrad.models.peft import write_adapter
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
+LARGEST = 2**30  # bytes of state.json
 # in safetensors' format; by that ending vLLM would take it for weights of the model
 TENSORS = "state.tensors"
 
@@ -35,19 +37,32 @@ def write_state(folder: Path, state: dict, *, policy, chat, base: str = "") -> N
     if is_adapted(policy):
         write_adapter(policy, folder / "adapter", base)
     chat.save(folder)
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / TENSORS)
+    # two names of one memory are refused, so each tensor is a copy
+    save_file({k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}, folder / TENSORS)
     (folder / "state.json").write_text(json.dumps(plain))
 
 
 def read_state(folder: Path) -> dict:
     path = folder / TENSORS
     stored = read_tensors(path if path.exists() else folder / "state.safetensors")  # the name in older runs
-    return _put_back(json.loads((folder / "state.json").read_text()), stored)
+    try:
+        return _put_back(load_json(folder / "state.json", LARGEST), stored)
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{folder / 'state.json'} is no state of a training ({said(error)}): go back to "
+                         "another checkpoint, or start a new run.") from error
+
+
+def size_of(state: dict, policy) -> int:
+    """The bytes that `write_state` writes of tensors: the weights, the optimizer's two moments of each, and
+    whatever else a run keeps."""
+    tensors: dict[str, Tensor] = {}
+    _take_out(state, "", tensors)
+    return sum(x.numel() * x.itemsize for x in (*tensors.values(), *policy.parameters()))
 
 
 def _take_out(x, path: str, tensors: dict[str, Tensor]):
     if isinstance(x, Tensor):
-        tensors[path] = x.clone()
+        tensors[path] = x
         return {SLOT: path}
     if isinstance(x, dict):
         return {str(k): _take_out(v, f"{path}/{k}", tensors) for k, v in x.items()}

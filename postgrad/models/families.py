@@ -9,9 +9,11 @@ the MLP, experts, quantised weights.
 
 from __future__ import annotations
 
-import json
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+
+from postgrad.files import load_json, said
 
 # Where the norms of a layer stand, and what Hugging Face calls them there.
 BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}
@@ -57,6 +59,11 @@ SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
             "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")}
 KINDS = {"sliding_attention", "full_attention"}
 TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+# the most of each size: far beyond any model that there is, and little enough to be laid out at once
+MOST = {"vocab_size": 10**8, "hidden_size": 10**6, "intermediate_size": 10**7, "num_hidden_layers": 2000,
+        "num_attention_heads": 10**5, "num_key_value_heads": 10**5, "head_dim": 10**5,
+        "max_position_embeddings": 10**9}
+REPEATED = ("layers", "n_layer", "experts", "blocks", "depth")  # in the keys of other families
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +119,13 @@ class Config:
     parts: Parts = Parts()
 
     def __post_init__(self):
+        for name in MOST:
+            check_size(name, getattr(self, name))
+        for name in ("rms_norm_eps", "rope_theta"):
+            if not is_number(getattr(self, name)) or getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)!r:.60}; it must be a number above 0.")
+        if not isinstance(self.tie_word_embeddings, bool):
+            raise ValueError(f"tie_word_embeddings is {self.tie_word_embeddings!r:.60}; it is true or false.")
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(f"{self.num_attention_heads} attention heads cannot share "
                              f"{self.num_key_value_heads} key-value heads: set "
@@ -124,9 +138,9 @@ class Config:
         """From a config.json. A setting that would change the result and is not built in is refused,
         not ignored."""
         raw = read_json(path)
-        if (kind := raw.get("model_type")) not in FAMILIES:
-            raise ValueError(f"{path}: model_type is {kind!r}; the decoder reads {', '.join(FAMILIES)}, and "
-                             "only for those are there figures of memory.")
+        if str(kind := raw.get("model_type")) not in FAMILIES:
+            raise ValueError(f"{path}: model_type is {kind!r:.60}; the decoder reads {', '.join(FAMILIES)}, "
+                             "and only for those are there figures of memory.")
         try:
             return cls._of(FAMILIES[kind].silent | raw)
         except ValueError as error:
@@ -136,13 +150,16 @@ class Config:
     def _of(cls, raw: dict) -> Config:
         for key, plain in {"mlp_bias": False, "hidden_act": "silu", "quantization_config": None}.items():
             if raw.get(key, plain) != plain:
-                raise ValueError(f"{key} is {raw[key]!r}; only {plain!r} is supported.")
+                raise ValueError(f"{key} is {raw[key]!r:.100}; only {plain!r} is supported.")
         needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                   "num_attention_heads", *FAMILIES[raw["model_type"]].silent.keys()
                   & {"max_position_embeddings", "max_window_layers"})
         if missing := [key for key in needed if not isinstance(raw.get(key), int)]:
-            raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r}; a decoder needs it as "
+            raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r:.60}; a decoder needs it as "
                              "a whole number.")
+        for name in MOST.keys() & raw.keys():
+            if raw[name] is not None:
+                check_size(name, raw[name])
         theta, scaling = _rotary(raw)
         window, layers = _window(raw)
         family, bias = FAMILIES[raw["model_type"]], bool(raw.get("attention_bias"))
@@ -170,12 +187,26 @@ class Config:
 def read_json(path: Path) -> dict:
     """A config.json as it stands."""
     try:
-        raw = json.loads(Path(path).read_text(encoding="utf-8"))
+        raw = load_json(path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as JSON ({error}): get the file again.") from error
+        raise ValueError(f"{path} cannot be read as JSON ({said(error)}): get the file again.") from error
     if not isinstance(raw, dict):
         raise ValueError(f"{path} holds no JSON object: get the file again.")
     return raw
+
+
+def check_size(name: str, value: object) -> None:
+    if type(value) is not int or not 1 <= value <= MOST[name]:
+        raise ValueError(f"{name} is {value!r:.60}; it must be a whole number from 1 to {MOST[name]:,}.")
+
+
+def most_of(key: str) -> int:
+    """The most that any key of a config.json may say: fewer where something is built as often."""
+    return MOST["num_hidden_layers"] if any(word in key for word in REPEATED) else max(MOST.values())
+
+
+def is_number(x: object) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < math.inf
 
 
 def check_positions(positions: int, most: int) -> None:
@@ -189,23 +220,26 @@ def _rotary(raw: dict) -> tuple[float, tuple]:
 
     'dynamic' changes nothing up to max_position_embeddings, and no longer text is let in.
     """
-    rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
+    both = [raw.get(key) or {} for key in ("rope_scaling", "rope_parameters")]
+    if not all(isinstance(said, dict) for said in both):
+        raise ValueError(f"rope_scaling is {raw.get('rope_scaling')!r:.60}; it must be an object, or null.")
+    rope = both[0] | both[1]
     if partial := [x for x in (raw.get("partial_rotary_factor"), rope.get("partial_rotary_factor"))
                    if x not in (None, 1)]:
         raise ValueError(f"partial_rotary_factor is {partial[0]!r}; only whole heads are rotated here.")
-    if any(isinstance(x, dict) for x in rope.values()):
+    if any(isinstance(x, dict | list) for x in rope.values()):
         raise ValueError("rope_parameters differ by layer type, which is not supported.")
     theta = rope.get("rope_theta") or raw.get("rope_theta") or 10000.0
     kind = rope.get("rope_type", rope.get("type", "default"))  # "type" is the older name
     if kind == "default":
         return theta, ()
-    if kind not in SCALINGS:
-        raise ValueError(f"rotary scaling {kind!r} is not supported; default, {', '.join(SCALINGS)} are.")
+    if str(kind) not in SCALINGS:
+        raise ValueError(f"rotary scaling {kind!r:.60} is not supported; default, {', '.join(SCALINGS)} are.")
     rope = {"original_max_position_embeddings": raw["max_position_embeddings"], **rope}
     for key in SCALINGS[kind]:
-        if not isinstance(rope.get(key), int | float) or rope[key] <= 0:
+        if not is_number(rope.get(key)) or rope[key] <= 0:
             raise ValueError(f"rotary scaling {kind!r} needs {key} as a number above 0, not "
-                             f"{rope.get(key)!r}.")
+                             f"{rope.get(key)!r:.60}.")
     return theta, (("rope_type", kind), *((key, rope[key]) for key in SCALINGS[kind]))
 
 
@@ -221,11 +255,11 @@ def _window(raw: dict) -> tuple[int | None, tuple[int, ...]]:
     usual = ["sliding_attention" if window is not None and i >= (raw["max_window_layers"] if by_layer else 0)
              else "full_attention" for i in layers]
     kinds = raw.get("layer_types") or usual
-    if (len(kinds) != len(usual) or (kinds != usual and (window is None or not by_layer))
-            or not set(kinds) <= KINDS):
-        raise ValueError(f"layer_types is {kinds}, which does not go with {len(layers)} layers of "
+    if (not isinstance(kinds, list) or len(kinds) != len(usual)
+            or (kinds != usual and (window is None or not by_layer)) or not {str(x) for x in kinds} <= KINDS):
+        raise ValueError(f"layer_types is {kinds!r:.200}, which does not go with {len(layers)} layers of "
                          f"{raw['model_type']!r} and a sliding window of {window}.")
     chosen = tuple(i for i in layers if kinds[i] == "sliding_attention")
     if chosen and (not isinstance(window, int) or window < 1):
-        raise ValueError(f"sliding_window is {window!r}; it must be a whole number above 0, or null.")
+        raise ValueError(f"sliding_window is {window!r:.60}; it must be a whole number above 0, or null.")
     return (window, chosen) if chosen else (None, ())

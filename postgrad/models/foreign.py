@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from postgrad.models.families import FAMILIES, check_positions
+from postgrad.models.families import FAMILIES, check_positions, most_of
 from postgrad.models.foreign_engine import ForeignEngine
 from postgrad.packing import Packed, last_of, pack, take_rows
 
@@ -224,7 +223,7 @@ def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype | None
                 folder, config=config, dtype=dtype or "auto", use_safetensors=True, local_files_only=True,
                 output_loading_info=True,
                 attn_implementation="sdpa" if network_class._supports_sdpa else "eager")
-    except (ValueError, OSError, LookupError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+    except Exception as error:  # whatever its code makes of a file that it does not expect
         raise ValueError(f"{folder}: transformers cannot open it as {network_class.__name__} "
                          f"({_line(error)}).") from error
     missing, unknown = sorted(seen["missing_keys"]), sorted(set(seen["unexpected_keys"]) - set(beside))
@@ -250,6 +249,8 @@ def check(folder: Path, raw: dict) -> None:
             if key.endswith("_implementation") and value not in (None, "eager", "sdpa"):
                 raise ValueError(f"{folder}/config.json: {key} is {value!r}; only eager and sdpa "
                                  "are supported.")
+            if isinstance(value, int) and value > most_of(key):
+                raise ValueError(f"{folder}/config.json: {key} is {value!r:.60}; no network has so many.")
             stack += [value] if isinstance(value, dict) else []
 
 
@@ -272,7 +273,7 @@ def classes_of(folder: Path, kind: str) -> tuple[type, object]:
     try:
         with quiet():
             config = CONFIG_MAPPING[kind].from_pretrained(folder)
-    except (ValueError, OSError, LookupError, TypeError, AttributeError, StrictDataclassError) as error:
+    except Exception as error:  # likewise
         raise ValueError(f"{folder}/config.json cannot be read as {kind} ({_line(error)}).") from error
     found = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     return found[0] if isinstance(found, tuple) else found, config
@@ -285,7 +286,7 @@ def proven(model: Foreign, folder: Path) -> Foreign:
     try:
         whole = model.network(input_ids=tokens, use_cache=False).logits
         apart = model.logits(tokens)
-    except (TypeError, AttributeError, ValueError, RuntimeError, LookupError) as error:
+    except Exception as error:  # likewise
         raise ValueError(f"{folder}: {type(model.network).__name__} of transformers does not run as a plain "
                          f"language model ({_line(error)}).") from error
     if whole.shape != apart.shape or (whole - apart).abs().max() > 1e-3 * whole.abs().max():

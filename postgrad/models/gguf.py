@@ -7,12 +7,16 @@ is known here; what is not understood is refused, never ignored.
 from __future__ import annotations
 
 import json
+import math
+import os
+import struct
 from pathlib import Path
 
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from postgrad.models.families import FAMILIES, Config, Parts
+from postgrad.files import open_plain, said
+from postgrad.models.families import FAMILIES, Config, Parts, check_size
 from postgrad.models.layer import stored_tensors
 from postgrad.models.weights import write_weights
 
@@ -22,6 +26,8 @@ WORDS = (
 DIGITS = {"llama-bpe": "{1,3}", "qwen2": ""}  # how many go together
 SPLITS = ("smollm", *DIGITS)  # by tokenizer.ggml.pre
 CONTROL, USER = 3, 4  # kinds of tokens that stand outside the merges
+TEXT, ARRAY, WIDTHS = 8, 9, {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of values
+MANY, MANY_DIMS = 2**22, 4  # facts, tensors or tokens of a file, and dimensions of a tensor
 
 
 def gguf_package():
@@ -37,17 +43,19 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
     """config.json, model.safetensors, tokenizer.json and tokenizer_config.json in an existing folder."""
     package = gguf_package()
     try:
+        check_header(path)
         reader = package.GGUFReader(path)
         facts = {key: found.contents() for key, found in reader.fields.items()}
-    except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
-        raise ValueError(f"{path} cannot be read as GGUF: {error}") from error
+    except Exception as error:  # whatever the package makes of a file that it does not expect
+        raise ValueError(f"{path} cannot be read as GGUF ({said(error)}): get the file again.") from error
     try:
         config = config_of(facts, tied=all(t.name != "output.weight" for t in reader.tensors))
         tokenizer, settings = tokenizer_of(facts)
         tensors = {name: t.to(dtype) for name, t in weights_of(reader.tensors, config)}
-    except (ValueError, LookupError) as error:
-        raise ValueError(f"{path}: {error.args[0]}" if isinstance(error, ValueError)
-                         else f"{path} has no {error}") from error
+    except LookupError as error:
+        raise ValueError(f"{path} has no {said(error)}.") from error
+    except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
+        raise ValueError(f"{path}: {said(error)}") from error
     write_weights(tensors, folder, dtype)
     written = config.written() | {"torch_dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(written, indent=1))
@@ -55,31 +63,85 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
 
 
+def check_header(path: Path) -> None:
+    """A file's facts and tensors are no more than it has bytes for, and few enough to be read: before the
+    package believes a count."""
+    with open(open_plain(path), "rb") as file:
+        end = os.fstat(file.fileno()).st_size
+
+        def number(form: str = "<Q") -> int:
+            return struct.unpack(form, file.read(struct.calcsize(form)))[0]
+
+        def skip(count: int, least: int) -> None:
+            """count things of `least` bytes or more"""
+            if count > MANY or count * least > end - file.tell():
+                raise ValueError(f"it counts {count:,} things where {end - file.tell():,} bytes are left")
+
+        def pass_over(kind: int) -> None:
+            if kind == TEXT:
+                length = number()
+                if length > end - file.tell():
+                    raise ValueError(f"a text of {length:,} bytes where {end - file.tell():,} are left")
+                file.seek(length, os.SEEK_CUR)
+            elif kind in WIDTHS:
+                file.seek(WIDTHS[kind], os.SEEK_CUR)
+            else:
+                raise ValueError(f"a value of the unknown kind {kind}")
+
+        magic, version = file.read(4), number("<I")
+        if magic != b"GGUF" or version not in (2, 3):
+            raise ValueError(f"it begins with {magic!r} and version {version:,}; versions 2 and 3 are read")
+        tensors, facts = number(), number()
+        skip(tensors, 24)
+        skip(facts, 13)
+        for _ in range(facts):
+            pass_over(TEXT)
+            kind = number("<I")
+            if kind != ARRAY:
+                pass_over(kind)
+                continue
+            inside, count = number("<I"), number()
+            skip(count, 8 if inside == TEXT else WIDTHS.get(inside, 1))
+            if inside in WIDTHS:
+                file.seek(count * WIDTHS[inside], os.SEEK_CUR)
+            else:
+                for _ in range(count):
+                    pass_over(inside)
+        for _ in range(tensors):
+            pass_over(TEXT)
+            shape = [number() for _ in range(min(number("<I"), MANY_DIMS + 1))]
+            if len(shape) > MANY_DIMS or math.prod(shape) > 8 * end:
+                raise ValueError(f"a tensor of {'x'.join(map(str, shape))}, for which the file is too short")
+            file.seek(12, os.SEEK_CUR)
+
+
 def config_of(facts: dict, tied: bool) -> Config:
     kind = facts["general.architecture"]
     known = {name: family for name, family in FAMILIES.items() if family.gguf}
-    if kind not in known:
-        raise ValueError(f"its architecture is {kind!r}; {', '.join(known)} are read.")
+    if str(kind) not in known:
+        raise ValueError(f"its architecture is {kind!r:.60}; {', '.join(known)} are read.")
     family = known[kind]
-    said = {key.removeprefix(f"{kind}."): x for key, x in facts.items() if key.startswith(f"{kind}.")}
+    told = {key.removeprefix(f"{kind}."): x for key, x in facts.items() if key.startswith(f"{kind}.")}
     for key, plain in {"rope.scaling.type": "none", "expert_count": 0, "attention.sliding_window": 0}.items():
-        if said.get(key, plain) != plain:
-            raise ValueError(f"{kind}.{key} is {said[key]!r}, which is not supported in GGUF files.")
-    heads, width = said["attention.head_count"], said["embedding_length"]
-    size = said.get("attention.key_length", width // heads)
-    if said.get("rope.dimension_count", size) != size:
-        raise ValueError(f"{kind}.rope.dimension_count is {said['rope.dimension_count']}, a head's size "
+        if told.get(key, plain) != plain:
+            raise ValueError(f"{kind}.{key} is {told[key]!r}, which is not supported in GGUF files.")
+    heads, width = told["attention.head_count"], told["embedding_length"]
+    check_size("num_attention_heads", heads)
+    check_size("hidden_size", width)
+    size = told.get("attention.key_length", width // heads)
+    if told.get("rope.dimension_count", size) != size:
+        raise ValueError(f"{kind}.rope.dimension_count is {told['rope.dimension_count']}, a head's size "
                          f"{size}: only heads that are rotated whole are supported.")
     ids = {name: facts.get(f"tokenizer.ggml.{key}_token_id") for name, key in
            (("bos_token_id", "bos"), ("eos_token_id", "eos"), ("pad_token_id", "padding"))}
     return Config(vocab_size=len(facts["tokenizer.ggml.tokens"]), hidden_size=width, head_dim=size,
-                  num_attention_heads=heads, intermediate_size=said["feed_forward_length"],
-                  num_hidden_layers=said["block_count"],
-                  num_key_value_heads=said.get("attention.head_count_kv", heads), tie_word_embeddings=tied,
-                  max_position_embeddings=said["context_length"],
-                  rope_theta=said.get("rope.freq_base", 10000.0),
+                  num_attention_heads=heads, intermediate_size=told["feed_forward_length"],
+                  num_hidden_layers=told["block_count"],
+                  num_key_value_heads=told.get("attention.head_count_kv", heads), tie_word_embeddings=tied,
+                  max_position_embeddings=told["context_length"],
+                  rope_theta=told.get("rope.freq_base", 10000.0),
                   # it is stored in float32
-                  rms_norm_eps=float(f"{said['attention.layer_norm_rms_epsilon']:.6g}"),
+                  rms_norm_eps=float(f"{told['attention.layer_norm_rms_epsilon']:.6g}"),
                   parts=Parts(model_type=kind, qkv_bias=family.bias_on_qkv, tokens=tuple(ids.items())))
 
 
@@ -120,6 +182,11 @@ def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
                          f"{', '.join(SPLITS)}.")
     tokens, kinds = facts["tokenizer.ggml.tokens"], facts["tokenizer.ggml.token_type"]
     merges = [tuple(pair.split(" ")) for pair in facts["tokenizer.ggml.merges"]]
+    known = set(tokens)
+    if not isinstance(tokens, list) or not isinstance(kinds, list) or len(known) < len(tokens):
+        raise ValueError("its tokens and their kinds are no lists, or a token stands twice.")
+    if odd := next((pair for pair in merges if len(pair) != 2 or not {*pair, "".join(pair)} <= known), None):
+        raise ValueError(f"its merges have {' '.join(odd)!r:.60}, no pair of its tokens that makes another.")
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
                                      ignore_merges=split == "llama-bpe"))
     tokenizer.pre_tokenizer, tokenizer.decoder = splitting(split), decoders.ByteLevel()
@@ -130,8 +197,11 @@ def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False)
                           for t, k in zip(tokens, kinds, strict=True) if k == USER])
     keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
-    named = {f"{name}_token": tokens[i] for name, key in keys.items()
-             if (i := facts.get(f"tokenizer.ggml.{key}_token_id")) is not None}
+    ids = {name: facts.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
+    for name, i in ids.items():
+        if i is not None and i not in range(len(tokens)):
+            raise ValueError(f"its {name} token is {i!r:.60}, and it has {len(tokens)} tokens.")
+    named = {f"{name}_token": tokens[i] for name, i in ids.items() if i is not None}
     return (tokenizer,
             {"tokenizer_class": "PreTrainedTokenizerFast", **named, "clean_up_tokenization_spaces": False,
              "chat_template": facts.get("tokenizer.chat_template")})

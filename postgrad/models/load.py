@@ -18,6 +18,7 @@ from postgrad.models.decoder import Config, Decoder
 from postgrad.models.families import FAMILIES, read_json
 from postgrad.models.foreign import Foreign, load_foreign
 from postgrad.models.heads import ScalarModel
+from postgrad.models.layer import stored_tensors
 from postgrad.models.lora import Adapted
 from postgrad.models.peft import CONFIG as ADAPTER_CONFIG
 from postgrad.models.peft import WEIGHTS as ADAPTER
@@ -127,7 +128,8 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
                              f"{list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
         if (path.parent / "config.json").is_file():
-            model.head = read_json(path.parent / "config.json").get("postgrad", {}).get("head", model.head)
+            ours = read_json(path.parent / "config.json").get("postgrad")
+            model.head = str(ours.get("head", model.head)) if isinstance(ours, dict) else model.head
     return model
 
 
@@ -150,24 +152,25 @@ def _opened(folder: Path, device: str,
 def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype | None) -> Decoder:
     """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
     raw = read_json(folder / "config.json")
-    if raw.get("model_type") not in FAMILIES:
+    if str(raw.get("model_type")) not in FAMILIES:
         return load_foreign(folder, raw, device, dtype, beside=(SCORE,))
-    with torch.device("meta"):
-        model = Decoder(Config.read(folder / "config.json"))
-    wanted = model.state_dict()
+    config = Config.read(folder / "config.json")
+    wanted = {tensor.name: tensor.shape for tensor in stored_tensors(config)}
     listed = {k: v for k, v in listed.items() if not k.endswith(DERIVED)}
-    if model.config.tie_word_embeddings and HEAD in listed:
+    if config.tie_word_embeddings and HEAD in listed:
         _same_head(listed)
         del listed[HEAD]
     missing, unknown = sorted(wanted.keys() - listed.keys()), sorted(listed.keys() - wanted.keys())
     if missing or unknown:
         file = "" if len(weight_files(folder)) > 1 else "/model.safetensors"
         raise ValueError(f"{folder}{file} does not fit config.json: missing {missing[:3]}, unknown "
-                         f"{unknown[:3]}.")
+                         f"{[name[:100] for name in unknown[:3]]}.")
     for key, stored in listed.items():
-        if stored.shape != wanted[key].shape:
-            raise ValueError(f"{stored.path}: {key} is {list(stored.shape)}, config.json expects "
-                             f"{list(wanted[key].shape)}.")
+        if stored.shape != wanted[key]:
+            raise ValueError(f"{stored.path}: {key} is {list(stored.shape)!s:.60}, config.json expects "
+                             f"{list(wanted[key])}.")
+    with torch.device("meta"):
+        model = Decoder(config)
     model.load_state_dict(read_weights(listed, device, dtype), assign=True)
     return model.requires_grad_(True)
 

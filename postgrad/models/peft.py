@@ -16,6 +16,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from postgrad.files import load_json
+from postgrad.files import said as one_line
 from postgrad.models.foreign import INSIDE
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted, Adapter
@@ -76,7 +78,8 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
     for path in sorted({name.removeprefix(AHEAD)[:-len(ends[0])] for name in tensors}):
         a, b = (tensors.get(f"{AHEAD}{path}{end}") for end in ends)
         weight = layers[path].weight
-        if (a is None or b is None or (b.shape[0], a.shape[1]) != tuple(weight.shape)
+        if (a is None or b is None or a.dim() != 2 or b.dim() != 2 or not len(a)
+                or (b.shape[0], a.shape[1]) != tuple(weight.shape)
                 or a.shape[0] != b.shape[1]):
             shapes = [None if x is None else list(x.shape) for x in (a, b)]
             raise ValueError(f"{folder / WEIGHTS}: lora_A and lora_B of {path} are {shapes[0]} and "
@@ -119,21 +122,23 @@ def _config(folder: Path) -> dict:
     """adapter_config.json, if all that it asks for can be done here."""
     path = folder / CONFIG
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        said = load_json(path)
         kind, base = said["peft_type"], said["base_model_name_or_path"]
-        sound = isinstance(base, str) and base and (kind != "LORA" or said["lora_alpha"] > 0)
+        sound = (isinstance(base, str) and 0 < len(base) < 4096 and "\0" not in base
+                 and (kind != "LORA" or 0 < said["lora_alpha"] < 1e30))
+        faults = [what for key, what in OTHER.items() if said.get(key)]
+        faults += [f"whole layers beside the adapter ({', '.join(more)})"] if (more := _more(said)) else []
     except (OSError, ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{path} cannot be read as peft's settings: {error!r}") from error
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(f"{path} cannot be read as peft's settings ({why}): get the file again.") from error
     if not sound:
-        raise ValueError(f"{path}: base_model_name_or_path is {base!r}, lora_alpha "
-                         f"{said.get('lora_alpha')!r}: expected a model's name or folder, and a "
+        raise ValueError(f"{path}: base_model_name_or_path is {base!r:.100}, lora_alpha "
+                         f"{said.get('lora_alpha')!r:.60}: expected a model's name or folder, and a "
                          "positive number.")
-    faults = [what for key, what in OTHER.items() if said.get(key)]
-    faults += [f"a {kind} adapter"] if kind != "LORA" else []
-    faults += [f"trained biases ({said['bias']})"] if said.get("bias", "none") != "none" else []
-    faults += [f"whole layers beside the adapter ({', '.join(more)})"] if (more := _more(said)) else []
+    faults += [f"a {kind!s:.60} adapter"] if kind != "LORA" else []
+    faults += [f"trained biases ({said['bias']!s:.60})"] if said.get("bias", "none") != "none" else []
     start = said.get("init_lora_weights", True)
-    faults += [f"a start by {start}"] if start not in PLAIN_STARTS else []
+    faults += [f"a start by {start!s:.60}"] if start not in PLAIN_STARTS else []
     if faults:
         raise ValueError(f"{path} asks for {' and '.join(faults)}; read are plain LoRA adapters: merge this "
                          "one with peft (merge_and_unload) and name the merged folder.")

@@ -12,9 +12,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from postgrad.files import load_json, said
+
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 LARGEST = 5 * 10**9  # bytes in a file
+MOST_TENSORS = 2**16  # in a file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +31,9 @@ class Stored:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors ({error}): get the file again.") from error
+    except (SafetensorError, OSError, MemoryError, OverflowError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors ({said(error)}): get the file "
+                         "again.") from error
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -44,7 +48,7 @@ def list_weights(folder: Path) -> dict[str, Stored]:
 
     Files, index and dtypes are checked here, before anything large is read.
     """
-    if not (folder / SINGLE).exists() and not (folder / INDEX).exists():
+    if not (folder / SINGLE).is_file() and not (folder / INDEX).is_file():
         pickles = sorted(folder.glob("pytorch_model*.bin"))
         raise ValueError(f"{folder} has its weights in {pickles[0].name}, a pickle, which is never opened "
                          "here: save the model as safetensors with `transformers`." if pickles
@@ -108,14 +112,15 @@ def _index(folder: Path) -> dict[str, str]:
     """Tensor to file. A file is named by its bare name: an index cannot reach out of its folder."""
     path = folder / INDEX
     try:
-        placed = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+        placed = load_json(path)["weight_map"]
         sound = all(isinstance(name, str) and isinstance(file, str) for name, file in placed.items())
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read as an index of weights: {error!r}") from error
+        raise ValueError(f"{path} cannot be read as an index of weights ({said(error)}): get the file "
+                         "again.") from error
     if not sound or not placed:
         raise ValueError(f"{path}: weight_map must give a file for each tensor.")
     for file in sorted(set(placed.values())):
-        if "/" in file or "\\" in file or not file.endswith(".safetensors"):
+        if any(sign in file for sign in "/\\\0") or not file.endswith(".safetensors"):
             raise ValueError(f"{path} names {file!r}; only safetensors files in the same folder are read.")
         if not (folder / file).is_file():
             raise ValueError(f"{path} names {file}, which is not in the folder: get the missing file.")
@@ -125,12 +130,16 @@ def _index(folder: Path) -> dict[str, str]:
 def _header(path: Path) -> dict[str, Stored]:
     try:
         with safe_open(path, framework="pt") as file:
-            found = {name: file.get_slice(name) for name in file.keys()}
+            if len(names := file.keys()) > MOST_TENSORS:
+                raise ValueError(f"{path} holds {len(names):,} tensors; no model has over {MOST_TENSORS:,} "
+                                 "in a file: get the file again.")
+            found = {name: file.get_slice(name) for name in names}
             for name, part in found.items():
                 if part.get_dtype() not in DTYPES:
                     raise ValueError(f"{path}: {name} is {part.get_dtype()}; weights are read as "
                                      f"{', '.join(DTYPES.values())} (a quantised model must be "
                                      "dequantised first).")
             return {name: Stored(path=path, shape=tuple(part.get_shape())) for name, part in found.items()}
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors ({error}): get the file again.") from error
+    except (SafetensorError, OSError, MemoryError, OverflowError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors ({said(error)}): get the file "
+                         "again.") from error

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 
 from postgrad.chat import Chat
+from postgrad.files import whole_folder
 from postgrad.maths.noise import seed_of
 from postgrad.models import (
     Adapted,
@@ -31,7 +32,7 @@ from postgrad.models import (
 )
 from postgrad.models.checkpoint import read_state
 from postgrad.records import Prompt, Rollout
-from postgrad.run import Run
+from postgrad.run import Run, number
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import unplain
 
@@ -97,7 +98,7 @@ def begins_with(name: str | Path) -> str | None:
 def runs_in(folder: str | Path) -> list[str]:
     """The runs in a folder that is none itself (a demo's, a pipeline's), oldest first."""
     found = [path.parent for path in Path(folder).glob("*/run.json")]
-    return [str(path) for path in sorted(found, key=lambda path: Run.open(path).info["created"])]
+    return [str(path) for path in sorted(found, key=lambda path: number(Run.open(path).info.get("created")))]
 
 
 def check_device(device: str) -> None:
@@ -215,7 +216,7 @@ def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> Scalar
     run = Run.open(name)
     a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
     if (not a.lora or a.bits != config.optim.adapter.bits
-            or run.info["begins_with"] != fingerprint(begins.origin)):
+            or run.info.get("begins_with") != fingerprint(begins.origin)):
         return None
     state = read_state(open_folder(name))["models"]["policy"]
     model = ScalarModel(with_adapter(body, a, torch.Generator()), len(state["score_head.weight"]))
@@ -266,9 +267,9 @@ class Model:
         folder = Path(folder)
         if folder.exists() and any(folder.iterdir()):
             raise ValueError(f"{folder} is there and is not empty: give another folder.")
-        folder.mkdir(parents=True, exist_ok=True)
-        save_model(self.net, folder)
-        self.chat.save(folder)
+        with whole_folder(folder) as made:
+            save_model(self.net, made)
+            self.chat.save(made)
         return folder
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.chat import Chat
+from postgrad.files import read_bytes, read_text
 from postgrad.models import ScalarModel, is_adapted, load_scalar
 from postgrad.opening.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
 from postgrad.records import Rollout
@@ -120,7 +121,7 @@ def rubric_hash(reward: object) -> str | None:
     """The hash of the rubric that a grading model is given; None where there is none."""
     for part in parts_of(reward):
         if part.kind == "grader" and part.value[1] and Path(part.value[1]).is_file():
-            return hashlib.sha256(Path(part.value[1]).read_bytes()).hexdigest()
+            return hashlib.sha256(read_bytes(part.value[1])).hexdigest()
     return None
 
 
@@ -241,5 +242,5 @@ def open_grader(name: str, rubric: str, device: str) -> Grader:
     model, chat = open_writer(name, device)
     sampler = LocalSampler(model.requires_grad_(False), chat)
     settings = Sampling(max_new_tokens=16, temperature=0.0)
-    return Grader(sampler, settings, rubric=Path(rubric).read_text("utf-8").strip() if rubric else RUBRIC,
+    return Grader(sampler, settings, rubric=read_text(rubric).strip() if rubric else RUBRIC,
                   fits=lambda prompt: sampler.check([prompt], settings))

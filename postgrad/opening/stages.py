@@ -26,14 +26,14 @@ def way_to(name: str) -> list[Stage]:
     place, step = found
     before = begins_with(place)
     way = way_to(before) if before else []
-    info = Run.open(place).info
-    return way if step == "0" else [*way, Stage(info.get("method") or info["recipe"], name)]
+    run = Run.open(place)
+    return way if step == "0" else [*way, Stage(run.info.get("method") or run.started()[0], name)]
 
 
 def silent(name: str) -> str:
     """Why a run cannot be talked to; "" where it can."""
     run = Run.open(name)
-    if run.info["recipe"] in SCORERS:
+    if run.started()[0] in SCORERS:
         return "scores text and writes none"
     return "" if run.checkpoints() else "has no checkpoint yet"
 

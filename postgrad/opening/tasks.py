@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from postgrad.records import Prompt
 from postgrad.rewards.function import own_verifier
-from postgrad.tasks import SPLITS, Task, load_task, user
+from postgrad.tasks import SOURCED, SPLITS, Task, load_task, user
 from postgrad.tasks.listed import prompts_of, sampled, split_list
 from postgrad.tasks.rows import task_of
 
@@ -68,14 +69,20 @@ def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: C
     return task
 
 
-def file_in(task: object) -> Path | None:
-    """The file behind a task's name, if there is one: mytask.py, q.jsonl, text:q.jsonl."""
-    if not isinstance(task, str | Path):
-        return None
-    for place in (str(task), str(task).rpartition(":")[2]):
-        if place and (path := Path(place).expanduser()).is_file():
-            return path
-    return None
+def files_in(name: object) -> list[Path]:
+    """The files that a name of a task, of data, of a reward or of a row stands for: mytask.py, text:q.jsonl,
+    json(schema.json):q.jsonl, mine.py:soft; of a task's folder, gsm8k:FOLDER, those in it."""
+    if not isinstance(name, str | Path):
+        return []
+    for places in ([str(name)], [str(name).rpartition(":")[2]], re.split(r"[:()+*,]", str(name))):
+        paths = [Path(place.strip()).expanduser() for place in places if place.strip()]
+        found = [path for path in paths if path.is_file()]
+        if str(name).partition(":")[0] in SOURCED:
+            found += [path for folder in paths if folder.is_dir() for path in sorted(folder.iterdir())
+                      if path.is_file()]
+        if found:
+            return found
+    return []
 
 
 def label(task: object) -> str:

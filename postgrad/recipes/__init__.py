@@ -7,13 +7,13 @@ optimizer, and a few named settings. Which recipe trains a row of the table foll
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 from postgrad import methods
+from postgrad.run.rows import read_json
 from postgrad.settings import override, suggest, unplain
 from postgrad.user_code import is_record, record
 
@@ -110,9 +110,11 @@ def pipeline_in(folder: Path) -> dict | None:
     path = folder / "pipeline.json"
     if not path.exists():
         return None
-    started = json.loads(path.read_text())
-    if started["recipe"] not in PIPELINES:
-        raise ValueError(f"{folder} was made by a pipeline {started['recipe']!r}, which this version "
+    started = read_json(path)
+    if not isinstance(started.get("command"), str) or not isinstance(started.get("config"), dict):
+        raise ValueError(f"{path} does not say what was started: restore the file from a copy.")
+    if started.get("recipe") not in [*PIPELINES]:
+        raise ValueError(f"{folder} was made by a pipeline {started.get('recipe')!r:.60}, which this version "
                          "does not have.")
     return started
 
@@ -139,7 +141,7 @@ def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | 
         config = unplain(config_class(started["recipe"]), started["config"])
         return home.run(config, folder, watch=watch, command=started["command"])
     run = Run.open(folder)
-    recipe = run.info["recipe"]
+    recipe, _ = run.started()
     if recipe not in RECIPES:
         raise ValueError(f"run {folder} was made by a recipe {recipe!r}, which this version does not have.")
     objects = handed_in(run, given)

@@ -8,11 +8,11 @@ its adapter alone. A run's model comes with its card.
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import torch
 
+from postgrad.files import whole_folder
 from postgrad.models import load_model, load_scalar, save_model
 from postgrad.models.load import is_scalar
 from postgrad.models.peft import copy_adapter, is_adapter
@@ -28,10 +28,7 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
         raise ValueError(f"{out} exists already: name another folder with --out, or remove it.")
     folder, kind = open_folder(name), DTYPES[dtype] if dtype else None
     scalar = is_scalar(folder)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as aside:
-        made = Path(aside) / "made"
-        made.mkdir()
+    with whole_folder(out) as made:
         if adapter:
             copy_adapter(adapter_of(name, folder), made, kind)
         else:
@@ -40,7 +37,6 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
             open_chat(folder).save(made)
         if (about := card(name, adapter=adapter)) is not None:
             (made / "README.md").write_text(about, "utf-8")
-        made.rename(out)
     files = sorted(path.name for path in out.iterdir())
     return {"model": str(name), "from": str(folder), "folder": str(out), "adapter": adapter, "scores": scalar,
             "files": files, "bytes": sum((out / file).stat().st_size for file in files)}

@@ -119,10 +119,11 @@ def resume(run: str | Path | Folder, *, watch="auto", callback: Callback | None 
     another is refused.
     """
     folder = run.folder if isinstance(run, Folder) else Path(run)
-    info = Folder.open(folder).info
+    kept = Folder.open(folder)
+    recipe, steps = kept.started()
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
-    with _eyes(watch, info.get("method") or info["recipe"], info["steps"]) as eyes:
+    with _eyes(watch, kept.info.get("method") or recipe, steps) as eyes:
         recipes.resume(folder, watch=eyes, callback=callback, **objects)
     return Run.open(folder)
 

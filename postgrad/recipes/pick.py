@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from postgrad.evaluation import BLOCK, mean_of
+from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
 from postgrad.opening.models import Beginning, open_folder, open_writer
@@ -60,7 +61,7 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
                           {"role": "assistant", "content": rollouts[i].text}], "score": verdicts[i].score}
             for i in kept]
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    write_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     sound = [v.score for v in verdicts if v.error is None]
     return {"prompts": len(prompts), "replies": len(rollouts), "kept": len(kept),
             "errors": len(verdicts) - len(sound),

@@ -21,6 +21,7 @@ from itertools import combinations
 from pathlib import Path
 
 from postgrad.evaluation import BLOCK
+from postgrad.files import read_text, whole_folder
 from postgrad.maths.noise import seed_of
 from postgrad.opening.models import open_writer
 from postgrad.options import RULES, RLAIFConfig
@@ -58,11 +59,12 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
         revisions += revise(judge, groups, config.seed, counts)
         pairs += compare(judge, groups, config.seed, counts)
     summary = summarise(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
-    (folder / "constitution.toml").write_bytes(Path(config.constitution or SHIPPED).read_bytes())
-    for name, rows in (("revisions", revisions), ("pairs", pairs)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows),
-                                              encoding="utf-8")
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    with whole_folder(folder) as made:
+        (made / "constitution.toml").write_text(read_text(config.constitution or SHIPPED), encoding="utf-8")
+        for name, rows in (("revisions", revisions), ("pairs", pairs)):
+            (made / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows),
+                                                encoding="utf-8")
+        (made / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     return summary
 
 

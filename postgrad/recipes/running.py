@@ -15,9 +15,10 @@ import torch
 
 from postgrad import __version__, methods
 from postgrad.chat import Chat
+from postgrad.files import file_hash, said
 from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.models import is_adapted
-from postgrad.models.checkpoint import read_state, seed_everything, write_state
+from postgrad.models.checkpoint import read_state, seed_everything, size_of, write_state
 from postgrad.opening import rewards, tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
 from postgrad.recipes.base import Parts
@@ -77,16 +78,28 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
 def inputs(config) -> dict:
     """Hashes of what a run was given by name: if one of them changes, going on would not be the same run."""
     reward = getattr(config, "reward", None)
-    files = {name: path for name, path in (("task", tasks.file_in(getattr(config, "task", None))),
-                                           ("data", tasks.file_in(getattr(config, "data", None)))) if path}
+    given = {name: getattr(config, name, None) for name in ("task", "data", "reward", "method")}
+    if given["method"] is not None:
+        given["method"] = given["method"].file
+    files = {name: found for name, value in given.items() if (found := tasks.files_in(value))}
     return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
             "rubric": rewards.rubric_hash(reward),
-            "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}}
+            "files": {name: contents_hash(found) for name, found in files.items()}}
+
+
+def contents_hash(paths: list[Path]) -> str:
+    """Of one file the hash of its bytes, of several a hash of theirs."""
+    hashes = [file_hash(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def check_inputs(run: Run, config) -> None:
     """Before anything in the run is touched: all that it was given is as it was."""
     remedy = "so it cannot go on to the same result: put the old one back, or start a new run."
+    for key, kind in {"judged_by": list, "files": dict, "row": dict}.items():
+        if not isinstance(run.info.get(key, kind()), kind):
+            raise ValueError(f"{run.folder / 'run.json'}: {key} is {run.info[key]!r:.60}: the run is broken; "
+                             "restore the file from a copy.")
     expected = run.info.get("begins_with")
     if expected and fingerprint(open_folder(config.model)) != expected:
         raise ValueError(f"the model this run began with has changed ({open_folder(config.model)}), {remedy}")
@@ -100,12 +113,13 @@ def check_inputs(run: Run, config) -> None:
             raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
     if now["rubric"] != run.info.get("rubric"):
         raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
-    for name, before in run.info.get("files", {}).items():
-        if now["files"].get(name) != before:
-            raise ValueError(f"{name} {getattr(config, name)} has changed since this run began, {remedy}")
     if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
         raise ValueError(f"the row {config.method.name} has changed since this run began "
                          f"({changed}), {remedy}")
+    for name, before in run.info.get("files", {}).items():
+        if now["files"].get(name) != before:
+            what = f"{name} {getattr(config, name, '')!s:.100}"
+            raise ValueError(f"{what} has changed since this run began, {remedy}")
 
 
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
@@ -118,8 +132,19 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
     begins = beginning(config, checkpoint)
     parts = replace(build(config, begins), begins=begins)
     if checkpoint:
-        restore(read_state(checkpoint), parts.models, parts.optim, parts.batches)
+        take_up(checkpoint, parts)
     return carry_on(run, parts, config, watch, callback)
+
+
+def take_up(checkpoint: Path, parts: Parts) -> None:
+    """What the checkpoint knows goes into the models, the optimizer and the batches."""
+    state = read_state(checkpoint)
+    try:
+        restore(state, parts.models, parts.optim, parts.batches)
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        why = f"{type(error).__name__}: {said(error)}"
+        raise ValueError(f"the checkpoint {checkpoint} does not fit this run ({why}): go back to another, or "
+                         "start a new run.") from error
 
 
 def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
@@ -173,7 +198,8 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
             run.save(now.step,
-                     lambda folder: write_state(folder, state, policy=policy, chat=parts.chat, base=under))
+                     lambda folder: write_state(folder, state, policy=policy, chat=parts.chat, base=under),
+                     size=size_of(state, policy))
         if asked:
             raise Stopped(asked)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from postgrad.files import write_text
 from postgrad.report.curves import draw
 from postgrad.report.figures import seconds, show
 
@@ -74,9 +74,7 @@ def write_report(
                   **_reply(r)} for r in over_time],
         facts=facts(summary), commands=[_command(c) for c in commands])
     path = Path(path)
-    temp = path.with_name(f".{path.name}.tmp")
-    temp.write_bytes(html.encode("utf-8", "replace"))
-    os.replace(temp, path)
+    write_text(path, html.encode("utf-8", "replace").decode())
     return path
 
 

@@ -17,6 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from postgrad.files import read_bytes, said
+
+LARGEST = 2**20  # bytes of a constitution
+DEEP = re.compile(r"(?:[\w-]{1,99}\s{0,9}\.\s{0,9}){32}")  # tables in tables, which take long to make
 SHIPPED = Path(__file__).with_suffix(".toml")
 SHOWN = 4  # words of a reply that a critique quotes
 _WORDS = re.compile(r"[^\W_]+")
@@ -179,9 +183,12 @@ def read_constitution(path: Path | str | None = None) -> Constitution:
         raise ValueError(f"there is no constitution {path}: give the path of a TOML file with "
                          "[[rule]] tables.")
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as TOML in UTF-8: {error}") from error
+        text = read_bytes(path, LARGEST).decode()
+        if DEEP.search(text):
+            raise ValueError("a name of over 32 parts")
+        raw = tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read as TOML in UTF-8: {said(error)}") from error
     tables = raw.pop("rule", None)
     if raw or not isinstance(tables, list) or not tables:
         raise ValueError(f"{path}: expected [[rule]] tables and nothing else; found "

@@ -10,6 +10,8 @@ import json
 import re
 from pathlib import Path
 
+from postgrad.files import load_json
+from postgrad.files import said as one_line
 from postgrad.records import Verdict
 from postgrad.rewards.base import fault, shorten
 from postgrad.rewards.format import find_answer
@@ -64,11 +66,11 @@ def _refuse(constant: str) -> None:
 def read(path: str) -> object:
     """A schema from its file, checked: it is one, and refers to nothing outside itself."""
     try:
-        schema = json.loads(Path(path).expanduser().read_text("utf-8"))
+        schema = load_json(Path(path).expanduser())
         refs = list(_refs(schema))
     except (OSError, ValueError, RecursionError) as wrong:
-        raise ValueError(f"json({path}): the schema cannot be read ({wrong}): give a file with a JSON "
-                         "schema.") from None
+        raise ValueError(f"json({path}): the schema cannot be read ({one_line(wrong)}): give a file with a "
+                         "JSON schema.") from None
     for ref in refs:
         if not (isinstance(ref, str) and ref.startswith("#")):
             raise ValueError(f"json({path}): the schema refers to {ref!r:.60}, outside itself: only "

@@ -1,7 +1,8 @@
-"""Files that outlive kills, full disks and flipped bits: locks, new folders, checkpoint folders.
+"""Files that outlive kills, full disks, flipped bits and links: locks, new folders, checkpoint folders.
 
 A folder is built under a name that readers pass over, synced, and renamed into place:
-it is visible whole or not at all.
+it is visible whole or not at all. Nothing is written or deleted through a link inside a run: a folder that
+came from somewhere else may hold links that lead anywhere.
 Left out on purpose: steps and their order, and which checkpoints are kept (`folder`).
 """
 
@@ -15,23 +16,22 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from postgrad.run.rows import dumps
+from postgrad.files import DiskFull, file_hash, full, is_full, open_plain, read_bytes
+from postgrad.run.rows import dumps, unreadable
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO,
+              errno.ENAMETOOLONG}
+__all__ = ["DamagedCheckpoint", "DiskFull", "RunBusy", "is_full"]
 
 
 class DamagedCheckpoint(ValueError):
     """A checkpoint whose files are not the ones that were saved; the message names the file."""
-
-
-class DiskFull(ValueError):
-    """There was no room for a row or a checkpoint; what was saved before is intact."""
 
 
 class RunBusy(ValueError):
@@ -52,25 +52,28 @@ def size(folder: Path) -> int:
     return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
 
 
-def is_full(error: BaseException) -> bool:
-    """Libraries written in Rust (safetensors) give the number of the fault only in their text."""
-    code = re.search(r"\(os error (\d+)\)", str(error))
-    return getattr(error, "errno", None) in FULL or bool(code) and int(code[1]) in FULL
-
-
 def fail(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn:
     """Raise the sentence for a full disk, or the error itself when it is another one."""
     if not is_full(error):
         raise error
-    free, why = shutil.disk_usage(folder).free, getattr(error, "strerror", None) or str(error)
-    raise DiskFull(f"no room to write {folder / what}: it needs at least {needed:,} bytes, {free:,} are free "
-                   f"({why}). Make room and resume the run; what was saved before is intact") from error
+    raise full(folder / what, error, needed, "resume the run; what was saved before is intact") from error
+
+
+def refuse_links(folder: Path) -> None:
+    """A run is made of plain files and folders, before anything in it is written or deleted."""
+    for home, folders, files in os.walk(folder):
+        for path in (Path(home, name) for name in (*folders, *files)):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                what = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+                raise ValueError(f"{path} is {what}, and nothing is written or deleted through one in a run: "
+                                 "put what it stands for in its place, or remove it")
 
 
 # locks
 
 def take(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     for last in [False] * 9 + [True]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +88,7 @@ def take(path: Path) -> int:
 
 def is_held(path: Path) -> bool:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_plain(path, os.O_NOFOLLOW)
     except OSError:
         return False
     try:
@@ -185,11 +188,6 @@ def steps(home: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def manifest(body: dict) -> bytes:
     """The one way to write a manifest: any other byte in it is damage."""
     return json.dumps({**body, "sha256": hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()},
@@ -204,7 +202,8 @@ def seal(folder: Path, step: int) -> None:
                              for p in paths), f"a checkpoint is made of plain files; {folder} holds {paths}"
     for path in paths:
         fsync(path)
-    sums = {p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size, "sha256": digest(p)} for p in files}
+    sums = {p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size,
+                                               "sha256": file_hash(p, os.O_NOFOLLOW)} for p in files}
     with open(folder / "manifest.json", "wb") as file:
         file.write(manifest({"step": step, "files": sums}))
         file.flush()
@@ -218,27 +217,36 @@ def check(folder: Path, step: int) -> None:
         return DamagedCheckpoint(f"checkpoint of step {step} is damaged: {folder / name} {what}")
 
     try:
-        raw = (folder / "manifest.json").read_bytes()
+        raw = read_bytes(folder / "manifest.json", flags=os.O_NOFOLLOW)
         body = json.loads(raw)
         body.pop("sha256")
-        whole = raw == manifest(body) and body["step"] == step
-    except (ValueError, LookupError, TypeError, AttributeError, FileNotFoundError, NotADirectoryError):
+        whole = raw == manifest(body) and body["step"] == step and is_list_of_files(body["files"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno not in UNREADABLE:
+            raise
         whole = False
     if not whole:
         raise damaged("manifest.json", "is missing or was changed")
     for name, want in body["files"].items():
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise damaged("manifest.json", f"names a file outside the checkpoint ({name})")
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+            raise damaged("manifest.json", f"names a file outside the checkpoint ({name!r:.100})")
         try:
-            found = (folder / name).stat().st_size
+            found = (folder / name).lstat().st_size
             if found != want["bytes"]:
                 raise damaged(name, f"has {found:,} bytes, not {want['bytes']:,}")
-            if digest(folder / name) != want["sha256"]:
+            if file_hash(folder / name, os.O_NOFOLLOW) != want["sha256"]:
                 raise damaged(name, "has other contents than were saved (sha256)")
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            raise damaged(name, f"cannot be read ({error.strerror})") from error
+            raise damaged(name, f"cannot be read ({unreadable(error)})") from error
+
+
+def is_list_of_files(files: object) -> bool:
+    """Whether a manifest says of each file how long it is and what it holds."""
+    return isinstance(files, dict) and bool(files) and all(
+        isinstance(want, dict) and isinstance(want.get("bytes"), int) and isinstance(want.get("sha256"), str)
+        for want in files.values())
 
 
 def publish(temp: Path, target: Path) -> None:

@@ -123,7 +123,7 @@ class Run(Writer):
         home = self.folder / "checkpoints"
         home.mkdir(exist_ok=True)
         disk.put_back(home)
-        for left in [*home.glob(".tmp-*"), *self.folder.glob(".*.tmp")]:
+        for left in [*home.glob(".tmp-*"), *self.folder.glob(".*.tmp*")]:
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         path = self.latest()
         if path is None and self.checkpoints():
@@ -177,7 +177,7 @@ def list_runs(folder: str | Path) -> list[dict]:
         try:
             disk.check_name(path.parent.name)
             found.append(Run.open(path.parent).summary())
-        except (ValueError, OSError) as error:
-            found.append({"name": path.parent.name, "state": "broken", "error": str(error), "created": None,
-                          "series": []})
+        except Exception as error:  # whatever is wrong with one run, the others are listed
+            found.append({"name": path.parent.name, "state": "broken", "created": None, "series": [],
+                          "error": str(error) or type(error).__name__})
     return sorted(found, key=lambda run: (-(run["created"] or 0), run["name"]))

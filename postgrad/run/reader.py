@@ -24,6 +24,15 @@ class Reader:
         self.info: dict = read_json(self.folder / "run.json")
         self.config: dict = read_json(self.folder / "config.json")
 
+    def started(self) -> tuple[str, int]:
+        """The recipe and the number of steps that the run was started with; what is neither raises."""
+        recipe, steps = self.info.get("recipe"), self.info.get("steps")
+        for key, value, kind in (("recipe", recipe, str), ("steps", steps, int)):
+            if not isinstance(value, kind):
+                raise ValueError(f"{self.folder / 'run.json'}: {key} is {value!r:.60}: the run is broken; "
+                                 "restore the file from a copy")
+        return recipe, steps
+
     def rows(self, name: str, after: int = 0, most: int = -1) -> tuple[list[dict], int]:
         """The whole rows behind byte `after`, and the cursor for the next call.
 
@@ -33,7 +42,8 @@ class Reader:
         replace rows by their step.
         """
         assert name in LOGS, name
-        return read_rows(self.folder / f"{name}.jsonl", after, most)
+        rows, cursor = read_rows(self.folder / f"{name}.jsonl", after, most)
+        return [row for row in rows if row["step"] is not None or name == "events"], cursor
 
     def at(self, name: str, step: int) -> tuple[list[dict], int | None, int | None]:
         """The rows of the newest logged step up to `step`, and the logged steps before and after it;
@@ -91,11 +101,18 @@ class Reader:
         passed = [row["pass@1"] for row in evals if "pass@1" in row]
         return {
             "name": self.folder.name,
-            **{k: self.info.get(k) for k in ("recipe", "method", "model", "task", "created")},
-            "state": status.get("state"), "error": status.get("error"), "updated": status.get("updated"),
+            **{k: text(self.info.get(k)) for k in ("recipe", "method", "model", "task")},
+            "created": created if math.isfinite(created := number(self.info.get("created"))) else None,
+            "state": text(status.get("state")),
+            "error": text(status.get("error")), "updated": status.get("updated"),
             "step": rows[-1]["step"] if rows else 0, "steps": self.info.get("steps"),
             "seconds": sum(x for row in rows if math.isfinite(x := number(row.get("time/step")))),
             "reward": next((number(row["reward"]) for row in reversed(rows) if "reward" in row), None),
             "pass@1": number(passed[-1]) if passed else None,
             "series_name": shown, "series": [x for x in series[::-1][::every][::-1] if math.isfinite(x)],
         }
+
+
+def text(value: object) -> str | None:
+    """A text of a file that somebody else may have written."""
+    return None if value is None else str(value)

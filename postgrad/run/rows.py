@@ -16,7 +16,12 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from postgrad.files import load_json, open_plain, said
+
 LOGS = ("metrics", "evals", "samples", "events")
+LARGEST = 2**53 - 1     # a step that a browser can count
+LONGEST = 2**24         # bytes of a row
+READ, LOG = 2**30, 2**35  # bytes of a log that are read at once, and of any log
 STEP = re.compile(rb'\{"step": (\d+)[,}]')
 
 
@@ -47,7 +52,7 @@ def number(x) -> float:
     """A logged value as a float: 3 -> 3.0, "nan" -> nan; what is no number -> nan."""
     try:
         return float(x)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 
@@ -56,18 +61,24 @@ def dumps(x, **options) -> str:
 
 
 def read_json(path: Path) -> dict:
+    """The object in a file of a run or a pipeline."""
     try:
-        value = json.loads(path.read_bytes())
+        value = load_json(path, flags=os.O_NOFOLLOW)
         if isinstance(value, dict):
             return value
         fault = f"it holds a {type(value).__name__}"
     except OSError as error:
-        raise ValueError(f"cannot read {path} ({error.strerror}): the run is broken or "
+        raise ValueError(f"cannot read {path} ({unreadable(error)}): the run is broken or "
                          "not yours to read") from error
     except ValueError as error:
-        fault = str(error)
+        fault = said(error)
     raise ValueError(f"{path} is not a JSON object ({fault}): the run is broken; restore the "
                      "file from a copy")
+
+
+def unreadable(error: OSError) -> str:
+    """Why a file of a run was not opened."""
+    return "it is a link" if error.errno == errno.ELOOP else said(error)
 
 
 # lines
@@ -76,15 +87,18 @@ def parse(line: bytes) -> dict | None:
     """A row, or None for a line that is none (a damaged disk)."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return (row if isinstance(row, dict) and isinstance(row.get("step"), int | None) and "step" in row
-            else None)
+    return row if isinstance(row, dict) and "step" in row and is_step(row["step"]) else None
+
+
+def is_step(x: object) -> bool:
+    return x is None or (isinstance(x, int) and not isinstance(x, bool) and 0 <= x <= LARGEST)
 
 
 def open_log(path: Path) -> int:
     """A descriptor to append rows; a line that a kill tore is cut off first."""
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW)
     size = end = os.fstat(fd).st_size
     while end:
         start = max(0, end - 65536)
@@ -108,11 +122,26 @@ def append(fd: int, line: bytes) -> None:
         raise
 
 
+def open_to_read(path: Path, most: int = LOG) -> BinaryIO:
+    """A log as it lies in its run: a plain file, no link, of at most so many bytes."""
+    try:
+        file = open(open_plain(path, os.O_NOFOLLOW), "rb")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"cannot read {path} ({unreadable(error)}): the run is broken or "
+                         "not yours to read") from error
+    if (size := os.fstat(file.fileno()).st_size) > most:
+        file.close()
+        raise ValueError(f"{path} has {size:,} bytes, and no log has over {most:,}: the run is broken")
+    return file
+
+
 def read_rows(path: Path, after: int, most: int = -1) -> tuple[list[dict], int]:
     """The whole rows behind byte `after` (in the next `most` bytes), and the byte behind them; from 0 where
     `after` is no line's start."""
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path, READ if most < 0 else LOG) as file:
             file.seek(max(after - 1, 0))
             data = file.read(most if most < 0 else most + 1)
             if after and data[:1] != b"\n":
@@ -132,8 +161,8 @@ def first_line(file: BinaryIO, start: int, end: int) -> tuple[int, bytes, int] |
     """The first whole row that begins in start .. end - 1: where, its line, its step."""
     file.seek(max(start - 1, 0))
     if start:
-        file.readline()
-    while (at := file.tell()) < end and (line := file.readline()).endswith(b"\n"):
+        file.readline(LONGEST)
+    while (at := file.tell()) < end and (line := file.readline(LONGEST)).endswith(b"\n"):
         if found := STEP.match(line):
             return at, line, int(found[1])
     return None
@@ -170,7 +199,7 @@ def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None
     """The rows of the newest logged step that is not after `step` (of the first one, if all are), and the
     logged steps before and after it."""
     try:
-        with open(path, "rb") as file:
+        with open_to_read(path) as file:
             whole = os.fstat(file.fileno()).st_size
             behind = begin_of(file, step + 1)
             found = last_step(file, behind) if behind else None
@@ -192,10 +221,11 @@ def read_step(path: Path, step: int) -> tuple[list[dict], int | None, int | None
 def cut(path: Path, step: int) -> int:
     """Keep the whole rows with step <= step (or none); -> how many lines were dropped."""
     temp, lost = path.with_name(f".{path.name}.tmp"), 0
-    path.touch()
+    os.close(open_plain(path, os.O_CREAT | os.O_NOFOLLOW))
+    temp.unlink(missing_ok=True)
     try:
-        with open(path, "rb") as old, open(temp, "wb") as new:
-            for line in old:
+        with open_to_read(path) as old, open(temp, "xb") as new:
+            while line := old.readline(LONGEST):
                 row = parse(line) if line.endswith(b"\n") else None
                 if row is not None and (row["step"] is None or row["step"] <= step):
                     new.write(line)

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from postgrad.files import DiskFull, write_text
 from postgrad.run import disk
 from postgrad.run.disk import RunBusy
 from postgrad.run.reader import Reader
-from postgrad.run.rows import append, dumps, open_log
+from postgrad.run.rows import append, dumps, open_log, unreadable
 
 
 class Writer(Reader):
@@ -33,15 +34,20 @@ class Writer(Reader):
     def _own(self) -> None:
         if self._lock is None:
             try:
-                self._lock = disk.take(self.folder / "lock")
-                self._next = None  # another process may have gone on since we read
+                lock = disk.take(self.folder / "lock")
             except BlockingIOError:
                 pid = self._status().get("pid")
                 raise RunBusy(f"process {pid} is training in {self.folder}: wait for it, stop it with `kill "
                               f"{pid}`, or start a run with another name") from None
             except OSError as error:
-                raise ValueError(f"cannot write in {self.folder} ({error.strerror}): check "
+                raise ValueError(f"cannot write in {self.folder} ({unreadable(error)}): check "
                                  "its permissions") from error
+            try:
+                disk.refuse_links(self.folder)
+            except BaseException:
+                os.close(lock)
+                raise
+            self._lock, self._next = lock, None  # another process may have gone on since we read
 
     def alive(self) -> bool:
         return self._lock is not None or super().alive()
@@ -131,13 +137,10 @@ class Writer(Reader):
         text = dumps({"state": state, "pid": os.getpid(),
                       "step": self.next_step - 1 if step is None else step, "steps": self.info.get("steps"),
                       "updated": time.time(), "error": error})
-        temp = self.folder / ".status.json.tmp"
         try:
-            temp.write_text(text + "\n")
-            os.replace(temp, self.folder / "status.json")
-        except OSError as fault:
-            temp.unlink(missing_ok=True)
-            disk.fail(self.folder, fault, "status.json", len(text))
+            write_text(self.folder / "status.json", text + "\n")
+        except DiskFull as fault:
+            disk.fail(self.folder, fault.__cause__ or fault, "status.json", len(text))
         if state != "running":
             self.close()
 

@@ -6,6 +6,7 @@ Fast however long they are: of a log, a few rows are read.
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.run import Run, number
-from postgrad.run.rows import parse
+from postgrad.run.rows import LONGEST, open_to_read, parse
 from postgrad.studio.pages import page
 from postgrad.studio.svg import spark
 from postgrad.studio.traces import find
@@ -25,19 +26,20 @@ SHOWN = ("reward", "accuracy", "loss")
 def glimpses(path: Path, count: int = 32) -> list[dict]:
     """About `count` whole rows from all over a log, the last one always among them,
     each once and in order."""
-    size, lines = path.stat().st_size, {}
-    with open(path, "rb") as file:
+    lines: dict[int, bytes] = {}
+    with open_to_read(path) as file:
+        size = os.fstat(file.fileno()).st_size
         for place in [size * k // count for k in range(count)]:
             file.seek(max(place - 1, 0))
             if place:
-                file.readline()
+                file.readline(LONGEST)
             begin = file.tell()
-            lines[begin] = file.readline()
+            lines[begin] = file.readline(LONGEST)
         file.seek(max(size - 65536, 0))
         *_, last, torn = [b"", *file.read().split(b"\n")]
         lines[size - len(torn) - len(last) - 1] = last + b"\n"
     rows = [parse(line) for _, line in sorted(lines.items()) if line.endswith(b"\n")]
-    return [row for row in rows if row is not None]
+    return [row for row in rows if row is not None and row["step"] is not None]
 
 
 def glance(folder: Path) -> dict:
@@ -47,10 +49,11 @@ def glance(folder: Path) -> dict:
         run, rows = Run.open(folder), glimpses(log)
         shown = next((n for n in SHOWN if any(n in row for row in rows)), None)
         series = [number(row[shown]) for row in rows if shown in row]
-        return {"state": run.state()["state"], "error": run.state()["error"],
+        status = run.state()
+        return {"state": status.get("state"), "error": status.get("error"),
                 "step": rows[-1]["step"] if rows else 0, "steps": run.info.get("steps"),
                 "series": [x for x in series if math.isfinite(x)], "series_name": shown}
-    except (ValueError, OSError) as error:
+    except Exception as error:  # whatever is wrong with one run, the page shows the others
         return {"state": "broken", "error": str(error), "step": 0, "steps": None, "series": [],
                 "series_name": None}
 

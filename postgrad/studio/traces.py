@@ -240,6 +240,6 @@ class Traces:
         for name in find(self.root):
             try:
                 found.append(self.get(name).summary(name))
-            except (ValueError, OSError) as error:
+            except Exception as error:  # whatever is wrong with one run, the others are listed
                 found.append(ROW | {"id": clean(name), "state": "broken", "error": clean(error)})
         return sorted(found, key=lambda run: (-(run["created"] or 0), run["id"]))

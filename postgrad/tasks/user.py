@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -129,7 +129,7 @@ def load(path: Path) -> Task:
     name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
-    if not isinstance(best, (int, float)) or not math.isfinite(best):
+    if not isinstance(best, (int, float)) or not abs(best) <= sys.float_info.max:
         raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this "
                          f"is {best!r:.40}.")
     tokens = getattr(module, "tokens", None)

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from postgrad.evaluation import evaluate, score_samples
+from postgrad.files import write_text
 from postgrad.opening.models import open_model
 from postgrad.recipes import rollouts, running, sft
 from postgrad.recipes.base import SEED, Evaluation
@@ -99,7 +100,7 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
                "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
     shown = [{"question": p.question, "gold": str(p.answer), "stages": [stage[i] for stage in answers]}
              for i, p in enumerate(prompts[:3])]
-    (folder / "summary.json").write_text(json.dumps(summary | {"answers": shown}, indent=1))
+    write_text(folder / "summary.json", json.dumps(summary | {"answers": shown}, indent=1))
     report(folder, summary, shown)
     return summary | {"answers": shown}
 

@@ -21,6 +21,7 @@ from typing import ClassVar
 from postgrad import methods
 from postgrad.batches import Rollouts
 from postgrad.evaluation import mean_of, score_samples
+from postgrad.files import write_text
 from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
@@ -188,6 +189,6 @@ def run(config: OveroptimiseConfig, folder: Path, *, watch, command: str = "") -
     facts = {"recipe": "overoptimise", "task": config.task, "seed": config.seed, "method": config.method.name,
              "command": command, "reward_accuracy": accuracy, "policies": curves,
              "best_of_n": best_of_curve(config, folder, watch), "minutes": (time.perf_counter() - began) / 60}
-    (folder / "curves.json").write_text(json.dumps(facts, indent=1))
+    write_text(folder / "curves.json", json.dumps(facts, indent=1))
     return conclude(folder, {k: v for k, v in facts.items() if k != "policies"}
                     | {"policies": [{k: v for k, v in p.items() if k != "points"} for p in curves]})

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from postgrad.files import write_text
 from postgrad.recipes import module, resume, running
 from postgrad.recipes.base import RunConfig
 from postgrad.recipes.defaults import fitted
 from postgrad.run import Run
+from postgrad.run.rows import read_json
 from postgrad.settings import plain
 
 FILE = "pipeline.json"
@@ -44,14 +46,14 @@ def begin(recipe: str, config, folder: Path, command: str) -> None:
     said = {"recipe": recipe, "config": plain(config), "command": command}
     path = folder / FILE
     if path.exists():
-        if json.loads(path.read_text())["config"] != said["config"]:
+        if read_json(path).get("config") != said["config"]:
             raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
                              f"--run, or go on with `postgrad resume {folder}`.")
         return
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: choose another folder with --run.")
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(said, indent=1))
+    write_text(path, json.dumps(said, indent=1))
 
 
 def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
@@ -74,5 +76,5 @@ def minutes(run: Run) -> float:
 
 
 def conclude(folder: Path, summary: dict) -> dict:
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    write_text(folder / "summary.json", json.dumps(summary, indent=1))
     return summary

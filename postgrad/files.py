@@ -1,0 +1,128 @@
+"""Files that somebody else may have made, and files that appear whole or not at all.
+
+What is read is a plain file of a bounded size: a pipe would keep us waiting, a device would never end. What
+is written stands under its name when it is complete.
+Left out on purpose: what is in the files.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LARGEST = 2**26  # bytes of a file of settings
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class DiskFull(ValueError):
+    """There was no room for what was to be written; what was there before is intact."""
+
+
+# reading
+
+def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> int:
+    """A descriptor of a plain file; anything else is an OSError that says so. flags: as os.open has them."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def read_bytes(path: Path | str, most: int = LARGEST, flags: int = os.O_RDONLY) -> bytes:
+    with open(open_plain(path, flags), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise ValueError(f"it has {size:,} bytes, and {most:,} are read")
+        return file.read(most)
+
+
+def read_text(path: Path | str, most: int = LARGEST) -> str:
+    """In UTF-8; what cannot be read is a ValueError with the file's name."""
+    try:
+        return read_bytes(path, most).decode()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as text ({said(error)}).") from error
+
+
+def load_json(path: Path | str, most: int = LARGEST, flags: int = os.O_RDONLY) -> object:
+    """The value in a JSON file. OSError where it cannot be read, ValueError where it is no JSON."""
+    try:
+        return json.loads(read_bytes(path, most, flags).decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def file_hash(path: Path | str, flags: int = os.O_RDONLY) -> str:
+    with open(open_plain(path, flags), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def said(error: BaseException) -> str:
+    """What an error says, without the file's name where it is the system's; in one line."""
+    text = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def is_fault(error: BaseException) -> bool:
+    """An Exception, or the panic of a library written in Rust: a BaseException that means no more."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+# writing
+
+def is_full(error: BaseException) -> bool:
+    """Libraries written in Rust (safetensors, tokenizers) give the number of the fault only in their text."""
+    code = re.search(r"\(os error (\d+)\)", str(error))
+    return getattr(error, "errno", None) in FULL or bool(code) and int(code[1]) in FULL
+
+
+def full(place: Path, error: BaseException, needed: int = 0,
+         then: str = "try again; nothing of it was left behind") -> DiskFull:
+    """The sentence for a full disk. needed: bytes, where they are known; where as many are free, it was not
+    the disk that was full. then: what to do when there is room."""
+    free = shutil.disk_usage(next(p for p in (place, *place.absolute().parents) if p.is_dir())).free
+    need = f"it needs at least {needed:,} bytes, {free:,} are free" if needed else f"{free:,} bytes are free"
+    why = said(error) if isinstance(error, OSError) else os.strerror(errno.ENOSPC)
+    other = ", so a quota or a limit on the size of files stands in the way" if 0 < needed <= free else ""
+    return DiskFull(f"no room to write {place}: {need} ({why}){other}. Make room and {then}.")
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill; it gets its name when the block ends, and is gone where the block fails."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
+            made = Path(aside) / "made"
+            made.mkdir()
+            yield made
+            made.rename(folder)
+    except Exception as error:
+        if is_full(error):
+            raise full(folder, error) from error
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """At one stroke: the file is the old or the new one. A link in its place is replaced, not followed."""
+    temp = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    temp.unlink(missing_ok=True)
+    try:
+        with open(temp, "x", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temp, path)
+    except OSError as error:
+        temp.unlink(missing_ok=True)
+        if is_full(error):
+            raise full(path, error, len(text)) from error
+        raise
