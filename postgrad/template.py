@@ -129,7 +129,8 @@ class Environment(ImmutableSandboxedEnvironment):
         """The value, if it is not too large and neither time nor room is used up."""
         if weight(value) > LARGEST:
             raise TooMuch(f"a value of over {LARGEST:,} characters")
-        large = len(value) if isinstance(value, str | bytes) else 8 * len(value) if isinstance(value, list) else 1
+        large = (len(value) if isinstance(value, str | bytes) else
+                 8 * len(value) if isinstance(value, list) else 1)
         self.spent.made = getattr(self.spent, "made", 0) + large
         if self.spent.made > IN_ALL:
             raise TooMuch(f"over {IN_ALL:,} characters")
