@@ -69,17 +69,8 @@ def size(x: object) -> int:
     return abs(x) if isinstance(x, int) else weight(x)
 
 
-class Code(CodeGenerator):
-    """Python code of a template that has each value measured where it comes about."""
-
-    def visit_For(self, node: nodes.For, frame, **options) -> None:
-        each = nodes.EnvironmentAttribute("each")
-        node.iter = nodes.Call(each, [node.iter], [], None, None, lineno=node.lineno,
-                               environment=self.environment)
-        super().visit_For(node, frame, **options)
-
-
 def _measured(kind: str) -> Callable:
+    """How jinja writes a kind of expression, with its value measured."""
     plain = getattr(CodeGenerator, f"visit_{kind}")
 
     def visit(self, node, frame, **options) -> None:
@@ -91,19 +82,24 @@ def _measured(kind: str) -> Callable:
     return visit
 
 
-for _kind in ("Compare", "List", "Tuple", "Dict", "Getitem"):
-    setattr(Code, f"visit_{_kind}", _measured(_kind))
+class Code(CodeGenerator):
+    """Python code of a template that has each value measured where it comes about."""
 
+    visit_Compare, visit_Getitem = _measured("Compare"), _measured("Getitem")
+    visit_List, visit_Tuple, visit_Dict = _measured("List"), _measured("Tuple"), _measured("Dict")
 
-def _concat(self, node: nodes.Concat, frame, **options) -> None:
-    self.write("environment.joined((")
-    for part in node.nodes:
-        self.visit(part, frame)
-        self.write(", ")
-    self.write("))")
+    def visit_Concat(self, node: nodes.Concat, frame, **options) -> None:
+        self.write("environment.joined((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
 
-
-Code.visit_Concat = _concat
+    def visit_For(self, node: nodes.For, frame, **options) -> None:
+        each = nodes.EnvironmentAttribute("each")
+        node.iter = nodes.Call(each, [node.iter], [], None, None, lineno=node.lineno,
+                               environment=self.environment)
+        super().visit_For(node, frame, **options)
 
 
 class Environment(ImmutableSandboxedEnvironment):
@@ -129,9 +125,8 @@ class Environment(ImmutableSandboxedEnvironment):
         """The value, if it is not too large and neither time nor room is used up."""
         if weight(value) > LARGEST:
             raise TooMuch(f"a value of over {LARGEST:,} characters")
-        large = (len(value) if isinstance(value, str | bytes) else
-                 8 * len(value) if isinstance(value, list) else 1)
-        self.spent.made = getattr(self.spent, "made", 0) + large
+        places = {str: 1, list: 8, tuple: 8}.get(type(value), 0)
+        self.spent.made = getattr(self.spent, "made", 0) + (places * len(value) if places else 1)
         if self.spent.made > IN_ALL:
             raise TooMuch(f"over {IN_ALL:,} characters")
         if time.thread_time() > getattr(self.spent, "end", math.inf):

@@ -29,7 +29,8 @@ QUICK = (
     "run: pipeline.json of brackets", "model: config.json: num_hidden_layers is 10000000",
     "model: config.json: head_dim is 'x'", "model: config.json: gemma3 with 10^8 layers",
     "model: an adapter with layers of numbers",
-    "model: tokenizer.json with a normalizer that doubles 40 times", "model: tokenizer.json with padding to 10^9",
+    "model: tokenizer.json with a normalizer that doubles 40 times",
+    "model: tokenizer.json with padding to 10^9",
     "model: generation_config.json: eos_token_id -1", "gguf: an array of 2^60 numbers",
     "gguf: arrays nested 10,000 deep", "gguf: {'attention.head_count': 0}",
     "data: rows of a ranking of 5,000 (label import)", "data: a gzip of blank lines (eval tiny-chat)",
@@ -134,8 +135,8 @@ def test_padding_and_truncation_of_a_tokenizer_change_no_text(tmp_path):
     shutil.copytree(find_model("tiny-chat"), tmp_path / "m")
     plain = Chat.load(tmp_path / "m").encode("What is 2 + 3? " * 9)
     raw = json.loads((tmp_path / "m" / "tokenizer.json").read_text())
-    raw |= {"padding": {"strategy": {"Fixed": 500}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
-                        "pad_type_id": 0, "pad_token": "x"},
+    raw |= {"padding": {"strategy": {"Fixed": 500}, "direction": "Right", "pad_to_multiple_of": None,
+                        "pad_id": 0, "pad_type_id": 0, "pad_token": "x"},
             "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}}
     (tmp_path / "m" / "tokenizer.json").write_text(json.dumps(raw))
     assert Chat.load(tmp_path / "m").encode("What is 2 + 3? " * 9) == plain

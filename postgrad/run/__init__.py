@@ -14,6 +14,8 @@ runs/NAME/
                                              complete
   lock           held (flock) by the one process that writes; the kernel lets go of it when that process dies
 
+A run may have come from somewhere else: it is made of plain files and folders, and before anything is written
+or deleted in one that holds a link, it is refused.
 JSON here is strict: a float that is not finite is written as "nan", "inf" or "-inf"; `number` turns it back.
 A row is one os.write on an O_APPEND descriptor, so a kill tears at most the last line, and readers skip a
 line without its newline.
@@ -27,7 +29,8 @@ disk    files, locks and checkpoint folders under kills, full disks and flipped 
 Left out on purpose: what a checkpoint holds (the caller writes the files), and any network or database.
 """
 
-from postgrad.run.disk import DamagedCheckpoint, DiskFull, RunBusy, check_name
+from postgrad.files import DiskFull
+from postgrad.run.disk import DamagedCheckpoint, RunBusy, check_name
 from postgrad.run.folder import Run, list_runs
 from postgrad.run.rows import LOGS, dumps, number, plain
 

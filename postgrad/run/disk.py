@@ -22,12 +22,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from postgrad.files import DiskFull, file_hash, full, is_full, open_plain, read_bytes
+from postgrad.files import file_hash, full, is_full, open_plain, read_bytes
 from postgrad.run.rows import dumps, unreadable
 
 UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO,
               errno.ENAMETOOLONG}
-__all__ = ["DamagedCheckpoint", "DiskFull", "RunBusy", "is_full"]
 
 
 class DamagedCheckpoint(ValueError):
