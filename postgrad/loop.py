@@ -256,9 +256,12 @@ class Stopped(Exception):
 
 
 @contextmanager
-def stop_on_signal():
+def stop_on_signal(told: Callable[[], None] | None = None):
     """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
-    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted."""
+    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted.
+
+    told: called at the first one, inside the signal handler.
+    """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -268,6 +271,8 @@ def stop_on_signal():
         caught.append(number)
         for s, old in before.items():
             signal.signal(s, old)
+        if told:
+            told()
 
     # a handler that is not Python's reads as None, and could not be put back
     ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]

@@ -29,7 +29,8 @@ class NoOptions(Settings):
 class DemoOptions(Settings):
     quick: bool = option(False, "a shorter one, under 40 seconds")
     seed: int = option(0, "of everything random")
-    run: str = option("runs/demo", "where to write; an older one there is moved aside", metavar="FOLDER")
+    run: str = option("runs/demo", "where to write; a demo that was stopped there goes on, a finished one "
+                      "is kept under another name", metavar="FOLDER")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,15 @@ from postgrad.cli.output import say_json, shown, table
 from postgrad.cli.watching import Stages, stopping
 
 
-def carry_out(args, folder: Path, go) -> int:
-    """Carries out a pipeline, and shows what it found."""
-    with stopping(folder, args.json, again=f"postgrad resume {folder}"):
+def carry_out(args, folder: Path, go, again: str = "") -> int:
+    """Carries out a pipeline, and shows what it found. again: what goes on with it after a stop."""
+    with stopping(folder, again=again or f"postgrad resume {folder}"):
         summary = go(watch=Stages(args.json))
     if args.json:
         return say_json(summary | {"folder": str(folder)})
     print()
+    if summary["recipe"] == "demo":
+        return show_demo(folder, summary)
     for title, rows in findings(summary).items():
         table(rows, title=title)
     print(f"{summary['minutes']:.1f} minutes. Runs and figures: {folder}")
@@ -41,3 +43,26 @@ def findings(summary: dict) -> dict[str, list[dict]]:
         for p in summary["policies"]],
             "Best of n": [{"n": p["n"], "KL at most": shown(p["kl"]), "proxy": shown(p["proxy"]),
                            "true": shown(p["true"])} for p in summary["best_of_n"]]}
+
+
+def show_demo(folder: Path, summary: dict) -> int:
+    """Base, SFT and RL in figures and in answers, and what to try next."""
+    from postgrad.recipes.pipelines.demo import NEXT
+    title = f"Word problems: {summary['problems']} held out, {summary['samples']} samples each"
+    table([stage_row(s) for s in summary["stages"]], title=title)
+    for shown in summary["answers"]:
+        print(f"\n{shown['question']}  (answer: {shown['gold']})")
+        for stage in shown["stages"]:
+            print(f"  {stage['name']:<5}{'right' if stage['correct'] else 'wrong':<7}{stage['text']!r}")
+    print(f"\n{summary['seconds_total'] / 60:.1f} minutes. Curves: {folder}/report.html   figures: "
+          f"{folder}/summary.json")
+    print("\nNext:\n" + "\n".join(f"  {line.replace('runs/demo', str(folder))}" for line in NEXT))
+    return 0
+
+
+def stage_row(s: dict) -> dict:
+    low, high = s["pass@1_interval"]
+    return {"stage": s["name"], "pass@1": f"{s['pass@1']:.1%}", "95 % interval": f"{low:.1%} to {high:.1%}",
+            f"pass@{s['samples']}": f"{s['pass@' + str(s['samples'])]:.1%}",
+            "greedy": f"{s['greedy']:.1%}", "in form": f"{s.get('format', 0):.1%}",
+            "mean length": f"{s['mean_length']:.1f}", "minutes": f"{s['seconds'] / 60:.1f}"}

@@ -6,51 +6,40 @@ import shlex
 from functools import partial
 from pathlib import Path
 
-from postgrad.cli.output import say_json, table
+from postgrad.cli.options import DemoOptions
+from postgrad.cli.output import say_json
 from postgrad.cli.pipelines import carry_out
 from postgrad.cli.settings import show
-from postgrad.cli.watching import Stages, stopping
+from postgrad.cli.watching import stopping
 from postgrad.display import Watch
 
 
 def demo(args) -> int:
-    folder = Path(args.run)
+    """The demo, or what is left of one that was stopped; one that came to its end steps aside."""
     from postgrad.recipes.pipelines import demo as recipe
-    move_aside(folder)
+    from postgrad.recipes.pipelines.stages import unfinished
+    folder = Path(args.run)
     config = recipe.quick(args.seed) if args.quick else recipe.full(args.seed)
     command = ("postgrad demo" + (" --quick" if args.quick else "")
                + (f" --seed {args.seed}" if args.seed else ""))
-    with stopping(folder, args.json, again="postgrad demo"):
-        summary = recipe.run(config, folder, watch=Stages(args.json), command=command)
-    if args.json:
-        say_json(summary)
-        return 0
-    print()
-    title = f"Word problems: {config.problems} held out, {config.samples} samples each"
-    table([stage_row(s) for s in summary["stages"]], title=title)
-    for shown in summary["answers"]:
-        print(f"\n{shown['question']}  (answer: {shown['gold']})")
-        for stage in shown["stages"]:
-            print(f"  {stage['name']:<5}{'right' if stage['correct'] else 'wrong':<7}{stage['text']!r}")
-    print(f"\n{summary['seconds_total'] / 60:.1f} minutes. Curves: {folder}/report.html   figures: "
-          f"{folder}/summary.json")
-    print("\nNext:\n" + "\n".join(f"  {line.replace('runs/demo', str(folder))}" for line in recipe.NEXT))
-    return 0
+    if unfinished(config, folder):
+        said = f"going on with the demo in {folder}, which was stopped"
+    else:
+        said = move_aside(folder)
+    if said and not args.json:
+        print(said)
+    place = "" if folder == Path(DemoOptions().run) else f" --run {folder}"
+    return carry_out(args, folder, partial(recipe.run, config, folder, command=command), command + place)
 
 
-def stage_row(s: dict) -> dict:
-    low, high = s["pass@1_interval"]
-    return {"stage": s["name"], "pass@1": f"{s['pass@1']:.1%}", "95 % interval": f"{low:.1%} to {high:.1%}",
-            f"pass@{s['samples']}": f"{s['pass@' + str(s['samples'])]:.1%}",
-            "greedy": f"{s['greedy']:.1%}", "in form": f"{s.get('format', 0):.1%}",
-            "mean length": f"{s['mean_length']:.1f}", "minutes": f"{s['seconds'] / 60:.1f}"}
-
-
-def move_aside(folder: Path) -> None:
-    """An older demo is kept under another name."""
-    if folder.exists() and any(folder.iterdir()):
-        number = next(n for n in range(1, 10_000) if not folder.with_name(f"{folder.name}-{n}").exists())
-        folder.rename(folder.with_name(f"{folder.name}-{number}"))
+def move_aside(folder: Path) -> str:
+    """What is in the folder is kept under another name; says so, or nothing where nothing was there."""
+    if not folder.exists() or not any(folder.iterdir()):
+        return ""
+    names = (folder.with_name(f"{folder.name}-{n}") for n in range(1, 10_000))
+    aside = next(path for path in names if not path.exists())
+    folder.rename(aside)
+    return f"what was in {folder} is kept in {aside}"
 
 
 def train(args) -> int:
@@ -78,16 +67,17 @@ def train(args) -> int:
 def resume(args) -> int:
     from postgrad import recipes
     from postgrad.run import Run
-    if recipes.pipeline_in(Path(args.run)):
-        return carry_out(args, Path(args.run), partial(recipes.resume, Path(args.run)))
-    run = Run.open(args.run)
-    title = run.info.get("method") or run.info["recipe"]
-    return follow(args, Path(args.run), title, run.info["steps"], partial(recipes.resume, Path(args.run)))
+    folder = Path(args.run)
+    go = partial(recipes.resume, folder)
+    if recipes.pipeline_in(folder):
+        return carry_out(args, folder, go)
+    run = Run.open(folder)
+    return follow(args, folder, run.info.get("method") or run.info["recipe"], run.info["steps"], go)
 
 
 def follow(args, folder: Path, title: str, steps: int, go) -> int:
     """Runs a training with its display, and says at the end where things are."""
-    with stopping(folder, args.json, again=f"postgrad resume {folder}"):
+    with stopping(folder, again=f"postgrad resume {folder}"):
         if args.json:
             run = go(watch=None)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -27,12 +28,16 @@ class Stages:
 
 
 @contextmanager
-def stopping(folder: Path, quiet: bool, again: str):
+def stopping(folder: Path, again: str):
     """A signal ends the command with its code, after saying how to go on."""
     from postgrad.loop import Stopped
     try:
         yield
     except Stopped as end:
-        if not quiet:
-            print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
+        print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
         sys.exit(end.exit_code)
+    except KeyboardInterrupt:
+        if not any((folder / name).exists() for name in ("run.json", "pipeline.json")):
+            raise
+        print(f"\nstopped at once. Go on from the last checkpoint with: {again}", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)

@@ -20,15 +20,16 @@ from postgrad.user_code import is_record, record
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
+CONFIGS = RECIPES | PIPELINES | {"demo": "DemoConfig"}  # whatever can be resumed
 
 
 def module(recipe: str):
-    inside = "pipelines." if recipe in PIPELINES else ""
+    inside = "" if recipe in RECIPES else "pipelines."
     return import_module(f"postgrad.recipes.{inside}{recipe}")
 
 
 def config_class(recipe: str) -> type:
-    return getattr(module(recipe), (RECIPES | PIPELINES)[recipe])
+    return getattr(module(recipe), CONFIGS[recipe])
 
 
 def names() -> list[str]:
@@ -111,7 +112,7 @@ def pipeline_in(folder: Path) -> dict | None:
     if not path.exists():
         return None
     started = json.loads(path.read_text())
-    if started["recipe"] not in PIPELINES:
+    if started["recipe"] not in CONFIGS:
         raise ValueError(f"{folder} was made by a pipeline {started['recipe']!r}, which this version "
                          "does not have.")
     return started

@@ -126,7 +126,7 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
              callback: Callable[[int, dict], None] | None = None) -> Run:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
-        with run.locked(), stop_on_signal() as stop:
+        with run.locked(), stop_on_signal(getattr(watch, "stopping", None)) as stop:
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 examine(run, parts, 0, watch)
@@ -134,6 +134,9 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
                   hooks(run, parts, config, stop, watch, callback))
     except Stopped as end:
         run.status("stopped", error=str(end))
+        raise
+    except KeyboardInterrupt:
+        run.status("stopped", error="stopped at once, without a checkpoint")
         raise
     except BaseException as error:
         run.status("failed", error=f"{type(error).__name__}: {error}")
