@@ -94,7 +94,8 @@ def test_what_ctrl_c_will_do_stands_in_the_panel_or_on_a_line(capfd):
     display, file = trained(Terminal()), Terminal()
     display.stopping()
     Console(file=file, width=110).print(display.panel())
-    assert "stopping after this step, with a checkpoint; Ctrl-C again stops at once" in visible(file.getvalue())
+    words = "stopping after this step, with a checkpoint; Ctrl-C again stops at once"
+    assert words in visible(file.getvalue())
     assert capfd.readouterr().err == "", "the panel alone: a line would tear it"
     Display(io.StringIO(), "t", 100).stopping()
     assert capfd.readouterr().err.startswith("stopping after this step")

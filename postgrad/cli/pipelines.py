@@ -50,9 +50,9 @@ def show_demo(folder: Path, summary: dict) -> int:
     from postgrad.recipes.pipelines.demo import NEXT
     title = f"Word problems: {summary['problems']} held out, {summary['samples']} samples each"
     table([stage_row(s) for s in summary["stages"]], title=title)
-    for shown in summary["answers"]:
-        print(f"\n{shown['question']}  (answer: {shown['gold']})")
-        for stage in shown["stages"]:
+    for asked in summary["answers"]:
+        print(f"\n{asked['question']}  (answer: {asked['gold']})")
+        for stage in asked["stages"]:
             print(f"  {stage['name']:<5}{'right' if stage['correct'] else 'wrong':<7}{stage['text']!r}")
     print(f"\n{summary['seconds_total'] / 60:.1f} minutes. Curves: {folder}/report.html   figures: "
           f"{folder}/summary.json")

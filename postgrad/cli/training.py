@@ -67,12 +67,26 @@ def train(args) -> int:
 def resume(args) -> int:
     from postgrad import recipes
     from postgrad.run import Run
-    folder = Path(args.run)
-    go = partial(recipes.resume, folder)
+    folder, steps = Path(args.run), steps_in(args.changes)
+    go = partial(recipes.resume, folder, steps=steps)
     if recipes.pipeline_in(folder):
         return carry_out(args, folder, go)
     run = Run.open(folder)
-    return follow(args, folder, run.info.get("method") or run.info["recipe"], run.info["steps"], go)
+    if said := recipes.finished(run, steps):
+        return say_json(run.summary() | {"folder": str(folder)}) if args.json else print(said)
+    title = run.info.get("method") or run.info["recipe"]
+    return follow(args, folder, title, steps or run.info["steps"], go)
+
+
+def steps_in(changes: list[str]) -> int | None:
+    """["steps=80"] -> 80: the one setting that can change when a run is resumed."""
+    from postgrad.settings import parse
+    for change in changes:
+        if not change.startswith("steps="):
+            raise ValueError(f"{change!r}: a run is resumed with the settings it began with, and steps=N "
+                             "alone can change; for others start a new run, which model=RUN begins where "
+                             "this one ended.")
+    return parse(changes[-1].partition("=")[2], int, "steps") if changes else None
 
 
 def follow(args, folder: Path, title: str, steps: int, go) -> int:

@@ -113,18 +113,25 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     return Run.open(folder)
 
 
-def resume(run: str | Path | Folder, *, watch="auto", callback: Callback | None = None, **given) -> Run:
+def resume(run: str | Path | Folder, *, steps: int | None = None, watch="auto",
+           callback: Callback | None = None, **given) -> Run:
     """Goes on with a run to the same result as if it had never stopped.
 
+    steps: to which it goes on, where that is not what it began with: a finished run is trained further. The
+    learning rate then is that of a run of so many steps.
     given: what was handed in as an object and has no name (task, data, reward, method), once more;
     another is refused.
     """
     folder = run.folder if isinstance(run, Folder) else Path(run)
-    info = Folder.open(folder).info
+    opened = Folder.open(folder)
+    info = opened.info
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
-    with _eyes(watch, info.get("method") or info["recipe"], info["steps"]) as eyes:
-        recipes.resume(folder, watch=eyes, callback=callback, **objects)
+    said = recipes.finished(opened, steps)
+    with _eyes(None if said else watch, info.get("method") or info["recipe"], steps or info["steps"]) as eyes:
+        recipes.resume(folder, steps=steps, watch=eyes, callback=callback, **objects)
+    if said and watch == "auto":
+        print(said)
     return Run.open(folder)
 
 

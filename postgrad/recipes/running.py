@@ -69,9 +69,14 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
                      **facts, bring={"start": origin} if origin else {})
     for note in parts.notes:
         run.event("data", note)
-        if watch:
-            print(note, file=sys.stderr)
+        say(watch, note)
     return carry_on(run, parts, config, watch, callback)
+
+
+def say(watch: Watch | None, text: str) -> None:
+    """To whoever looks on, beside the display."""
+    if watch:
+        print(text, file=sys.stderr)
 
 
 def inputs(config) -> dict:
@@ -111,15 +116,45 @@ def check_inputs(run: Run, config) -> None:
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
            callback: Callable[[int, dict], None] | None = None) -> Run:
     """Goes on from the newest sound checkpoint, or from the beginning where there is none,
-    to the same bits."""
+    to the same bits; to more steps than the run had, where config.steps says so.
+
+    Everything is built, and so checked, before anything in the run is changed.
+    """
     check_inputs(run, config)
     seed_everything(config.seed)
-    checkpoint = run.resume()
-    begins = beginning(config, checkpoint)
-    parts = replace(build(config, begins), begins=begins)
-    if checkpoint:
-        restore(read_state(checkpoint), parts.models, parts.optim, parts.batches)
-    return carry_on(run, parts, config, watch, callback)
+    with run.locked():
+        checkpoint = run.newest()
+        check_length(run, config, checkpoint)
+        begins = beginning(config, checkpoint)
+        parts = replace(build(config, begins), begins=begins)
+        if checkpoint:
+            restore(read_state(checkpoint), parts.models, parts.optim, parts.batches)
+        for damage in run.passed_over.values():
+            say(watch, f"passed over: {damage}")
+        run.go_back(checkpoint)
+        if {run.info["steps"], run.config["steps"]} != {config.steps}:
+            said = lengthened(run, config, parts)
+            run.set_steps(config.steps)
+            run.event("steps", said)
+            say(watch, said)
+        return carry_on(run, parts, config, watch, callback)
+
+
+def check_length(run: Run, config, checkpoint: Path | None) -> None:
+    made = int(checkpoint.name) if checkpoint else 0
+    if config.steps < made or (config.steps == made != run.config["steps"]):
+        raise ValueError(f"{run.folder} has made {made} steps already: steps={config.steps} leaves nothing "
+                         f"to do; name more than {made}.")
+
+
+def lengthened(run: Run, config, parts: Parts) -> str:
+    """What another number of steps means for the rate."""
+    last = run.next_step - 1
+    before = next((row["lr"] for row in reversed(run.rows("metrics")[0]) if "lr" in row), None)
+    after = f", after {before:.2g} at step {last}" if before is not None else ""
+    return (f"{config.steps} steps instead of {run.info['steps']}: the rate goes on as in a run of "
+            f"{config.steps} (optim.schedule={config.optim.schedule}), {parts.optim.lr(last + 1):.2g} at "
+            f"step {last + 1}{after}")
 
 
 def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,

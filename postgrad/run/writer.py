@@ -131,15 +131,26 @@ class Writer(Reader):
         text = dumps({"state": state, "pid": os.getpid(),
                       "step": self.next_step - 1 if step is None else step, "steps": self.info.get("steps"),
                       "updated": time.time(), "error": error})
-        temp = self.folder / ".status.json.tmp"
-        try:
-            temp.write_text(text + "\n")
-            os.replace(temp, self.folder / "status.json")
-        except OSError as fault:
-            temp.unlink(missing_ok=True)
-            disk.fail(self.folder, fault, "status.json", len(text))
+        self._replace("status.json", text)
         if state != "running":
             self.close()
+
+    def set_steps(self, steps: int) -> None:
+        """The run is to have another length: in what was started, and in its config."""
+        self._own()
+        self.config, self.info = self.config | {"steps": steps}, self.info | {"steps": steps}
+        self._replace("config.json", dumps(self.config, indent=1))
+        self._replace("run.json", dumps(self.info, indent=1))
+
+    def _replace(self, name: str, text: str) -> None:
+        """A small file at one stroke."""
+        temp = self.folder / f".{name}.tmp"
+        try:
+            temp.write_text(text + "\n")
+            os.replace(temp, self.folder / name)
+        except OSError as fault:
+            temp.unlink(missing_ok=True)
+            disk.fail(self.folder, fault, name, len(text))
 
 
 # A forked child must not keep its parent's run locked after the parent's death, nor write in it.
