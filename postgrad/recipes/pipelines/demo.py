@@ -92,8 +92,8 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
         made = carry_out(stage, folder, watch=watch, command=command)
         measure(stage.name, made.folder, 60 * minutes(made))
     summary = {"recipe": "demo", "stages": rows, "seconds_total": time.perf_counter() - began,
-               "seed": config.seed, "task": TASK, "problems": config.problems, "samples": config.samples, "command": command,
-               "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
+               "seed": config.seed, "task": TASK, "problems": config.problems, "samples": config.samples,
+               "command": command, "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
     shown = [{"question": p.question, "gold": str(p.answer), "stages": [stage[i] for stage in answers]}
              for i, p in enumerate(prompts[:3])]
     report(folder, summary, shown)
