@@ -140,7 +140,8 @@ class MemoryOptions(Held):
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(Settings):
-    run: str = option("runs", "a folder of runs, or one run; a name in runs/ will do", metavar="FOLDER", positional=True)
+    run: str = option("runs", "a folder of runs, or one run; a name in runs/ will do", metavar="FOLDER",
+                      positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

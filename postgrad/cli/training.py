@@ -66,13 +66,14 @@ def train(args) -> int:
 
 def resume(args) -> int:
     from postgrad import recipes
+    from postgrad.recipes.running import finished
     from postgrad.run import Run
     folder, steps = Path(args.run), steps_in(args.changes)
     go = partial(recipes.resume, folder, steps=steps)
     if recipes.pipeline_in(folder):
         return carry_out(args, folder, go)
     run = Run.open(folder)
-    if said := recipes.finished(run, steps):
+    if said := finished(run, steps):
         return say_json(run.summary() | {"folder": str(folder)}) if args.json else print(said)
     title = run.info.get("method") or run.info["recipe"]
     return follow(args, folder, title, steps or run.info["steps"], go)

@@ -8,7 +8,6 @@ optimizer, and a few named settings. Which recipe trains a row of the table foll
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -129,21 +128,6 @@ def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
                          callback=callback, origin=origin)
 
 
-def finished(run, steps: int | None = None) -> str:
-    """Where nothing is left to train, a sentence that says so and how to go on; else "".
-
-    steps: to which the run is to go on, where that was said.
-    """
-    made, place = run.info["steps"], os.path.relpath(run.folder)
-    if run.state()["state"] != "done" or steps not in (None, made):
-        return ""
-    newest = run.latest()
-    if newest is None or int(newest.name) != made:
-        return ""
-    return (f"{place} is finished: {made} of {made} steps. `postgrad resume {place} steps={2 * made}` would "
-            "train it further.")
-
-
 def resume(folder: Path, *, steps: int | None = None, watch=None,
            callback: Callable[[int, dict], None] | None = None, **given):
     """Goes on with the run or the pipeline in the folder; a finished run stays as it is.
@@ -165,8 +149,6 @@ def resume(folder: Path, *, steps: int | None = None, watch=None,
     if recipe not in RECIPES:
         raise ValueError(f"run {folder} was made by a recipe {recipe!r}, which this version does not have.")
     objects = handed_in(run, given)
-    if finished(run, steps):
-        return run
     start = run.folder / "start"  # a model that was handed in: it is wherever the run is
     kept = {"model": str(start)} if start.is_dir() else {}
     config = unplain(config_class(recipe), run.config | kept, objects)

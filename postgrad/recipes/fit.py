@@ -20,6 +20,7 @@ from postgrad.opening.models import Model, load
 from postgrad.opening.rewards import judge_alone
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.defaults import fitted, tokens_for
+from postgrad.recipes.running import finished
 from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
 from postgrad.run.disk import refuse_if_taken
@@ -127,7 +128,7 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, watch="auto",
     info = opened.info
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
-    said = recipes.finished(opened, steps)
+    said = finished(opened, steps)
     with _eyes(None if said else watch, info.get("method") or info["recipe"], steps or info["steps"]) as eyes:
         recipes.resume(folder, steps=steps, watch=eyes, callback=callback, **objects)
     if said and watch == "auto":

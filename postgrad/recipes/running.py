@@ -4,6 +4,7 @@ and going on after a stop."""
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -113,14 +114,31 @@ def check_inputs(run: Run, config) -> None:
                          f"({changed}), {remedy}")
 
 
+def finished(run: Run, steps: int | None = None) -> str:
+    """Where nothing is left to train, a sentence that says so and how to go on; else "".
+
+    steps: to which the run is to go on, where that was said.
+    """
+    made, place = run.info["steps"], os.path.relpath(run.folder)
+    if run.state()["state"] != "done" or steps not in (None, made):
+        return ""
+    newest = run.latest()
+    if newest is None or int(newest.name) != made:
+        return ""
+    return (f"{place} is finished: {made} of {made} steps. `postgrad resume {place} steps={2 * made}` would "
+            "train it further.")
+
+
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
            callback: Callable[[int, dict], None] | None = None) -> Run:
     """Goes on from the newest sound checkpoint, or from the beginning where there is none,
-    to the same bits; to more steps than the run had, where config.steps says so.
+    to the same bits; to more steps than the run had, where config.steps says so. A finished run stays.
 
     Everything is built, and so checked, before anything in the run is changed.
     """
     check_inputs(run, config)
+    if finished(run, config.steps):
+        return run
     seed_everything(config.seed)
     with run.locked():
         checkpoint = run.newest()
