@@ -122,7 +122,8 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
         ("rollouts.minibatches=3", "16 prompts cannot be split into 3 minibatches"),
         ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin'"), ("evaluation.every=-1", "evaluation.every is -1"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin'"),
+        ("evaluation.every=-1", "evaluation.every is -1"),
     ):
         with pytest.raises(ValueError, match=words):
             override(RolloutConfig(task="words"), [change])

@@ -8,10 +8,11 @@ from postgrad.cli.output import say_json, shown, table
 from postgrad.cli.watching import Stages, stopping
 
 
-def carry_out(args, folder: Path, go, again: str = "") -> int:
-    """Carries out a pipeline, and shows what it found. again: what goes on with it after a stop."""
+def carry_out(args, folder: Path, go, again: str = "", intro: str = "") -> int:
+    """Carries out a pipeline, and shows what it found. again: what goes on with it after a stop; intro: what
+    is said once it has been checked."""
     with stopping(folder, again=again or f"postgrad resume {folder}"):
-        summary = go(watch=Stages(args.json))
+        summary = go(watch=Stages(args.json, intro))
     if args.json:
         return say_json(summary | {"folder": str(folder)})
     print()

@@ -49,19 +49,20 @@ def train(args) -> int:
     if args.show:
         return show(args)
     from postgrad.recipes.defaults import fitted
-    recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
-    config, chosen = fitted(config)
+    from postgrad.recipes.running import check_place
     folder = Path(args.run) if args.run else free_folder(args.recipe)
-    if not args.json:
-        print(f"{args.recipe} -> {folder}\n" + "  ".join(f"{k}={v}" for k, v in flat(config).items()))
-        if chosen:
-            print(chosen)
+    recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
+    if recipe not in recipes.PIPELINES:
+        check_place(folder)
+    config, chosen = fitted(config)
+    settings = "  ".join(f"{k}={v}" for k, v in flat(config).items())
+    intro = "\n".join(filter(None, (f"{args.recipe} -> {folder}", settings, chosen)))
     command = shlex.join(["postgrad", "train", args.recipe, *args.changes,
                           *(["--task", args.task] if args.task else [])])
     go = partial(recipes.start, recipe, config, folder, command=command)
     if recipe in recipes.PIPELINES:
-        return carry_out(args, folder, go)
-    return follow(args, folder, args.recipe, config.steps, go)
+        return carry_out(args, folder, go, intro=intro)
+    return follow(args, folder, args.recipe, config.steps, go, intro)
 
 
 def resume(args) -> int:
@@ -90,13 +91,14 @@ def steps_in(changes: list[str]) -> int | None:
     return parse(changes[-1].partition("=")[2], int, "steps") if changes else None
 
 
-def follow(args, folder: Path, title: str, steps: int, go) -> int:
-    """Runs a training with its display, and says at the end where things are."""
+def follow(args, folder: Path, title: str, steps: int, go, intro: str = "") -> int:
+    """Runs a training with its display, and says at the end where things are. intro: what is said once all
+    has been checked."""
     with stopping(folder, again=f"postgrad resume {folder}"):
         if args.json:
             run = go(watch=None)
         else:
-            with Watch(title, steps) as watch:
+            with Watch(title, steps, intro=intro) as watch:
                 run = go(watch=watch)
     if args.json:
         say_json(run.summary() | {"folder": str(folder)})

@@ -12,18 +12,25 @@ from postgrad.display import Watch, progress
 
 
 class Stages:
-    """The stages of the demo or a pipeline, each with a display of its own."""
+    """The stages of the demo or a pipeline, each with a display of its own. intro: said before the first."""
 
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
+    def __init__(self, quiet: bool, intro: str = ""):
+        self.quiet, self.intro = quiet, "" if quiet else intro
+
+    def begin(self) -> None:
+        if self.intro:
+            print(self.intro)
+            self.intro = ""
 
     def stage(self, name: str, steps: int):
+        self.begin()
         if self.quiet:
             return nullcontext()
         return Watch({"sft": "SFT: imitate an average writer",
                       "rl": "GRPO: keep what earns reward"}.get(name, name), steps)
 
     def track(self, label: str):
+        self.begin()
         return iter if self.quiet else partial(progress, label=label)
 
 

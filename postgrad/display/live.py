@@ -53,7 +53,7 @@ class Display:
     def __exit__(self, kind, *_) -> None:
         if self.live:
             self.live.stop()
-        elif not self.quiet and (self.said != self.step or not self.step):
+        elif not self.quiet and self.said != self.step and (self.step or not kind):
             plain(self.file, self.line("stopped" if kind else "done"))
 
     def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
@@ -152,8 +152,9 @@ def _cut(text: str, most: int) -> str:
 class Watch:
     """A run's eyes: what the loop reports, on the display. with Watch("grpo", 40) as watch: ..."""
 
-    def __init__(self, title: str, steps: int, console=None):
+    def __init__(self, title: str, steps: int, console=None, intro: str = ""):
         self.display = Display(console, title=title, steps=steps)
+        self.intro = intro
 
     def __enter__(self) -> Watch:
         self.display.__enter__()
@@ -172,6 +173,11 @@ class Watch:
 
     def examined(self, step: int, row: Mapping) -> None:
         self.display.eval(row)
+
+    def begin(self) -> None:
+        """Everything has been checked: what there is to say of the run is said."""
+        if self.intro:
+            print(self.intro, file=self.display.file)
 
     def stopping(self) -> None:
         self.display.stopping()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from postgrad.user_code import is_record, record
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
+OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
 CONFIGS = RECIPES | PIPELINES | {"demo": "DemoConfig"}  # whatever can be resumed
 
 
@@ -94,8 +95,9 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
     first = dict(c.split("=", 1) for c in changes if c.startswith(("task=", "data=")))
     if not first and not {"task", "data"} & given.keys():
         options = ", ".join(f"{name}:{s}" for s in home.SETTINGS)
-        own = ", a task of your own with --task FILE, or data of your own with data=FILE.jsonl"
-        raise ValueError(f"{name} of what? Name a setting ({options}){'' if recipe == 'pretrain' else own}.")
+        own = [f"{what} of your own with {how}" for what, how in OWN.items()
+               if what in {f.name for f in fields(known)}]
+        raise ValueError(f"{name} of what? Name {', or '.join([*own, f'a setting ({options})'])}.")
     made = known(**{**given, **first})
     return override(made, [c for c in changes if c.split("=", 1)[0] not in first], elsewhere)
 

@@ -20,10 +20,9 @@ from postgrad.opening.models import Model, load
 from postgrad.opening.rewards import judge_alone
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.defaults import fitted, tokens_for
-from postgrad.recipes.running import finished
+from postgrad.recipes.running import check_place, finished
 from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
-from postgrad.run.disk import refuse_if_taken
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings
 from postgrad.tasks import Task
@@ -94,7 +93,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
                          "row of your own.")
     check_watching(watch, callback)
     folder = Path(run) if run is not None else free_folder(row.name)
-    refuse_if_taken(folder)
+    check_place(folder)
     recipe = recipes.recipe_for(row)
     handed = {"task": task, "data": data, "reward": reward}
     given = {name: as_given(name, value) for name, value in handed.items() if value is not None}

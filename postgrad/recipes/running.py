@@ -24,7 +24,8 @@ from postgrad.opening.models import Beginning, base_name, fingerprint, open_fold
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.records import Batch, Scored
-from postgrad.run import Run
+from postgrad.run import Run, check_name
+from postgrad.run.disk import refuse_if_taken
 from postgrad.settings import plain
 from postgrad.user_code import record
 
@@ -49,11 +50,12 @@ def beginning(config, checkpoint: Path | None = None, origin: Path | None = None
 def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
           watch: Watch | None = None, callback: Callable[[int, dict], None] | None = None,
           origin: Path | None = None) -> Run:
-    """A new run. Everything is built, and so checked, before the folder is made.
+    """A new run. The folder has to be free; everything is built, and so checked, before it is made.
 
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
+    check_place(Path(folder))
     begins = beginning(config, origin=origin)
     config, _ = fitted(config, begins.origin if begins else None)
     seed_everything(config.seed)
@@ -68,10 +70,23 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
         row = {"method": config.method.name, "row": methods.described(config.row)}
     run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row,
                      **facts, bring={"start": origin} if origin else {})
+    if begin := getattr(watch, "begin", None):
+        begin()
     for note in parts.notes:
         run.event("data", note)
         say(watch, note)
     return carry_on(run, parts, config, watch, callback)
+
+
+def check_place(folder: Path) -> None:
+    """Before anything is read or built: a run can be made there."""
+    folder = Path(os.path.abspath(folder))
+    check_name(folder.name)
+    refuse_if_taken(folder)
+    there = next(path for path in folder.parents if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"cannot make a run in {folder}: {there} is no folder that can be written in; "
+                         "choose a place you can write to")
 
 
 def say(watch: Watch | None, text: str) -> None:
