@@ -3,6 +3,7 @@
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
+# make proof-mistakes   the mistakes of tests/hostile/mistakes.py at the command line, through the real main; a minute
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
@@ -11,7 +12,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof proof-rlhf proof-judges proof-house bench lint clean
+.PHONY: demo test proof proof-rlhf proof-judges proof-mistakes proof-house bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -35,6 +36,9 @@ proof-rlhf: $(READY)
 proof-judges: $(READY)
 	$(BIN)/python proofs/totality.py
 	$(BIN)/python proofs/generators.py
+
+proof-mistakes: $(READY)
+	$(BIN)/python proofs/mistakes.py
 
 proof-house: $(READY)
 	$(BIN)/python proofs/house.py

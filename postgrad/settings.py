@@ -87,7 +87,8 @@ class Open:
 
 def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
     """' Did you mean `rollouts`?' or, without a near match (in `more` either), the list of what there is."""
-    near = difflib.get_close_matches(word, [*known, *more], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, [*known, *more], cutoff=0.5)
+    near.sort(key=lambda name: sorted(name) != sorted(word))  # letters that changed places come first
     return f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(sorted(known))}."
 
 

@@ -25,7 +25,7 @@ from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.records import Batch, Scored
 from postgrad.run import Run, check_name
-from postgrad.run.disk import refuse_if_taken
+from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
 from postgrad.user_code import record
 
@@ -83,10 +83,7 @@ def check_place(folder: Path) -> None:
     folder = Path(os.path.abspath(folder))
     check_name(folder.name)
     refuse_if_taken(folder)
-    there = next(path for path in folder.parents if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise ValueError(f"cannot make a run in {folder}: {there} is no folder that can be written in; "
-                         "choose a place you can write to")
+    refuse_if_unwritable(folder)
 
 
 def say(watch: Watch | None, text: str) -> None:
