@@ -5,6 +5,7 @@
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
 # make proof-coverage   how often the 95 % intervals hold the truth, simulated; two minutes
 # make proof-files   hostile files and folders through the command; ten minutes
+# make proof-mistakes   the mistakes of tests/hostile/mistakes.py at the command line, through the real main; a minute
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
@@ -13,7 +14,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-house bench lint clean
+.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-house bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -43,6 +44,9 @@ proof-coverage: $(READY)
 
 proof-files: $(READY)
 	$(BIN)/python proofs/hostile_files.py
+
+proof-mistakes: $(READY)
+	$(BIN)/python proofs/mistakes.py
 
 proof-house: $(READY)
 	$(BIN)/python proofs/house.py

@@ -1,7 +1,46 @@
-"""python -m postgrad: the command."""
+"""python -m postgrad: the command, and how Ctrl-C ends it, also while it is being loaded."""
 
+import os
+import signal
 import sys
 
-from postgrad.cli import main
+STOPPED = "\npostgrad: stopped by Ctrl-C.\n"
+CODE = 128 + signal.SIGINT
 
-sys.exit(main())
+
+def main() -> int:
+    """The command. Ctrl-C ends it with a sentence; once it is leaving, another one ends it at once."""
+    sys.unraisablehook = unraisable
+    try:
+        from postgrad.cli import main as command
+        return command()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if not interrupted(error):
+            raise
+        sys.stderr.write(STOPPED)
+        return CODE
+    finally:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether it is Ctrl-C, or what a library made of it while it was being imported."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def unraisable(fault) -> None:
+    """A Ctrl-C that fell where Python cannot raise it (a callback of the import system, say) still ends the
+    process."""
+    if not isinstance(fault.exc_value, KeyboardInterrupt):
+        return sys.__unraisablehook__(fault)
+    os.write(2, STOPPED.encode())
+    os._exit(CODE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

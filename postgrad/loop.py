@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
@@ -17,7 +17,7 @@ from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.records import Batch
-from postgrad.settings import Settings, setting
+from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.stats import Stats
 
 SKIPS_IN_A_ROW = 5
@@ -31,24 +31,26 @@ class OptimSettings(Settings):
     lr: float | None = setting(None, "the learning rate; none: by the model's size",
                                "the first thing to change: a third of it where kl or grad_norm runs away or "
                                "the reward falls, three times it where nothing moves; larger models want "
-                               "smaller rates")
+                               "smaller rates", within=POSITIVE)
     schedule: str = setting("constant",
                             "how the rate goes on: constant, linear or cosine, down to 0 at the last step",
                             "constant where a run may be made longer; a falling one ends steadier")
     warmup: int = setting(0, "steps in which the rate rises from 0", "5 to 10, or a tenth of the steps, "
-                          "where the first steps jump or the model is large")
+                          "where the first steps jump or the model is large", within=NOT_NEGATIVE)
     max_grad_norm: float = setting(1.0, "the largest norm of the gradient: a longer one is cut to it",
                                    "lower where single steps throw the model off; higher where grad_norm is "
-                                   "above it at every step")
+                                   "above it at every step", within=ABOVE_ZERO)
     weight_decay: float = setting(0.0, "AdamW's pull of the weights towards 0",
-                                  "0.1 in pretraining; 0 is right for short runs on a trained model")
-    beta1: float = setting(0.9, "AdamW's memory of the gradient", "hardly ever")
+                                  "0.1 in pretraining; 0 is right for short runs on a trained model",
+                                  within=NOT_NEGATIVE)
+    beta1: float = setting(0.9, "AdamW's memory of the gradient", "hardly ever", within=SHARE)
     beta2: float = setting(0.99, "AdamW's memory of its square",
-                           "0.999 for long runs with small steps, 0.95 where the loss has spikes")
+                           "0.999 for long runs with small steps, 0.95 where the loss has spikes",
+                           within=SHARE)
     tokens_per_pass: int | None = setting(None, "tokens that go through the network at once; none: 2,048 on "
                                           "a CPU, where more only takes memory, and 8,192 on a GPU",
                                           "less where memory runs out, more where a GPU is idle: speed, "
-                                          "never the result")
+                                          "never the result", within=COUNT)
     precision: str = setting("auto",
                              "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU",
                              "fp32 to compare two runs to the last digits on a GPU")
@@ -56,18 +58,16 @@ class OptimSettings(Settings):
                             "others sooner", "false for runs of a few steps, or where the compiler fails")
     adapter: Adapters = setting(group=Adapters)
 
+    prefix: ClassVar[str] = "optim."
+
     def __post_init__(self):
-        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
-            raise ValueError(f"optim.lr is {self.lr}: it must be a positive number, e.g. 3e-4.")
+        super().__post_init__()
         if self.schedule not in schedule.SCHEDULES:
             raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of "
                              f"{', '.join(schedule.SCHEDULES)}.")
         if self.precision not in PRECISIONS:
             raise ValueError(f"optim.precision is {self.precision!r}: expected one of "
                              f"{', '.join(PRECISIONS)}.")
-        if self.at_once < 1 or self.max_grad_norm <= 0:
-            raise ValueError(f"optim.tokens_per_pass {self.tokens_per_pass} and optim.max_grad_norm "
-                             f"{self.max_grad_norm} must be above 0.")
 
     @property
     def at_once(self) -> int:
@@ -259,9 +259,12 @@ class Stopped(Exception):
 
 
 @contextmanager
-def stop_on_signal():
+def stop_on_signal(told: Callable[[], None] | None = None):
     """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
-    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted."""
+    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted.
+
+    told: called at the first one, inside the signal handler.
+    """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
@@ -271,6 +274,8 @@ def stop_on_signal():
         caught.append(number)
         for s, old in before.items():
             signal.signal(s, old)
+        if told:
+            told()
 
     # a handler that is not Python's reads as None, and could not be put back
     ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]

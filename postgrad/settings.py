@@ -9,27 +9,61 @@ constants), so that optim.lr=1e-4 and method.high=0.3 are both KEY=VALUE. A run 
 from __future__ import annotations
 
 import difflib
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
+
+
+class Range(NamedTuple):
+    """The numbers that a setting may have, in words and as a test."""
+
+    words: str
+    holds: Callable[[float], bool]
+
+
+COUNT = Range("at least 1", lambda x: 1 <= x < math.inf)
+NOT_NEGATIVE = Range("a number of 0 or more", lambda x: 0 <= x < math.inf)
+POSITIVE = Range("a positive number", lambda x: 0 < x < math.inf)
+ABOVE_ZERO = Range("above 0, or inf", lambda x: x > 0)
+SHARE = Range("from 0 to below 1", lambda x: 0 <= x < 1)
+FRACTION = Range("from 0 to 1", lambda x: 0 <= x <= 1)
+ERROR_RATE = Range("from 0 to below 0.5", lambda x: 0 <= x < 0.5)
+
+
+def check_range(name: str, value: object, within: Range | None) -> None:
+    if within and not (isinstance(value, int | float) and within.holds(value)):
+        raise ValueError(f"{name} is {value}: it must be {within.words}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a group of settings is: a frozen dataclass, its fields made with `setting`."""
+    """What a group of settings is: a frozen dataclass, its fields made with `setting`.
+
+    prefix: what stands before its settings' names in a config: "optim."
+    """
+
+    prefix: ClassVar[str] = ""
+
+    def __post_init__(self):
+        for f in fields(self):
+            if getattr(self, f.name) is not None:
+                check_range(self.prefix + f.name, getattr(self, f.name), f.metadata.get("within"))
 
 
-def setting(default=MISSING, about: str = "", when: str = "", *, group: Callable | None = None,
-            parse: Callable[[str], object] | None = None):
+def setting(default=MISSING, about: str = "", when: str = "", within: Range | None = None, *,
+            group: Callable | None = None, parse: Callable[[str], object] | None = None):
     """A field of a config. about: what it is, in a sentence; when: when to change it.
+
+    within: the numbers it may have; checked whenever a config is made, None aside.
 
     group: makes its first value.
 
     parse: how a word becomes its value, where that is more than a number or a text.
     """
-    said = {"about": about, "when": when, "parse": parse}
+    said = {"about": about, "when": when, "parse": parse, "within": within}
     return field(default_factory=group, metadata=said) if group else field(default=default, metadata=said)
 
 
@@ -53,7 +87,8 @@ class Open:
 
 def suggest(word: str, known: Iterable[str], more: Iterable[str] = ()) -> str:
     """' Did you mean `rollouts`?' or, without a near match (in `more` either), the list of what there is."""
-    near = difflib.get_close_matches(word, [*known, *more], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(word, [*known, *more], cutoff=0.5)
+    near.sort(key=lambda name: sorted(name) != sorted(word))  # letters that changed places come first
     return f" Did you mean {near[0]!r}?" if near else f" There is: {', '.join(sorted(known))}."
 
 

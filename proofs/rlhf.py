@@ -76,8 +76,8 @@ def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
                         "above it, the intervals apart, 3 of 3 seeds", "; ".join(gaps), outside,
                         "postgrad train align:questions seed=N"))
     bars.append(bar("alignment: minutes, all stages and measurements", "reported",
-                    ", ".join(f"{f['minutes']:.1f}" for f in found) + ", on an H200 beside five other runs", True,
-                    "postgrad train align:questions seed=N"))
+                    ", ".join(f"{f['minutes']:.1f}" for f in found) + ", on an H200 beside five other runs",
+                    True, "postgrad train align:questions seed=N"))
     return bars, rows, judges
 
 

@@ -6,101 +6,32 @@ import sys
 from dataclasses import fields, replace
 
 import pytest
+from hostile import mistakes
 
 from postgrad.cli import main
 from postgrad.cli.options import DemoOptions
 from postgrad.methods import METHODS
 
-BAD_TASK = """
-prompts = [{"question": "a", "answer": "b"}]
-def verify(prompt, completion): return completion == "b"
-def gold(prompt): return "c"
-"""
-TASK_FILES = {  # each a task that cannot be used, and where it fails
-    "at_import.py": "import nothing_of_the_kind\n",
-    "in_prompts.py": "def prompts(): return {}['a']\ndef verify(p, c): return 1.0\n",
-    "in_verify.py": "prompts = [{'question': 'a'}]\ndef verify(p, c): return p.nonsense\n",
-    "in_gold.py": BAD_TASK.replace('return "c"', 'return 1 / 0'),
-    "shape.jsonl": '{"text": "a", "label": 1}\n',
-    "mbpp.jsonl": '{"question": "a", "answer": "1"}\n',
-    "gsm8k/train.jsonl": '{"problem": "a", "solution": "1"}\n',
-    "gsm8k/test.jsonl": '{"problem": "a", "solution": "1"}\n',
-    "humaneval.jsonl": '{"task_id": "HumanEval/0", "entry_point": "f", "prompt": "def f(x):\\n", '
-                       '"canonical_solution": "    return x\\n", "test": "def check(f):\\n    assert '
-                       'f(1) == 1\\n"}\n',
-}
-WRONG = {
-    "train gropo:words": "no recipe 'gropo'. Did you mean 'grpo'?",
-    "train kto:words": "kto has no setting 'words'",
-    "train grpo:wrods": "no setting 'wrods'. Did you mean 'words'?",
-    "train grpo": "Name a setting",
-    "train grpo:words optim.rl=1": "no setting 'optim.rl'. Did you mean 'optim.lr'?",
-    "train grpo:words optim.lr=fast": "expected float",
-    "train grpo:words optim.lr=0": "must be a positive number",
-    "train grpo:words optim=1": "name one of optim.lr",
-    "train grpo:words steps": "write KEY=VALUE",
-    "train grpo:words steps=0": "must be at least 1",
-    "train nano:words minibatches=5": "nano has no ratio to the policy that sampled",
-    "train grpo:words rollouts.group_size=1": "set it to 2 or more",
-    "train grpo:words rollouts.max_new_tokens=600": "over the model's 512 positions",
-    "train grpo:words method=dpo": "not trained by this recipe",
-    "train grpo:words reward=tiny-chat": "is no reward model",
-    "train grpo:words reward=nowhere": "no model at nowhere",
-    "train dpo:questions beta=0": "beta is 0.0",
-    "train dpo --task words": "no labelled pairs",
-    "train dpo data=bad.jsonl": "bad.jsonl line 1",
-    "train reward:questions beta=1": "no setting 'beta'",
-    "train grpo:words model=nowhere": "no model at nowhere",
-    "train grpo:words device=cuda:7": "no GPU",
-    "train grpo --task missing.py": "no file 'missing.py'",
-    "train grpo --task wrods": "did you mean 'words'?",
-    "train grpo --task bad.py": "bad.py",
-    "train grpo --task bad.py model=tiny": "the verifier pays 0 instead of 1 for the gold completion",
-    "train grpo --task at_import.py": "at_import.py, line 1: ModuleNotFoundError",
-    "train grpo --task in_prompts.py": "in_prompts.py, line 1: KeyError",
-    "train grpo --task in_verify.py": "in_verify.py, line 2: AttributeError",
-    "train grpo --task in_gold.py": "in_gold.py, line 4: ZeroDivisionError",
-    "train grpo --task shape.jsonl": "shape.jsonl, line 1: expected one of question, prompt or messages",
-    "train grpo --task mbpp:mbpp.jsonl": "mbpp.jsonl, line 1: expected a row of mbpp",
-    "train grpo --task gsm8k:gsm8k": "train.jsonl, line 1: expected",
-    "train grpo --task gsm8k:nowhere": "there is nothing at nowhere: write gsm8k:FOLDER",
-    "train grpo --task humaneval:humaneval.jsonl": "has no train split",
-    "eval tiny --task humanevil": "did you mean 'humaneval'?",
-    "eval tiny --task gym:chain_summ(": "gym:chain_summ( is no generator",
-    "train sft": "Name a setting",
-    "train sft data=missing.jsonl": "no file missing.jsonl",
-    "train sft data=bad.jsonl": "bad.jsonl line 2",
-    "train grpo:words --run file/run": "choose a place you can write to",
-    "resume nothing": "no run in",
-    "resume .": "is not a run",
-    "eval tiny --task words --problems 0": "at least 1",
-    "eval nowhere --task words": "no model at nowhere",
-    "chat nowhere --prompt hello": "no model at nowhere",
-    "chat tiny --prompt hello --temperature -1": "temperature is -1",
-    "methods gropo": "Did you mean 'grpo'?",
-    "explain rewrd": "did you mean reward",
-}
-
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("in the way")
-    (tmp_path / "bad.py").write_text(BAD_TASK)
-    (tmp_path / "gsm8k").mkdir()
-    for name, text in TASK_FILES.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "bad.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n')
     return tmp_path
 
 
-@pytest.mark.parametrize("line", WRONG)
-def test_bad_input_gets_a_sentence_and_leaves_nothing(here, capsys, line):
-    before = sorted(here.rglob("*"))
-    code = main(line.split())
-    said = capsys.readouterr().err.strip().splitlines()
-    assert code == 2 and len(said) == 1 and said[0].startswith("postgrad: ") and WRONG[line] in said[0], said
-    assert sorted(here.rglob("*")) == before
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where mistakes are made: each leaves it as it was."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    mistakes.lay(folder)
+    return folder
+
+
+@pytest.mark.parametrize("mistake", mistakes.MISTAKES, ids=lambda mistake: mistake.line)
+def test_a_mistake_gets_a_sentence_and_leaves_nothing(folder, mistake):
+    answer, faults = mistakes.try_one(mistake, folder)
+    assert not faults, answer
+    assert answer.seconds < mistakes.BUDGET and answer.said.startswith("postgrad")
 
 
 def test_unknown_options_are_refused(capsys):

@@ -112,14 +112,15 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
         ("method=dpo", "method 'dpo' is not trained by this recipe: it learns from pairs"),
         ("method=grop", "there is no method 'grop'. Did you mean 'grpo'"),
         ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"),
-        ("steps=0", "steps 0"), ("target=0", "anchor.target 0.0"),
+        ("steps=0", "steps is 0"), ("target=0", "anchor.target 0.0"),
         ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
         ("ptx=-1", "anchor.ptx is -1.0"),
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
         ("minibatches=0", "grpo: minibatches is 0, and must be a whole number from 1"),
         ("epochs=1.5", "epochs is 1.5"),
         ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
-        ("optim.schedule=cosin", "optim.schedule is 'cosin'"), ("evaluation.every=-1", "evaluation.every -1"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin'"),
+        ("evaluation.every=-1", "evaluation.every is -1"),
     ):
         with pytest.raises(ValueError, match=words):
             override(RolloutConfig(task="words"), [change])

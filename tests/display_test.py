@@ -88,6 +88,19 @@ def test_a_stop_in_the_middle_is_told():
     assert file.getvalue().startswith("t: stopped, step 5/100 (5 %)")
 
 
+def test_what_ctrl_c_will_do_stands_in_the_panel_or_on_a_line(capfd):
+    from rich.console import Console
+
+    display, file = trained(Terminal()), Terminal()
+    display.stopping()
+    Console(file=file, width=110).print(display.panel())
+    words = "stopping after this step, with a checkpoint; Ctrl-C again stops at once"
+    assert words in visible(file.getvalue())
+    assert capfd.readouterr().err == "", "the panel alone: a line would tear it"
+    Display(io.StringIO(), "t", 100).stopping()
+    assert capfd.readouterr().err.startswith("stopping after this step")
+
+
 def test_quiet_prints_nothing_at_all():
     for file in (io.StringIO(), Terminal()):
         trained(file, quiet=True)

@@ -123,7 +123,7 @@ class Judge:
 @pytest.mark.parametrize(("reward", "words"), [
     (raises, "reward raises fails on an empty reply .*door_rewards_test.py, line [0-9]+: KeyError: "
      "'level'.*: it must judge"),
-    (lambda prompt, text: None, "returned no Verdict, float or bool"),
+    (lambda prompt, text: None, r"returned nothing \(None\): it has to return a float, a bool or a Verdict"),
     (lambda prompt, text: float("nan"), "returned the score nan"),
     (lambda text: 1.0, r"\(text\) cannot be called with \(prompt, text\): give it these two arguments"),
     (lambda prompt, text, answer: 1.0, r"cannot be called with \(prompt, text\)"),

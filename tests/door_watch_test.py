@@ -128,7 +128,7 @@ def test_in_a_program_of_its_own(tmp_path):
     ({"watch": "loud"}, "watch is 'loud': expected None"),
     ({"watch": 5}, "watch is 5: expected None"),
     ({"callback": 5}, "callback is 5: expected a function"),
-    ({"steps": 0}, "steps 0 and save_every 2 must be at least 1"),
+    ({"steps": 0}, "steps is 0: it must be at least 1"),
     ({"steps": "many"}, "steps='many': expected int"),
     ({"learning_rate": 1e-4}, "no setting 'learning_rate'. It is called lr here"),
     ({"num_generations": 4}, "It is called group_size here"),

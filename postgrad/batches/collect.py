@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -16,7 +16,7 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
 from postgrad.rewards.base import Judge
-from postgrad.settings import Settings, setting
+from postgrad.settings import NOT_NEGATIVE, Settings, setting
 
 # how many prompts, the number of the try -> their judged groups
 Draw = Callable[[int, int], list[list[Scored]]]
@@ -47,13 +47,16 @@ class Rollouts(Settings):
                                "as steps: more while the held-out figures still rise")
     resample_limit: int = setting(3, "further draws, at most, for groups that all scored the same (DAPO); "
                                   "what is flat after the last is dropped", "more where flat_groups stays "
-                                  "high and the method resamples")
+                                  "high and the method resamples", within=NOT_NEGATIVE)
+
+    prefix: ClassVar[str] = "rollouts."
 
     def __post_init__(self):
+        super().__post_init__()
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
-        if not self.temperature > 0:
+        if not 0 < self.temperature < float("inf"):
             raise ValueError(f"rollouts.temperature is {self.temperature}: samples of a group must differ, "
                              "so it must be above 0.")
 

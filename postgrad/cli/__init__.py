@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+from difflib import get_close_matches
+from typing import NoReturn
 
 from postgrad import __version__
 from postgrad.cli import options
@@ -75,10 +78,19 @@ COMMANDS = (
 )
 
 
+class Parser(argparse.ArgumentParser):
+    """One that answers a mistake with a sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+        near = get_close_matches(choice[1], re.findall(r"'([^']+)'", choice[2]), 1) if choice else []
+        hint = f"did you mean {near[0]}?" if near else f"see {self.prog} --help"
+        self.exit(2, f"{self.prog}: {message}; {hint}\n")
+
+
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="postgrad",
-                                  description="Post-training for language models, by gradient.",
-                                  epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top = Parser(prog="postgrad", description="Post-training for language models, by gradient.",
+                 epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--version", action="version", version=f"postgrad {__version__}")
     inside = top.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
@@ -103,7 +115,7 @@ def add_command(to, command: Command) -> None:
 def main(argv: list[str] | None = None) -> int:
     top = parser()
     args, extra = top.parse_known_args(argv)
-    if args.command is None:
+    if args.command is None and not extra:
         top.print_help()
         return 0
     stray = [word for word in extra if args.command != "train" or "=" not in word or word.startswith("-")]

@@ -19,8 +19,10 @@ COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "to
 def audit(args) -> int:
     from postgrad.audit import audit as measure
     from postgrad.audit import scorer
+    from postgrad.data.edits import probes
     names, out = args.probes.split(","), Path(args.out) if args.out else None
     made(AuditOptions, args)  # checks itself
+    probes(names, args.seed)  # so do they
     if out and not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}.")
     answers, truth, source = gather(args)

@@ -14,6 +14,7 @@ from postgrad.cli.fetch import fetch
 from postgrad.cli.memory import memory
 from postgrad.cli.options import EvalOptions, made
 from postgrad.cli.output import say_json, shown, table
+from postgrad.cli.runs import runs
 from postgrad.cli.settings import find, told
 from postgrad.cli.settings import known as every_setting
 from postgrad.cli.training import demo, resume, train
@@ -46,24 +47,6 @@ def evaluate(args) -> int:
 def rlaif(args) -> int:
     from postgrad.cli.rlaif import label
     return label(args)
-
-
-def runs(args) -> int:
-    from postgrad.run import Run, list_runs
-    folder = Path(args.run)
-    if (folder / "run.json").is_file():
-        summary = Run.open(folder).summary()
-        rows = [{"": k, "value": shown(v)} for k, v in summary.items() if not isinstance(v, (dict, list))]
-        return say_json(summary) if args.json else table(rows)
-    found = list_runs(folder)
-    found += [row for nested in sorted(folder.glob("*/")) if not (nested / "run.json").exists()
-              for row in list_runs(nested)]
-    if args.json:
-        return say_json(found)
-    if not found:
-        print(f"no runs in {folder} yet: try `postgrad demo` or `postgrad train grpo:words`.")
-        return 0
-    return table([{k: shown(v) for k, v in row.items() if not isinstance(v, (dict, list))} for row in found])
 
 
 def methods(args) -> int:

@@ -29,7 +29,8 @@ class NoOptions(Settings):
 class DemoOptions(Settings):
     quick: bool = option(False, "a shorter one: a quarter of the work")
     seed: int = option(0, "of everything random")
-    run: str = option("runs/demo", "where to write; an older one there is moved aside", metavar="FOLDER")
+    run: str = option("runs/demo", "where to write; a demo that was stopped there goes on, a finished one "
+                      "is kept under another name", metavar="FOLDER")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class TrainOptions(Settings):
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(Settings):
     run: str = option(about="the folder of a run or a pipeline", metavar="FOLDER", positional=True)
+    changes: list[str] = option([], "to which a run goes on, where that is not what it began with",
+                                metavar="steps=N", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +140,8 @@ class MemoryOptions(Held):
 
 @dataclass(frozen=True, kw_only=True)
 class RunsOptions(Settings):
-    run: str = option("runs", "a folder of runs, or one run", metavar="FOLDER", positional=True)
+    run: str = option("runs", "a folder of runs, or one run; a name in runs/ will do", metavar="FOLDER",
+                      positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

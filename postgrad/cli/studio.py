@@ -89,6 +89,8 @@ def bind(host: str, port: int | None) -> socket.socket:
     It says that it is TCP: else asyncio leaves Nagle's algorithm on,
     and every answer waits 40 ms for an acknowledgement.
     """
+    if port is not None and not 0 <= port < 65_536:
+        raise ValueError(f"--port {port}: a port is a number from 0 (any free one) to 65535.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
         sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -100,5 +102,8 @@ def bind(host: str, port: int | None) -> socket.socket:
         except OSError as error:
             sock.close()
             fault = error
+    if isinstance(fault, socket.gaierror):
+        raise ValueError(f"--host {host}: there is no such machine ({fault.strerror}); this one is "
+                         "127.0.0.1.")
     raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 "
                      "for any free one.")

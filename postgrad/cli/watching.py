@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -11,28 +12,39 @@ from postgrad.display import Watch, progress
 
 
 class Stages:
-    """The stages of the demo or a pipeline, each with a display of its own."""
+    """The stages of the demo or a pipeline, each with a display of its own. intro: said before the first."""
 
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
+    def __init__(self, quiet: bool, intro: str = ""):
+        self.quiet, self.intro = quiet, "" if quiet else intro
+
+    def begin(self) -> None:
+        if self.intro:
+            print(self.intro)
+            self.intro = ""
 
     def stage(self, name: str, steps: int):
+        self.begin()
         if self.quiet:
             return nullcontext()
         return Watch({"sft": "SFT: imitate an average writer",
                       "rl": "GRPO: keep what earns reward"}.get(name, name), steps)
 
     def track(self, label: str):
+        self.begin()
         return iter if self.quiet else partial(progress, label=label)
 
 
 @contextmanager
-def stopping(folder: Path, quiet: bool, again: str):
+def stopping(folder: Path, again: str):
     """A signal ends the command with its code, after saying how to go on."""
     from postgrad.loop import Stopped
     try:
         yield
     except Stopped as end:
-        if not quiet:
-            print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
+        print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
         sys.exit(end.exit_code)
+    except KeyboardInterrupt:
+        if not any((folder / name).exists() for name in ("run.json", "pipeline.json")):
+            raise
+        print(f"\nstopped at once. Go on from the last checkpoint with: {again}", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)

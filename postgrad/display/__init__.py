@@ -7,7 +7,7 @@ visible: it can't steer a terminal.
 
 from postgrad.display.live import Display, Watch, progress
 from postgrad.display.tables import table
-from postgrad.display.text import clean, duration, figure, is_terminal, plain, sparkline
+from postgrad.display.text import clean, duration, figure, is_terminal, plain, sparkline, when
 
 __all__ = ["Display", "Watch", "clean", "duration", "figure", "is_terminal", "plain", "progress", "sparkline",
-           "table"]
+           "table", "when"]

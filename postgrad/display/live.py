@@ -3,6 +3,7 @@ a few plain lines when piped."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from postgrad.display.text import clean, duration, figure, is_terminal, plain, s
 
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "length": "length", "kl": "KL", "entropy": "entropy",
          "loss": "loss"}
+STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
 
 
 class Display:
@@ -34,6 +36,7 @@ class Display:
         self.terminal = not self.quiet and is_terminal(self.file)
         self.series: dict[str, list[float]] = {}
         self.step, self.first, self.said, self.sample, self.live = 0, None, -1, None, None
+        self.notice = ""
         self.began = self.last = clock()
 
     def __enter__(self) -> Display:
@@ -50,7 +53,7 @@ class Display:
     def __exit__(self, kind, *_) -> None:
         if self.live:
             self.live.stop()
-        elif not self.quiet and (self.said != self.step or not self.step):
+        elif not self.quiet and self.said != self.step and (self.step or not kind):
             plain(self.file, self.line("stopped" if kind else "done"))
 
     def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
@@ -64,6 +67,18 @@ class Display:
         if not self.terminal and not self.quiet and tenth > 10 * (step - 1) // max(self.steps, 1):
             self.said = step
             plain(self.file, self.line())
+
+    def stopping(self) -> None:
+        """Somebody has pressed Ctrl-C: the panel says what will happen, or a line of its own does.
+
+        Called in a signal handler, so the line goes past the buffers, which may be in use.
+        """
+        self.notice = STOPPING
+        if not self.terminal and not self.quiet:
+            try:
+                os.write(sys.stderr.fileno(), f"{STOPPING}\n".encode())
+            except (OSError, ValueError):  # a stream without a descriptor, as in a notebook
+                plain(sys.stderr, STOPPING)
 
     def eval(self, row: Mapping) -> None:
         """An evaluation has ended: pass@1 joins the panel."""
@@ -112,7 +127,8 @@ class Display:
         numbers = Table.grid(padding=(0, 2))
         for _, label, xs in self.shown():
             numbers.add_row(Text(label, style="dim"), Text(figure(xs[-1])), Text(sparkline(xs), style="cyan"))
-        rows = [head, *([numbers] if self.series else []), *self._sample()]
+        rows = [head, *([Text(self.notice, style="yellow")] if self.notice else []),
+                *([numbers] if self.series else []), *self._sample()]
         return Panel(Group(*rows), title=Text(self.title), title_align="left", border_style="dim",
                      padding=(0, 1))
 
@@ -136,8 +152,9 @@ def _cut(text: str, most: int) -> str:
 class Watch:
     """A run's eyes: what the loop reports, on the display. with Watch("grpo", 40) as watch: ..."""
 
-    def __init__(self, title: str, steps: int, console=None):
+    def __init__(self, title: str, steps: int, console=None, intro: str = ""):
         self.display = Display(console, title=title, steps=steps)
+        self.intro = intro
 
     def __enter__(self) -> Watch:
         self.display.__enter__()
@@ -156,6 +173,14 @@ class Watch:
 
     def examined(self, step: int, row: Mapping) -> None:
         self.display.eval(row)
+
+    def begin(self) -> None:
+        """Everything has been checked: what there is to say of the run is said."""
+        if self.intro:
+            print(self.intro, file=self.display.file)
+
+    def stopping(self) -> None:
+        self.display.stopping()
 
 
 def progress(items: Iterable, label: str, total: int | None = None, *, file=None, after: float = 2.0,

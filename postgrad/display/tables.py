@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from postgrad.display.text import clean, figure, is_terminal, plain
 
@@ -12,10 +12,10 @@ NUMBER = re.compile(r"[-\u2212+]?[\d.,]+(e[-+]?\d+)?\s?%?|nan|-?inf|")
 
 
 def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | None = None, *, title: str = "",
-          file=None) -> None:
+          whole: Collection[str] = (), file=None) -> None:
     """A table of rows: columns are keys, or (key, heading); without them, every key that occurs.
 
-    Piped: plain aligned text.
+    whole: columns that a narrow terminal does not cut. Piped: plain aligned text.
     """
     file = file or sys.stdout
     columns = list(dict.fromkeys(key for row in rows for key in row)) if columns is None else columns
@@ -30,8 +30,9 @@ def table(rows: Sequence[Mapping], columns: Sequence[str | tuple[str, str]] | No
 
         grid = Table(title=Text(clean(title)) if title else None, title_justify="left", box=None,
                      padding=(0, 2, 0, 0))
-        for head, side in zip(heads, right, strict=True):
-            grid.add_column(Text(head), justify="right" if side else "left")
+        for i, ((key, _), head, side) in enumerate(zip(keys, heads, right, strict=True)):
+            least = max((len(line[i]) for line in cells), default=0) if key in whole else None
+            grid.add_column(Text(head), justify="right" if side else "left", min_width=least)
         for row in cells:
             grid.add_row(*map(Text, row))
         Console(file=file).print(grid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import time
 from collections.abc import Sequence
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -48,6 +49,19 @@ def duration(seconds: float) -> str:
     whole = int(seconds)
     hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def when(moment: float | None, now: float | None = None) -> str:
+    """A time of the clock as people say it: just now, 2 min ago, 14:03 (today), 3 Nov, 3 Nov 2024."""
+    if moment is None:
+        return ""
+    now = time.time() if now is None else now
+    if 0 <= now - moment < 3600:
+        return f"{int(now - moment) // 60} min ago" if now - moment >= 60 else "just now"
+    then, today = time.localtime(moment), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    return f"{then.tm_mday} {time.strftime('%b', then)}" + (f" {then[0]}" if then[0] != today[0] else "")
 
 
 def is_terminal(file) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from postgrad.settings import suggest
+from postgrad.methods.ranges import range_of
+from postgrad.settings import check_range, suggest
 from postgrad.user_code import called, text_hash
 
 Row = Any  # a frozen dataclass of methods/row.py, which stands on this module
@@ -105,8 +106,10 @@ def set_constant(row: Row, name: str, value: object) -> Row:
     value = _checked(row, name, value,
                      getattr(row, where) if inner is None else bound(getattr(row, where))[inner])
     if inner is None:
+        check_range(f"method.{name}", value, range_of(name))
         return replace(row, **{where: value})
     function = getattr(row, where)
+    check_range(f"method.{name}", value, range_of(inner, function))
     plain, before = (function.func, function.keywords) if isinstance(function, partial) else (function, {})
     return replace(row, **{where: partial(plain, **before | {inner: value})})
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -66,6 +68,8 @@ def at_step(name: str, step: str | None) -> Path:
         if newest is None:
             raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from "
                              "another model.")
+        for damage in run.passed_over.values():
+            say_once(f"{name} is opened at step {int(newest.name)}; passed over: {damage}")
         return newest
     there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]
     if not step.isdecimal() or int(step) not in there:
@@ -73,6 +77,12 @@ def at_step(name: str, step: str | None) -> Path:
                          f"{', '.join(map(str, there)) or 'none yet'} (e.g. "
                          f"{name}@{there[-1] if there else 1}).")
     return run.verify(int(step)) if int(step) else open_folder(begins_with(name) or name)
+
+
+@cache
+def say_once(text: str) -> None:
+    """To whoever has the terminal, however often a name is opened."""
+    print(text, file=sys.stderr)
 
 
 def begins_with(name: str | Path) -> str | None:

@@ -8,7 +8,7 @@ optimizer, and a few named settings. Which recipe trains a row of the table foll
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -20,15 +20,17 @@ from postgrad.user_code import is_record, record
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
+OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
+CONFIGS = RECIPES | PIPELINES | {"demo": "DemoConfig"}  # whatever can be resumed
 
 
 def module(recipe: str):
-    inside = "pipelines." if recipe in PIPELINES else ""
+    inside = "" if recipe in RECIPES else "pipelines."
     return import_module(f"postgrad.recipes.{inside}{recipe}")
 
 
 def config_class(recipe: str) -> type:
-    return getattr(module(recipe), (RECIPES | PIPELINES)[recipe])
+    return getattr(module(recipe), CONFIGS[recipe])
 
 
 def names() -> list[str]:
@@ -93,8 +95,9 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
     first = dict(c.split("=", 1) for c in changes if c.startswith(("task=", "data=")))
     if not first and not {"task", "data"} & given.keys():
         options = ", ".join(f"{name}:{s}" for s in home.SETTINGS)
-        own = ", a task of your own with --task FILE, or data of your own with data=FILE.jsonl"
-        raise ValueError(f"{name} of what? Name a setting ({options}){'' if recipe == 'pretrain' else own}.")
+        own = [f"{what} of your own with {how}" for what, how in OWN.items()
+               if what in {f.name for f in fields(known)}]
+        raise ValueError(f"{name} of what? Name {', or '.join([*own, f'a setting ({options})'])}.")
     made = known(**{**given, **first})
     return override(made, [c for c in changes if c.split("=", 1)[0] not in first], elsewhere)
 
@@ -113,7 +116,7 @@ def pipeline_in(folder: Path) -> dict | None:
     started = read_json(path)
     if not isinstance(started.get("command"), str) or not isinstance(started.get("config"), dict):
         raise ValueError(f"{path} does not say what was started: restore the file from a copy.")
-    if started.get("recipe") not in [*PIPELINES]:
+    if started.get("recipe") not in [*CONFIGS]:
         raise ValueError(f"{folder} was made by a pipeline {started.get('recipe')!r:.60}, which this version "
                          "does not have.")
     return started
@@ -129,14 +132,19 @@ def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
                          callback=callback, origin=origin)
 
 
-def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | None = None, **given):
-    """Goes on with the run or the pipeline in the folder.
+def resume(folder: Path, *, steps: int | None = None, watch=None,
+           callback: Callable[[int, dict], None] | None = None, **given):
+    """Goes on with the run or the pipeline in the folder; a finished run stays as it is.
 
+    steps: to which a run goes on, where that is not what it began with.
     given: what was handed in and has no name, once more.
     """
     from postgrad.recipes import running
     from postgrad.run import Run
     if started := pipeline_in(folder):
+        if steps is not None:
+            raise ValueError(f"{folder} is a pipeline, whose stages have steps of their own: resume one of "
+                             f"its runs, {folder}/STAGE, with steps={steps}.")
         home = module(started["recipe"])
         config = unplain(config_class(started["recipe"]), started["config"])
         return home.run(config, folder, watch=watch, command=started["command"])
@@ -148,6 +156,7 @@ def resume(folder: Path, *, watch=None, callback: Callable[[int, dict], None] | 
     start = run.folder / "start"  # a model that was handed in: it is wherever the run is
     kept = {"model": str(start)} if start.is_dir() else {}
     config = unplain(config_class(recipe), run.config | kept, objects)
+    config = config if steps is None else replace(config, steps=steps)
     return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)
 
 

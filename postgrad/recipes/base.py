@@ -17,7 +17,7 @@ from postgrad.opening.models import Beginning
 from postgrad.recipes import recipe_for
 from postgrad.rewards.base import Judge, check
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, parsed_names, setting
+from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
 from postgrad.tasks import Task
 
 
@@ -27,21 +27,19 @@ class Evaluation(Settings):
 
     every: int | None = setting(0, "steps between two examinations; 0: no examination; none, of recipes that "
                                 "sample: the updates of ten collections",
-                         "often enough to see where a curve turns; each one costs problems x samples replies")
+                                "often enough to see where a curve turns; each one costs problems x samples "
+                                "replies", within=NOT_NEGATIVE)
     problems: int = setting(64, "held-out problems of an examination", "more: a narrower interval, by the "
-                            "root of their number; 256 leave about 5 points either way")
+                            "root of their number; 256 leave about 5 points either way", within=COUNT)
     samples: int = setting(4, "samples of each problem",
-                           "8 or more to read pass@8; more problems narrow the interval faster")
+                           "8 or more to read pass@8; more problems narrow the interval faster", within=COUNT)
     max_new_tokens: int | None = setting(None, "the most tokens of a reply; none: as in the rollouts, else "
                                          "as the task says, else by the model's size",
-                                         "more where `finished` is below 1: replies are cut")
+                                         "more where `finished` is below 1: replies are cut", within=COUNT)
     split: str = setting("validation", "the part of the task that is asked: train, validation or test",
                          "test for the last figure alone; train to see whether a model has learned by heart")
 
-    def __post_init__(self):
-        if (self.every or 0) < 0 or self.problems < 1 or self.samples < 1:
-            raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples "
-                             f"{self.samples}: expected every >= 0 and at least one problem and sample.")
+    prefix: ClassVar[str] = "evaluation."
 
 
 # what several recipes say of a setting: about, and when to change it
@@ -49,9 +47,10 @@ MODEL = ("the model to start from: a name, a folder, a hub id, a run or RUN@STEP
          "to train a model of your own; a run goes on from what that run made")
 METHOD = ("the row of the table, its name or FILE.py", "to train by another algorithm; `postgrad methods` "
           "lists them, and method.NAME=VALUE sets a constant of the row")
-STEPS = ("optimizer steps", "more while the held-out figures still rise; fewer where they have begun to fall")
+STEPS = ("optimizer steps", "more while the held-out figures still rise; fewer where they have begun to fall",
+         COUNT)
 SAVE = ("steps between two checkpoints",
-        "less where a stop would cost much time; more where the disk is small")
+        "less where a stop would cost much time; more where the disk is small", COUNT)
 SEED = ("of everything random in the run",
         "three seeds or more before believing a difference between two runs")
 DEVICE = ("where it is computed: cpu, cuda, or cuda:1 for the second GPU",
@@ -84,9 +83,8 @@ class RunConfig(Settings):
         return self.method
 
     def __post_init__(self):
+        super().__post_init__()
         parsed_names(self)
-        if min(1 if n is None else n for n in (self.steps, self.save_every)) < 1:
-            raise ValueError(f"steps {self.steps} and save_every {self.save_every} must be at least 1.")
         if recipe_for(self.method) != self.recipe:
             raise ValueError(f"method {self.method.name!r} is not trained by this recipe: it learns from "
                              f"{self.method.source}, write `postgrad train {self.method.name}`.")

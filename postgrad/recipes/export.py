@@ -18,6 +18,7 @@ from postgrad.models.load import is_scalar
 from postgrad.models.peft import copy_adapter, is_adapter
 from postgrad.opening.models import open_chat, open_folder
 from postgrad.recipes.card import card
+from postgrad.run.disk import refuse_if_unwritable
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -26,6 +27,7 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
     """The folder appears whole or not at all. dtype None: as the weights are stored. -> what was written."""
     if out.exists():
         raise ValueError(f"{out} exists already: name another folder with --out, or remove it.")
+    refuse_if_unwritable(out)
     folder, kind = open_folder(name), DTYPES[dtype] if dtype else None
     scalar = is_scalar(folder)
     with whole_folder(out) as made:

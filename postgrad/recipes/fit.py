@@ -19,9 +19,9 @@ from postgrad.opening.models import Model, load
 from postgrad.opening.rewards import judge_alone
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.defaults import fitted, tokens_for
+from postgrad.recipes.running import check_place, finished
 from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
-from postgrad.run.disk import refuse_if_taken
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings
 from postgrad.tasks import Task
@@ -92,7 +92,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
                          "row of your own.")
     check_watching(watch, callback)
     folder = Path(run) if run is not None else free_folder(row.name)
-    refuse_if_taken(folder)
+    check_place(folder)
     recipe = recipes.recipe_for(row)
     handed = {"task": task, "data": data, "reward": reward}
     given = {name: as_given(name, value) for name, value in handed.items() if value is not None}
@@ -112,19 +112,25 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     return Run.open(folder)
 
 
-def resume(run: str | Path | Folder, *, watch="auto", callback: Callback | None = None, **given) -> Run:
+def resume(run: str | Path | Folder, *, steps: int | None = None, watch="auto",
+           callback: Callback | None = None, **given) -> Run:
     """Goes on with a run to the same result as if it had never stopped.
 
+    steps: to which it goes on, where that is not what it began with: a finished run is trained further. The
+    learning rate then is that of a run of so many steps.
     given: what was handed in as an object and has no name (task, data, reward, method), once more;
     another is refused.
     """
     folder = run.folder if isinstance(run, Folder) else Path(run)
-    kept = Folder.open(folder)
-    recipe, steps = kept.started()
+    opened = Folder.open(folder)
+    recipe, made = opened.started()
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
-    with _eyes(watch, kept.info.get("method") or recipe, steps) as eyes:
-        recipes.resume(folder, watch=eyes, callback=callback, **objects)
+    said = finished(opened, steps)
+    with _eyes(None if said else watch, opened.info.get("method") or recipe, steps or made) as eyes:
+        recipes.resume(folder, steps=steps, watch=eyes, callback=callback, **objects)
+    if said and watch == "auto":
+        print(said)
     return Run.open(folder)
 
 

@@ -24,6 +24,7 @@ from postgrad.opening.rewards import best_score, open_judge, reward_models
 from postgrad.options import PickConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.run.disk import refuse_if_unwritable
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
@@ -33,6 +34,7 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     -> counts, and the KL bound of best-of-n."""
     if out.exists():
         raise ValueError(f"{out} is there already: give another file with --out.")
+    refuse_if_unwritable(out)
     task = load_task(config.task)
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import MISSING, dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from postgrad.models import Config, Decoder, Models, load_model
 from postgrad.opening.models import Beginning
 from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
 from postgrad.records import Batch
-from postgrad.settings import Settings, setting
+from postgrad.settings import COUNT, Settings, setting
 from postgrad.tasks import corpus
 
 CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
@@ -40,11 +41,16 @@ class Sizes(Settings):
     """Of the new model."""
 
     vocab_size: int = setting(1024, "tokens of the new tokenizer",
-                              "more for a corpus of more words; the embedding grows with it")
-    width: int = setting(192, "of the hidden state", "the first thing to grow; a multiple of heads")
-    layers: int = setting(4, "layers of the network", "more with the width, for tasks of more steps")
-    heads: int = setting(4, "attention heads", "so that width / heads stays at 32 to 128")
-    positions: int = setting(512, "the longest row", "at least the longest prompt and reply together")
+                              "more for a corpus of more words; the embedding grows with it", within=COUNT)
+    width: int = setting(192, "of the hidden state", "the first thing to grow; a multiple of heads",
+                         within=COUNT)
+    layers: int = setting(4, "layers of the network", "more with the width, for tasks of more steps",
+                          within=COUNT)
+    heads: int = setting(4, "attention heads", "so that width / heads stays at 32 to 128", within=COUNT)
+    positions: int = setting(512, "the longest row", "at least the longest prompt and reply together",
+                             within=COUNT)
+
+    prefix: ClassVar[str] = "sizes."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +60,23 @@ class PretrainConfig(Settings):
     steps: int = setting(MISSING, *STEPS)
     documents: int = setting(about="documents of the generated corpus",
                              when="so many that no row comes twice: steps x rows_per_step x row_length "
-                             "tokens")
+                             "tokens", within=COUNT)
     sizes: Sizes = setting(group=Sizes)
     row_length: int = setting(256, "tokens in a row",
-                              "as long as the texts that the model will read; at most sizes.positions")
+                              "as long as the texts that the model will read; at most sizes.positions",
+                              within=COUNT)
     rows_per_step: int = setting(512, "rows in a step",
-                                 "fewer on a CPU or for a smaller corpus; memory is tokens_per_pass")
+                                 "fewer on a CPU or for a smaller corpus; memory is tokens_per_pass",
+                                 within=COUNT)
     optim: OptimSettings = setting(about="the optimizer")
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
     workers: int = setting(2, "processes that write the corpus",
-                           "as many as there are cores: the corpus is the same")
+                           "as many as there are cores: the corpus is the same", within=COUNT)
     save_every: int = setting(1000, *SAVE)
 
     def __post_init__(self):
+        super().__post_init__()
         no_adapter(self)
 
 

@@ -87,11 +87,11 @@ class RolloutConfig(RunConfig):
                              "where the task has no verifier, or to learn what people prefer",
                              parse=reward_of)
     anchor: Anchor = setting(group=Anchor)
-    steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", STEPS[1])
+    steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
-    save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", SAVE[1])
+    save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
 
     @property
     def row(self) -> Method:

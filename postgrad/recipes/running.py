@@ -4,6 +4,7 @@ and going on after a stop."""
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from postgrad.opening.models import Beginning, base_name, fingerprint, open_fold
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.records import Batch, Scored
-from postgrad.run import Run
+from postgrad.run import Run, check_name
+from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
 from postgrad.user_code import record
 
@@ -49,11 +51,12 @@ def beginning(config, checkpoint: Path | None = None, origin: Path | None = None
 def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
           watch: Watch | None = None, callback: Callable[[int, dict], None] | None = None,
           origin: Path | None = None) -> Run:
-    """A new run. Everything is built, and so checked, before the folder is made.
+    """A new run. The folder has to be free; everything is built, and so checked, before it is made.
 
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
+    check_place(Path(folder))
     begins = beginning(config, origin=origin)
     config, _ = fitted(config, begins.origin if begins else None)
     seed_everything(config.seed)
@@ -68,11 +71,26 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
         row = {"method": config.method.name, "row": methods.described(config.row)}
     run = Run.create(folder, recipe=recipe, config=plain(config, record), steps=config.steps, **names, **row,
                      **facts, bring={"start": origin} if origin else {})
+    if begin := getattr(watch, "begin", None):
+        begin()
     for note in parts.notes:
         run.event("data", note)
-        if watch:
-            print(note, file=sys.stderr)
+        say(watch, note)
     return carry_on(run, parts, config, watch, callback)
+
+
+def check_place(folder: Path) -> None:
+    """Before anything is read or built: a run can be made there."""
+    folder = Path(os.path.abspath(folder))
+    check_name(folder.name)
+    refuse_if_taken(folder)
+    refuse_if_unwritable(folder)
+
+
+def say(watch: Watch | None, text: str) -> None:
+    """To whoever looks on, beside the display."""
+    if watch:
+        print(text, file=sys.stderr)
 
 
 def inputs(config) -> dict:
@@ -122,18 +140,65 @@ def check_inputs(run: Run, config) -> None:
             raise ValueError(f"{what} has changed since this run began, {remedy}")
 
 
+def finished(run: Run, steps: int | None = None) -> str:
+    """Where nothing is left to train, a sentence that says so and how to go on; else "".
+
+    steps: to which the run is to go on, where that was said.
+    """
+    made, place = run.info["steps"], os.path.relpath(run.folder)
+    if run.state()["state"] != "done" or steps not in (None, made):
+        return ""
+    newest = run.latest()
+    if newest is None or int(newest.name) != made:
+        return ""
+    return (f"{place} is finished: {made} of {made} steps. `postgrad resume {place} steps={2 * made}` would "
+            "train it further.")
+
+
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
            callback: Callable[[int, dict], None] | None = None) -> Run:
     """Goes on from the newest sound checkpoint, or from the beginning where there is none,
-    to the same bits."""
+    to the same bits; to more steps than the run had, where config.steps says so. A finished run stays.
+
+    Everything is built, and so checked, before anything in the run is changed.
+    """
     check_inputs(run, config)
+    if finished(run, config.steps):
+        return run
     seed_everything(config.seed)
-    checkpoint = run.resume()
-    begins = beginning(config, checkpoint)
-    parts = replace(build(config, begins), begins=begins)
-    if checkpoint:
-        take_up(checkpoint, parts)
-    return carry_on(run, parts, config, watch, callback)
+    with run.locked():
+        checkpoint = run.newest()
+        check_length(run, config, checkpoint)
+        begins = beginning(config, checkpoint)
+        parts = replace(build(config, begins), begins=begins)
+        if checkpoint:
+            take_up(checkpoint, parts)
+        for damage in run.passed_over.values():
+            say(watch, f"passed over: {damage}")
+        run.go_back(checkpoint)
+        if {run.info["steps"], run.config["steps"]} != {config.steps}:
+            said = lengthened(run, config, parts)
+            run.set_steps(config.steps)
+            run.event("steps", said)
+            say(watch, said)
+        return carry_on(run, parts, config, watch, callback)
+
+
+def check_length(run: Run, config, checkpoint: Path | None) -> None:
+    made = int(checkpoint.name) if checkpoint else 0
+    if config.steps < made or (config.steps == made != run.config["steps"]):
+        raise ValueError(f"{run.folder} has made {made} steps already: steps={config.steps} leaves nothing "
+                         f"to do; name more than {made}.")
+
+
+def lengthened(run: Run, config, parts: Parts) -> str:
+    """What another number of steps means for the rate."""
+    last = run.next_step - 1
+    before = next((row["lr"] for row in reversed(run.rows("metrics")[0]) if "lr" in row), None)
+    after = f", after {before:.2g} at step {last}" if before is not None else ""
+    return (f"{config.steps} steps instead of {run.info['steps']}: the rate goes on as in a run of "
+            f"{config.steps} (optim.schedule={config.optim.schedule}), {parts.optim.lr(last + 1):.2g} at "
+            f"step {last + 1}{after}")
 
 
 def take_up(checkpoint: Path, parts: Parts) -> None:
@@ -151,7 +216,7 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
              callback: Callable[[int, dict], None] | None = None) -> Run:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
-        with run.locked(), stop_on_signal() as stop:
+        with run.locked(), stop_on_signal(getattr(watch, "stopping", None)) as stop:
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 examine(run, parts, 0, watch)
@@ -159,6 +224,9 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
                   hooks(run, parts, config, stop, watch, callback))
     except Stopped as end:
         run.status("stopped", error=str(end))
+        raise
+    except KeyboardInterrupt:
+        run.status("stopped", error="stopped at once, without a checkpoint")
         raise
     except BaseException as error:
         run.status("failed", error=f"{type(error).__name__}: {error}")

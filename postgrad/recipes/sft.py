@@ -18,7 +18,7 @@ from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.recipes.defaults import fits
 from postgrad.records import Conversation
-from postgrad.settings import setting
+from postgrad.settings import COUNT, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +33,15 @@ class SFTConfig(RunConfig):
     method: Method = setting(methods.get("sft"), *METHOD, parse=methods.named)
     examples: int = setting(4000, "demonstrations drawn from the task",
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
-                            "gives all it has")
+                            "gives all it has", within=COUNT)
     steps: int = setting(60, *STEPS)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
-                                 "are steps enough; memory is tokens_per_pass")
+                                 "are steps enough; memory is tokens_per_pass", within=COUNT)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear", warmup=5))
 
     def __post_init__(self):
         super().__post_init__()
         one_source(self)
-        if min(self.rows_per_step, self.examples) < 1:
-            raise ValueError("rows_per_step and examples must be at least 1.")
 
 
 def words() -> SFTConfig:

@@ -28,7 +28,8 @@ def verdict_of(said: object, who: str) -> Verdict:
     """What a function said, as a Verdict; an error verdict where it is no score."""
     if not isinstance(said, Verdict):
         if not is_number(said):
-            return fault(f"{who} returned no Verdict, float or bool")
+            what = "nothing (None)" if said is None else f"a {type(said).__name__}"
+            return fault(f"{who} returned {what}: it has to return a float, a bool or a Verdict")
         said = Verdict(score=float(said))  # type: ignore[arg-type]
     if not (is_number(said.score) and math.isfinite(said.score)):
         return fault(f"{who} returned the score {said.score!r:.40}")
@@ -46,19 +47,30 @@ def own_verifier(verify: Callable[[Prompt, str], object],
 
 
 def check_signature(function: Callable) -> None:
-    """Before any training: it can be called with a prompt and a text."""
-    name = called(function).rpartition(".")[2]
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # something built in, which does not say what it takes
-        return
-    if "completions" in signature.parameters:
+    """Of a reward function, before any training: it can be called with a prompt and a text."""
+    name, signature = called(function).rpartition(".")[2], signature_of(function)
+    if signature and "completions" in signature.parameters:
         raise ValueError(f"reward {name} takes completions, as functions written for TRL do: hand it in as "
                          f"from_trl({name}).")
+    takes_two(function, f"reward {name}")
+
+
+def signature_of(function: Callable) -> inspect.Signature | None:
+    """None of something built in, which does not say what it takes."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def takes_two(function: Callable, name: str) -> None:
+    """Whether it can be called with a prompt and a text. name: what it is called in the sentence."""
+    if not (signature := signature_of(function)):
+        return
     try:
         signature.bind(None, "")
     except TypeError:
-        raise ValueError(f"reward {name}{signature} cannot be called with (prompt, text): give it these two "
+        raise ValueError(f"{name}{signature} cannot be called with (prompt, text): give it these two "
                          "arguments, and the others a default.") from None
 
 

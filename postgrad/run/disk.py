@@ -130,6 +130,14 @@ def refuse_if_taken(folder: Path) -> None:
                          "that away first")
 
 
+def refuse_if_unwritable(path: Path) -> None:
+    """Before any work: the folder that will hold it is there, or can be made."""
+    there = next(p for p in Path(os.path.abspath(path)).parents if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"cannot write {path}: {there} is no folder that can be written in; choose a place "
+                         "you can write to")
+
+
 def refuse_if_none(folder: Path) -> None:
     if not folder.is_dir():
         names = [p.parent.name for p in folder.parent.glob("*/run.json")]

@@ -33,7 +33,7 @@ class Run(Writer):
 
     def __init__(self, folder: str | Path, lock: int | None = None):
         super().__init__(folder, lock)
-        self._reported: set[int] = set()
+        self.passed_over: dict[int, str] = {}  # damaged checkpoints that `latest` met, and what is wrong
 
     @classmethod
     def create(cls, folder: str | Path, *, recipe: str, config: Mapping, steps: int,
@@ -109,9 +109,9 @@ class Run(Writer):
             try:
                 return self.verify(step)
             except DamagedCheckpoint as error:
-                if self._lock is not None and step not in self._reported:
-                    self._reported.add(step)
+                if self._lock is not None and step not in self.passed_over:
                     self.event("damaged", str(error), checkpoint=step)
+                self.passed_over[step] = str(error)
         return None
 
     def resume(self) -> Path | None:
@@ -119,6 +119,12 @@ class Run(Writer):
 
         None: there was none, start from the first step.
         """
+        path = self.newest()
+        self.go_back(path)
+        return path
+
+    def newest(self) -> Path | None:
+        """The checkpoint to go on from, after clearing away what a kill left; the run stays as it is."""
         self._own()
         home = self.folder / "checkpoints"
         home.mkdir(exist_ok=True)
@@ -129,12 +135,15 @@ class Run(Writer):
         if path is None and self.checkpoints():
             raise DamagedCheckpoint(f"every checkpoint in {home} is damaged (see events.jsonl): restore one "
                                     "from a copy, or start a new run from its config.json")
+        return path
+
+    def go_back(self, path: Path | None) -> None:
+        """To a checkpoint that `newest` gave, or to the beginning: from here on the run is running again."""
         step = int(path.name) if path else None
         lost = self.rewind(-1 if step is None else step)
         self.event("resumed", f"resumed after step {step}" if path
                    else "no checkpoint: started again from the first step", checkpoint=step, dropped=lost)
         self.status("running")
-        return path
 
     def rewind(self, step: int) -> dict[str, int]:
         """Go back to the end of `step`: rows and checkpoints after it are removed. -> rows dropped, by file.

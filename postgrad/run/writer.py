@@ -137,12 +137,23 @@ class Writer(Reader):
         text = dumps({"state": state, "pid": os.getpid(),
                       "step": self.next_step - 1 if step is None else step, "steps": self.info.get("steps"),
                       "updated": time.time(), "error": error})
-        try:
-            write_text(self.folder / "status.json", text + "\n")
-        except DiskFull as fault:
-            disk.fail(self.folder, fault.__cause__ or fault, "status.json", len(text))
+        self._replace("status.json", text)
         if state != "running":
             self.close()
+
+    def set_steps(self, steps: int) -> None:
+        """The run is to have another length: in what was started, and in its config."""
+        self._own()
+        self.config, self.info = self.config | {"steps": steps}, self.info | {"steps": steps}
+        self._replace("config.json", dumps(self.config, indent=1))
+        self._replace("run.json", dumps(self.info, indent=1))
+
+    def _replace(self, name: str, text: str) -> None:
+        """A small file at one stroke."""
+        try:
+            write_text(self.folder / name, text + "\n")
+        except DiskFull as fault:
+            disk.fail(self.folder, fault.__cause__ or fault, name, len(text))
 
 
 # A forked child must not keep its parent's run locked after the parent's death, nor write in it.

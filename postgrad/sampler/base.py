@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,7 +30,7 @@ class Sampling:
     def __post_init__(self):
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}: a reply needs at least 1 token.")
-        if self.temperature < 0:
+        if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature is {self.temperature}: use 0 for greedy, 1 for the model's "
                              "own distribution.")
         if not (self.top_k >= 0 and 0 < self.top_p <= 1 and 0 <= self.min_p < 1):

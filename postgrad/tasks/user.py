@@ -20,7 +20,7 @@ from types import ModuleType
 
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.base import check
-from postgrad.rewards.function import own_verifier
+from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.tasks.base import SPLITS, Task
 from postgrad.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
 from postgrad.user_code import fault, load_file
@@ -126,6 +126,7 @@ def load(path: Path) -> Task:
         if not callable(function) and (name == "verify" or function is not None):
             raise ValueError(f"{_place_of(path, name)}: `{name}` must be a function, this is "
                              f"{type(function).__name__}.")
+    takes_two(verify, f"{_place_of(path, 'verify')}: verify")
     name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
@@ -157,7 +158,7 @@ def prove(task: Task, path: Path | None = None) -> None:
     if task.gold is None:
         said = task.verify(prompts[0], "")
         if said.error:
-            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}: verify must judge any text, an "
+            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}; verify must judge any text, an "
                              "empty one too.")
         return
     golds = [(prompt, _gold(path, task, prompt)) for prompt in prompts]

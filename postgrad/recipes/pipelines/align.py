@@ -25,7 +25,7 @@ from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.defaults import fitted, reply_tokens, size_of
 from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, setting
+from postgrad.settings import POSITIVE, Settings, setting
 from postgrad.tasks import load_task
 
 # the recipes whose rows can be set side by side here
@@ -44,7 +44,7 @@ class AlignConfig(Settings):
                            "to set other rows side by side: all that learn from pairs or against a reward "
                            "model")
     beta: float = setting(0.5, "DPO's: with the row's 0.1 it moves so far that it invents words",
-                          "lower lets DPO go further from the start, higher holds it")
+                          "lower lets DPO go further from the start, higher holds it", within=POSITIVE)
     pairs: int = setting(2000, "pairs that the reward model and DPO learn from",
                          "fewer to see what the roads do with scarce labels")
     reward_steps: int = setting(120, "optimizer steps of the reward model",
@@ -61,6 +61,7 @@ class AlignConfig(Settings):
     device: str = setting("cpu", *DEVICE)
 
     def __post_init__(self):
+        super().__post_init__()
         if min(self.pairs, self.reward_steps, self.collections, self.problems, self.samples) < 1:
             raise ValueError("pairs, reward_steps, collections, problems and samples must be at least 1.")
         for name in self.methods.split(","):

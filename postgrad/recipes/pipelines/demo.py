@@ -3,7 +3,6 @@ measured before and after each stage."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import dataclass, replace
@@ -12,10 +11,10 @@ from pathlib import Path
 import torch
 
 from postgrad.evaluation import evaluate, score_samples
-from postgrad.files import write_text
 from postgrad.opening.models import open_model
-from postgrad.recipes import rollouts, running, sft
+from postgrad.recipes import rollouts, sft
 from postgrad.recipes.base import SEED, Evaluation
+from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
 from postgrad.report import write_report
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
@@ -58,20 +57,21 @@ def quick(seed: int) -> DemoConfig:
     return DemoConfig(seed=seed, sft_steps=14, sft_examples=900, rl_steps=8, problems=40)
 
 
-def stages(config: DemoConfig, folder: Path):
-    """The two training stages: (name, module of the recipe, config)."""
+def stages(config: DemoConfig, folder: Path) -> list[Stage]:
+    """The two training stages."""
     first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps,
                     examples=config.sft_examples, seed=config.seed)
     examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
     second = replace(rollouts.words(), model=str(folder / "sft"), steps=config.rl_steps,
                      save_every=config.rl_steps, evaluation=examination, seed=config.seed)
-    return [("sft", sft, first), ("rl", rollouts, second)]
+    return [Stage(name="sft", config=first), Stage(name="rl", config=second)]
 
 
 def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad demo") -> dict:
-    """Runs the demo in the folder and returns the summary. watch.stage(name, steps) gives a stage's watcher,
-    watch.track(label) a way to show how far a measurement is."""
+    """Runs the demo in the folder, or what is left of it, and returns the summary. watch.stage(name, steps)
+    gives a stage's watcher, watch.track(label) a way to show how far a measurement is."""
     began = time.perf_counter()
+    begin("demo", config, folder, command)
     task = load_task(TASK)
     prompts = task.prompts("test", config.problems, config.seed)
     settings = Sampling(max_new_tokens=64)
@@ -89,20 +89,16 @@ def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad dem
                         for (s,) in plain])
 
     measure("base", "tiny", 0.0)
-    for name, home, stage in stages(config, folder):
-        with watch.stage(name, stage.steps) as eyes:
-            at = time.perf_counter()
-            running.start(stage.recipe, stage, home.build, folder / name, command=command, watch=eyes)
-            seconds = time.perf_counter() - at
-        measure(name, folder / name, seconds)
-    summary = {"stages": rows, "seconds_total": time.perf_counter() - began, "seed": config.seed,
-               "task": TASK, "problems": config.problems, "samples": config.samples, "command": command,
-               "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
+    for stage in stages(config, folder):
+        made = carry_out(stage, folder, watch=watch, command=command)
+        measure(stage.name, made.folder, 60 * minutes(made))
+    summary = {"recipe": "demo", "stages": rows, "seconds_total": time.perf_counter() - began,
+               "seed": config.seed, "task": TASK, "problems": config.problems, "samples": config.samples,
+               "command": command, "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
     shown = [{"question": p.question, "gold": str(p.answer), "stages": [stage[i] for stage in answers]}
              for i, p in enumerate(prompts[:3])]
-    write_text(folder / "summary.json", json.dumps(summary | {"answers": shown}, indent=1))
     report(folder, summary, shown)
-    return summary | {"answers": shown}
+    return conclude(folder, summary | {"answers": shown})
 
 
 def report(folder: Path, summary: dict, shown: list[dict]) -> None:

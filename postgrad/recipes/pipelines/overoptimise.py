@@ -37,7 +37,7 @@ from postgrad.recipes.preference import Pairs
 from postgrad.rewards.model import ModelJudge
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, parsed_names, setting
+from postgrad.settings import COUNT, Settings, parsed_names, setting
 from postgrad.tasks import load_task
 
 
@@ -46,9 +46,12 @@ class Proxies(Settings):
     """The reward models: how many, and how each is trained."""
 
     members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash",
-                           "1 to leave the ensemble out; more make it more sceptical")
-    pairs: int = setting(2000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner")
-    train_steps: int = setting(120, "optimizer steps of each", "with the pairs")
+                           "1 to leave the ensemble out; more make it more sceptical", COUNT)
+    pairs: int = setting(2000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner",
+                         COUNT)
+    train_steps: int = setting(120, "optimizer steps of each", "with the pairs", COUNT)
+
+    prefix: ClassVar[str] = "proxies."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +82,8 @@ class OveroptimiseConfig(Settings):
         if not all(0 <= weight < math.inf for weight in leashes(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
                              "e.g. 0,0.05,0.2.")
-        if min(*vars(self.proxies).values(), self.best_of, self.steps, self.evaluation.every) < 1:
-            raise ValueError("what proxies counts, best_of, steps and evaluation.every must be at least 1.")
+        if min(self.best_of, self.steps, self.evaluation.every) < 1:
+            raise ValueError("best_of, steps and evaluation.every must be at least 1.")
 
 
 def leashes(config: OveroptimiseConfig) -> list[float]:

@@ -56,6 +56,13 @@ def begin(recipe: str, config, folder: Path, command: str) -> None:
     write_text(path, json.dumps(said, indent=1))
 
 
+def unfinished(config, folder: Path) -> bool:
+    """Whether a pipeline with just these settings was begun in the folder, and has not come to its end."""
+    path = folder / FILE
+    begun = path.exists() and json.loads(path.read_text())["config"] == plain(config)
+    return begun and not (folder / "summary.json").exists()
+
+
 def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
     """The stage's run: started, gone on with, or found done."""
     place = folder / stage.name
