@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from postgrad.maths.passk import mean_interval, pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
-from postgrad.rewards.base import Judge, Verifying
+from postgrad.rewards.base import Judge, Verifying, judge_all
 from postgrad.sampler import Sampling
 
 BLOCK = 128  # prompts that are sampled together
@@ -36,9 +36,7 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
     says it, where that is not the task's verifier."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
     groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
-    judge = judge or Verifying(task.verify, task.waits)
-    verdicts = iter(judge([r for group in groups for r in group]))
-    return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+    return judge_all(judge or Verifying(task.verify, task.waits), groups)
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
@@ -58,7 +56,8 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     rows = [s for group in groups for s in group]
     judged = [sound for group in groups if (sound := [s for s in group if s.verdict.given])]
     if not judged:
-        raise ValueError(f"the verifier of task {task.name} failed on every sample: {rows[0].verdict.error}")
+        raise ValueError(f"the verifier of task {task.name} finds nothing to judge in any sample: "
+                         f"{rows[0].verdict.error or rows[0].verdict.reason or 'no reason given'}")
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
     mean, low, high = mean_interval([c / n for n, c in right], (0.0, 1.0))
     paid = mean_interval([mean_of(s.verdict.score for s in group) for group in judged])
@@ -77,7 +76,8 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
             given = [s.verdict.parts[name] for group in judged for s in group if name in s.verdict.parts]
             out[name if name == "format" else f"reward/{name}"] = mean_of(given)
     for name, measure in measures.items():
-        out[name] = mean_of(measure([s.rollout for s in rows]))
+        if values := measure([s.rollout for s in rows]):
+            out[name] = mean_of(values)
     if greedy:
         plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
         best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed, judge=judge)]

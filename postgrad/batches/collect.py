@@ -15,7 +15,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
-from postgrad.rewards.base import Judge
+from postgrad.rewards.base import Judge, refuse_all_errors
 from postgrad.settings import Settings, setting
 
 # how many prompts, the number of the try -> their judged groups
@@ -91,6 +91,8 @@ def collect(draw: Draw, count: int, group_size: int,
     drawn = flat = 0
     for turn in range(tries):
         fresh = draw(count - len(groups), turn)
+        if not turn:
+            refuse_all_errors([s.verdict for group in fresh for s in group])
         drawn += len(fresh)
         level = [is_flat(group) for group in fresh]
         flat += sum(level)

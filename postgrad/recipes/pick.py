@@ -23,6 +23,7 @@ from postgrad.opening.rewards import open_judge, reward_models
 from postgrad.options import PickConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.rewards.base import refuse_all_errors
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 
@@ -47,12 +48,11 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     rollouts = [r for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)])
                 for group in sampler.sample(block, config.samples, settings, seed) for r in group]
     verdicts = judge(rollouts)
+    refuse_all_errors(verdicts)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
     bar = task.best if config.threshold is None else config.threshold
     select = best_of if config.keep == "best" else partial(passing, threshold=bar)
     kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
-    if all(v.error for v in verdicts):
-        raise ValueError(f"none of {len(rollouts)} replies could be judged: {verdicts[0].error}")
     if not kept:
         raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
                          "keep the best.")

@@ -24,7 +24,7 @@ from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, examiner, prove
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout
-from postgrad.rewards.base import Judge
+from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
@@ -200,6 +200,11 @@ def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge
     return sample
 
 
+def paid_by(judge: Judge, rollouts: Sequence[Rollout]) -> list[float]:
+    """What a judge pays for the rollouts that it can judge."""
+    return [s.verdict.score for s in judge_all(judge, [rollouts])[0] if s.verdict.given]
+
+
 def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                 judge: Judge) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
@@ -207,7 +212,7 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
     if not config.evaluation.every:
         return None
     apart = config.reward is not None and task.verify is not None
-    measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if apart else {}
+    measures = {"proxy": partial(paid_by, judge)} if apart else {}
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
