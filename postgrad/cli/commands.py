@@ -113,7 +113,7 @@ def explain(args) -> int:
         return explain_method(args, [*METRICS])
     if args.json:
         return say_json(found | ({"settings": settings} if settings else {}))
-    table([{"": k, args.name: v} for k, v in found.items() if k != "name"])
+    table([{"": k, args.name: v} for k, v in found.items() if k not in ("name", "worry")])
     return told(settings)
 
 
