@@ -9,7 +9,7 @@ from types import MappingProxyType
 from postgrad.maths.passk import mean_interval, pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, Verifying, judge_all
-from postgrad.sampler import Sampling
+from postgrad.sampler import Sampling, Track, counted
 
 BLOCK = 128  # prompts that are sampled together
 
@@ -29,18 +29,23 @@ def mean_of(values: Iterable[float]) -> float:
     return sum(values) / len(values)
 
 
-def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
-                  track: Callable[[Sequence], Iterable] = iter,
-                  judge: Judge | None = None) -> list[list[Scored]]:
-    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is. judge: who
-    says it, where that is not the task's verifier."""
+def sample_all(sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+               track: Track = iter) -> list[list[Rollout]]:
+    """Every sample, a block of prompts at a time; `track` may show how far it is."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
-    groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
+    with counted(track, len(prompts) * samples, sampler):
+        return [group for block in blocks for group in sampler.sample(block, samples, settings, seed)]
+
+
+def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+                  track: Track = iter, judge: Judge | None = None) -> list[list[Scored]]:
+    """Every sample with its verdict. judge: who says it, where that is not the task's verifier."""
+    groups = sample_all(sampler, prompts, samples, settings, seed, track)
     return judge_all(judge or Verifying(task.verify, task.waits), groups)
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
-             greedy: bool = True, track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None,
+             greedy: bool = True, track: Track = iter, judge: Judge | None = None,
              measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
     """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
 
@@ -52,7 +57,10 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
         their means are added.
     """
     began = time.perf_counter()
-    groups = score_samples(task, sampler, prompts, samples, settings, seed, track, judge)
+    plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
+    with counted(track, len(prompts) * (samples + greedy), sampler):
+        groups = score_samples(task, sampler, prompts, samples, settings, seed, judge=judge)
+        best = score_samples(task, sampler, prompts, 1, plain, seed, judge=judge) if greedy else []
     rows = [s for group in groups for s in group]
     judged = [sound for group in groups if (sound := [s for s in group if s.verdict.given])]
     if not judged:
@@ -79,8 +87,6 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
         if values := measure([s.rollout for s in rows]):
             out[name] = mean_of(values)
     if greedy:
-        plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
-        best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed, judge=judge)]
-        out["greedy"] = mean_of(passed(task, s) for s in best)
+        out["greedy"] = mean_of(passed(task, s) for (s,) in best)
     out["seconds"] = time.perf_counter() - began
     return out

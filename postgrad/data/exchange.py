@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -116,14 +116,14 @@ def write_rows(path: Path, rows: Sequence[dict], not_over: Path) -> None:
                          "you can write to.") from error
 
 
-def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int, origin: str,
-               track: Callable[[Sequence], Iterable] = iter) -> tuple[list[Item], int]:
+def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int,
+               origin: str) -> tuple[list[Item], int]:
     """Two different answers of a model to each prompt, and how many prompts were given up.
 
     Answers that are empty, or equal but for white space, are drawn again, up to four times two.
     """
     items = []
-    for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]):
+    for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
         # by what a reader sees: the text without its margins
         found: list[dict[str, str]] = [{} for _ in block]
         for turn in range(ROUNDS):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,17 +198,16 @@ def prompt_of(row: Pair | Conversation) -> tuple[Message, ...]:
     return row.messages if isinstance(row, Pair) else row.messages[:-1]
 
 
-def split_pairs(rows: Sequence, one_in: int = 10) -> tuple[list, list]:
-    """(to learn from, held out): one prompt in so many is held out, the first by a hash,
-    with all its pairs or singles.
+def split_rows(rows: Sequence, share: float = 0.1, most: float = math.inf) -> tuple[list, list]:
+    """(to learn from, held out): that share of the prompts is held out, at most so many, the first by a hash,
+    with all their pairs, singles or conversations.
 
     So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is
     on both sides. The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
     """
-    if one_in < 2:
-        raise ValueError(f"one prompt in {one_in} cannot be held out: give 2 or more.")
     asks = {ask_of(prompt_of(row)) for row in rows}
-    spare = max(1, len(asks) // one_in) if len(asks) >= FEWEST_PROMPTS else 0
+    wanted = max(1, int(min(round(len(asks) * share, 6), most))) if share else 0
+    spare = wanted if len(asks) >= FEWEST_PROMPTS else 0
     held = set(sorted(asks, key=lambda ask: hashlib.sha256(ask.encode()).digest())[:spare])
     return ([r for r in rows if ask_of(prompt_of(r)) not in held],
             [r for r in rows if ask_of(prompt_of(r)) in held])

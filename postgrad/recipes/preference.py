@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-import torch
-
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
-from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
+from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_rows
 from postgrad.data.rows import called
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.passk import mean_interval
@@ -27,14 +25,14 @@ from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.defaults import fits
+from postgrad.recipes.own_rows import OwnRows, seen_on
 from postgrad.records import Conversation, Pair
-from postgrad.settings import Settings, setting
-from postgrad.stats import Stats
+from postgrad.settings import setting
 from postgrad.tasks import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(Settings):
+class Pairs(OwnRows):
     """How many pairs are drawn from a task (a file gives all it has), how many are held out,
     how many go into a step."""
 
@@ -47,6 +45,7 @@ class Pairs(Settings):
                             "or more, for its baseline is the batch's")
 
     def __post_init__(self):
+        super().__post_init__()
         if min(self.drawn, self.held_out, self.per_step) < 1:
             raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step "
                              f"{self.per_step} must be at least 1.")
@@ -93,7 +92,7 @@ SETTINGS = {"questions": questions, "gsm8k": gsm8k}
 def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
     """Pairs to learn from, pairs held out, and the task, if there is one."""
     if config.data is not None:
-        return *split_pairs(read_pairs(config.data)), None
+        return *split_rows(read_pairs(config.data), config.pairs.holdout), None
     task = open_task(config.task)
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
@@ -121,7 +120,7 @@ def singles(pairs: Sequence[Pair]) -> list[Conversation]:
 def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task | None]:
     """What KTO learns from, in the same three parts."""
     if config.data is not None:
-        return *split_pairs(read_singles(config.data)), None
+        return *split_rows(read_singles(config.data), config.pairs.holdout), None
     train, held, task = read(config)
     return singles(train), singles(held), task
 
@@ -161,15 +160,10 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
                  every=config.evaluation.every if looks else 0)
 
 
-@torch.no_grad()
 def judge(objective, models: Models, line, config) -> dict:
     """Loss, accuracy (with its interval) and margin on what was held out."""
-    stats = Stats()
     (batch,) = line
-    for micro in batch.split(config.optim.at_once):
-        _, seen = objective(models, micro)
-        stats.add(seen)
-    found = stats.results()
+    found = seen_on(objective, models, batch, config.optim.at_once)
     hits = round(found["accuracy"] * batch.units)
     _, low, high = mean_interval([1.0] * hits + [0.0] * (batch.units - hits), (0.0, 1.0))
     return {"accuracy": found["accuracy"], "accuracy_interval": [low, high],
