@@ -154,7 +154,8 @@ def test_preferences_show_their_accuracy_in_training_and_held_out(method, tmp_pa
              "evaluation.every=1", "evaluation.problems=2", "evaluation.samples=2",
              "--run", str(tmp_path / "run")]
     assert main(["train", f"{method}:questions", *words]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{method}:questions: done")]
+    lines = [line for line in capsys.readouterr().out.splitlines()
+             if line.startswith(f"{method}:questions: done")]
     shown = re.search(r" accuracy ([\d.]+), held-out accuracy ([\d.]+)", lines[-1])
     run = Run.open(tmp_path / "run")
     assert float(shown[1]) == pytest.approx(run.rows("metrics")[0][-1]["accuracy"], abs=6e-4)

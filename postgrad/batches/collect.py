@@ -53,7 +53,13 @@ class Rollouts(Settings):
                                   "more where flat_groups stays high and the method resamples; 0 keeps flat "
                                   "groups")
 
+    truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
+                            "(leave out)", "drop where a few long prompts can be spared")
+
     def __post_init__(self):
+        if self.truncate not in ("refuse", "drop"):
+            raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
+                             "that is cut is another prompt than the one that is judged.")
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "epochs", "minibatches"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")

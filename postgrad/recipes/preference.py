@@ -25,7 +25,7 @@ from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.defaults import fits
-from postgrad.recipes.own_rows import OwnRows, seen_on
+from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Conversation, Pair
 from postgrad.settings import setting
 from postgrad.tasks import Task
@@ -89,10 +89,10 @@ def gsm8k() -> PreferenceConfig:
 SETTINGS = {"questions": questions, "gsm8k": gsm8k}
 
 
-def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
+def read(config, reading: Reading) -> tuple[list[Pair], list[Pair], Task | None]:
     """Pairs to learn from, pairs held out, and the task, if there is one."""
     if config.data is not None:
-        return *split_rows(read_pairs(config.data), config.pairs.holdout), None
+        return *split_rows(read_pairs(config.data, reading.bad), config.pairs.holdout), None
     task = open_task(config.task)
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
@@ -117,11 +117,11 @@ def singles(pairs: Sequence[Pair]) -> list[Conversation]:
             for p in pairs for side in ("chosen", "rejected")]
 
 
-def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task | None]:
+def read_labelled(config, reading: Reading) -> tuple[list[Conversation], list[Conversation], Task | None]:
     """What KTO learns from, in the same three parts."""
     if config.data is not None:
-        return *split_rows(read_singles(config.data), config.pairs.holdout), None
-    train, held, task = read(config)
+        return *split_rows(read_singles(config.data, reading.bad), config.pairs.holdout), None
+    train, held, task = read(config, reading)
     return singles(train), singles(held), task
 
 
@@ -137,14 +137,17 @@ def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
 def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     method = config.method
     alone = method.source == "singles"
-    train, held, task = (read_labelled if alone else read)(config)
+    reading = Reading(config.pairs, config.data)
+    train, held, task = (read_labelled if alone else read)(config, reading)
+    policy, chat = open_policy(config, begins)
+    most = policy.config.max_position_embeddings
+    train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
     if alone and {"wanted", "unwanted"} <= methods.constants(method).keys():
         method = balanced(method, train)
-    policy, chat = open_policy(config, begins)
     models = Models(policy=policy,
                     reference=open_reference(config, begins, policy) if method.reference else None)
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
-                   seed=config.seed, max_tokens=policy.config.max_position_embeddings,
+                   seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
                    tokens_per_pass=config.optim.at_once, device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)
@@ -154,7 +157,7 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     if task:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 notes=notes(config, train + held),
+                 notes=reading.notes(batches.limit) + notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

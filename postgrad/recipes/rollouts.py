@@ -21,7 +21,17 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.rewards import new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
-from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, examiner, prove
+from postgrad.recipes.base import (
+    METHOD,
+    SAVE,
+    STEPS,
+    Evaluation,
+    Parts,
+    RunConfig,
+    examiner,
+    fitting,
+    prove,
+)
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout
 from postgrad.rewards.base import Judge, judge_all
@@ -190,7 +200,6 @@ def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     sampler = LocalSampler(policy, chat)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
-    sampler.check(prompts, settings)
     sampler.ended = getattr(judge, "ahead", None)
 
     def sample(prompts, group_size: int, seed: int, step: int) -> list[list[Rollout]]:
@@ -216,7 +225,7 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
-                    None if task.verify else judge, **measures)
+                    None if task.verify else judge, config.rollouts.truncate, **measures)
 
 
 @fits
@@ -230,7 +239,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                     critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method)
                            else None,
                     reward=rewards[0] if rewards else None)
-    prompts = task.prompts("train", config.rollouts.prompts, config.seed)
+    drawn = task.prompts("train", config.rollouts.prompts, config.seed)
+    prompts = fitting(LocalSampler(policy, chat), drawn, Sampling(max_new_tokens=config.rollouts.budget),
+                      config.rollouts.truncate)
     judge = open_judge(config.reward, task, chat, rewards, device=config.device,
                        ensemble=config.anchor.ensemble)
     line = LINES[method.source]
@@ -243,7 +254,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     return Parts(models=models, chat=chat, batches=batches,
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
-                 examine=examination(config, models, chat, task, judge))
+                 examine=examination(config, models, chat, task, judge),
+                 notes=(f"{len(drawn) - len(prompts):,} of {len(drawn):,} prompts do not fit the model with "
+                        "their reply, and are left out",) if len(prompts) < len(drawn) else ())
 
 
 def needs_critic(method: Method) -> bool:

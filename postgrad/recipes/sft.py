@@ -19,7 +19,7 @@ from postgrad.opening.models import Beginning, open_policy
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.recipes.defaults import fits
-from postgrad.recipes.own_rows import OwnRows, seen_on
+from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
 from postgrad.settings import setting
 
@@ -80,10 +80,10 @@ SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "q
             "gsm8k": gsm8k}
 
 
-def read(config: SFTConfig, task) -> tuple[list[Conversation], list[Conversation]]:
+def read(config: SFTConfig, task, reading: Reading) -> tuple[list[Conversation], list[Conversation]]:
     """Conversations to imitate, and those of one's own that are held out."""
     if config.data is not None:
-        return split_rows(read_conversations(config.data), config.rows.holdout, MOST_HELD_OUT)
+        return split_rows(read_conversations(config.data, reading.bad), config.rows.holdout, MOST_HELD_OUT)
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
@@ -98,16 +98,18 @@ def build(config: SFTConfig, begins: Beginning) -> Parts:
     if task and every:
         prove(task)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
+    most, reading = model.config.max_position_embeddings, Reading(config.rows, config.data)
     line = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
-                   device=config.device, max_tokens=model.config.max_position_embeddings)
-    train, held = read(config, task)
+                   device=config.device, max_tokens=most, truncate=config.rows.cut)
+    train, held = (reading.fitting(rows, chat, most) for rows in read(config, task, reading))
     batches = line(train, per_step=config.rows_per_step, steps=config.steps)
     models, objective = Models(policy=model), objectives.build(config.method)
     if held:
         (kept,) = line(held, per_step=len(held), steps=1)
         examine, every = partial(loss_on, objective, models, kept, config), every or -(-config.steps // 10)
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 optim=Optim(models, config.optim, config.steps), examine=examine, every=every)
+                 optim=Optim(models, config.optim, config.steps), examine=examine, every=every,
+                 notes=reading.notes(batches.limit))
 
 
 def loss_on(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:
