@@ -154,8 +154,8 @@ def trl_rows(work: Work) -> list[dict]:
     rows = [json.loads(line) for line in Path(work.data).read_text().splitlines()]
     if work.kind == "sft":
         return [{"prompt": row["messages"][:1], "completion": row["messages"][1:]} for row in rows]
-    from postgrad.data.preferences import read_pairs, split_pairs
-    learnt, _ = split_pairs(read_pairs(Path(work.data)))  # the recipe holds some out
+    from postgrad.data.preferences import read_pairs, split_rows
+    learnt, _ = split_rows(read_pairs(Path(work.data)))  # the recipe holds some out
     return [{"prompt": list(p.messages), "chosen": said("assistant", p.chosen),
              "rejected": said("assistant", p.rejected)} for p in learnt]
 

@@ -27,6 +27,7 @@ from postgrad.chat import Chat
 from postgrad.data.edits import PROBES, Probe, probes
 from postgrad.maths.intervals import crossed_interval
 from postgrad.records import Message, Pair, pad_rows
+from postgrad.rewards.base import guarded
 
 THRESHOLD = 0.2  # of the spread: what Cohen (1988) calls a small effect
 SPLIT = "test"
@@ -227,7 +228,8 @@ def answers_of_task(task, count: int, seed: int) -> tuple[list[Answer], Score | 
                          "--pairs FILE.jsonl.")
 
     def truth(answers: Sequence[Answer]) -> list[float]:
-        verdicts = [task.verify(prompts[asked(a)], a[1]) for a in answers]
+        verify = guarded(task.verify)
+        verdicts = [verify(prompts[asked(a)], a[1]) for a in answers]
         if failed := [v.error for v in verdicts if v.error]:
             raise ValueError(f"the verifier of task {task.name} failed on {len(failed)} answers: {failed[0]}")
         return [v.score for v in verdicts]

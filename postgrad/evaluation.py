@@ -10,8 +10,8 @@ from types import MappingProxyType
 from postgrad.maths.intervals import gain_interval, mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
-from postgrad.rewards.base import Judge, Verifying
-from postgrad.sampler import Sampling
+from postgrad.rewards.base import Judge, Verifying, judge_all
+from postgrad.sampler import Sampling, Track, counted
 
 BLOCK = 128  # prompts that are sampled together
 SHARE = (0.0, 1.0)  # what a share of right samples can be
@@ -44,20 +44,23 @@ def with_interval(name: str, found: tuple[float, float, float]) -> dict:
     return {name: mean, f"{name}_interval": [low, high] if math.isfinite(high - low) else None}
 
 
-def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
-                  track: Callable[[Sequence], Iterable] = iter,
-                  judge: Judge | None = None) -> list[list[Scored]]:
-    """Every sample with its verdict, a block of prompts at a time; `track` may show how far it is. judge: who
-    says it, where that is not the task's verifier."""
+def sample_all(sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+               track: Track = iter) -> list[list[Rollout]]:
+    """Every sample, a block of prompts at a time; `track` may show how far it is."""
     blocks = [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]
-    groups = [group for block in track(blocks) for group in sampler.sample(block, samples, settings, seed)]
-    judge = judge or Verifying(task.verify, task.waits)
-    verdicts = iter(judge([r for group in groups for r in group]))
-    return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+    with counted(track, len(prompts) * samples, sampler):
+        return [group for block in blocks for group in sampler.sample(block, samples, settings, seed)]
+
+
+def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settings: Sampling, seed: int,
+                  track: Track = iter, judge: Judge | None = None) -> list[list[Scored]]:
+    """Every sample with its verdict. judge: who says it, where that is not the task's verifier."""
+    groups = sample_all(sampler, prompts, samples, settings, seed, track)
+    return judge_all(judge or Verifying(task.verify, task.waits), groups)
 
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
-             greedy: bool = True, track: Callable[[Sequence], Iterable] = iter, judge: Judge | None = None,
+             greedy: bool = True, track: Track = iter, judge: Judge | None = None,
              measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
     """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
 
@@ -69,11 +72,15 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
         their means are added.
     """
     began = time.perf_counter()
-    groups = score_samples(task, sampler, prompts, samples, settings, seed, track, judge)
+    plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
+    with counted(track, len(prompts) * (samples + greedy), sampler):
+        groups = score_samples(task, sampler, prompts, samples, settings, seed, judge=judge)
+        best = score_samples(task, sampler, prompts, 1, plain, seed, judge=judge) if greedy else []
     rows = [s for group in groups for s in group]
     judged = [sound for group in groups if (sound := [s for s in group if s.verdict.given])]
     if not judged:
-        raise ValueError(f"the verifier of task {task.name} failed on every sample: {rows[0].verdict.error}")
+        raise ValueError(f"the verifier of task {task.name} finds nothing to judge in any sample: "
+                         f"{rows[0].verdict.error or rows[0].verdict.reason or 'no reason given'}")
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
     paid = [mean_of(s.verdict.score for s in group) for group in judged]
     within = score_range(task, (s for group in judged for s in group))
@@ -93,11 +100,11 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
             given = [s.verdict.parts[name] for group in judged for s in group if name in s.verdict.parts]
             out[name if name == "format" else f"reward/{name}"] = mean_of(given)
     for name, measure in measures.items():
-        out[name] = mean_of(measure([s.rollout for s in rows]))
+        if values := measure([s.rollout for s in rows]):
+            out[name] = mean_of(values)
     if greedy:
-        plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
-        best = [group[0] for group in score_samples(task, sampler, prompts, 1, plain, seed, judge=judge)]
-        out |= with_interval("greedy", mean_interval([float(passed(task, s)) for s in best], SHARE))
+        right_greedy = [float(passed(task, s)) for (s,) in best]
+        out |= with_interval("greedy", mean_interval(right_greedy, SHARE))
     out["seconds"] = time.perf_counter() - began
     return out
 

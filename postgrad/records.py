@@ -26,12 +26,19 @@ class Prompt:
     """What the model is asked, and what a verifier needs in order to judge the answer.
 
     Prompt(id="arithmetic/7", messages=({"role": "user", "content": "What is 2+3?"},), answer="5")
+    where: the file and line that it comes from, for messages.
     """
 
     id: str
     messages: tuple[Message, ...]
     answer: object = None
     meta: Mapping[str, object] = field(default_factory=dict)
+    where: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """What it is called in a message."""
+        return self.where or f"prompt {self.id}"
 
     @classmethod
     def ask(cls, question: str, answer: object = None, *, id: str | None = None, system: str | None = None,
@@ -60,6 +67,12 @@ class Conversation:
     id: str
     messages: tuple[Message, ...]
     label: bool | None = None
+    where: str = field(default="", compare=False)  # the file and line that it comes from, for messages
+
+    @property
+    def place(self) -> str:
+        """What it is called in a message."""
+        return self.where or f"conversation {self.id}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +91,11 @@ class Pair:
     margin: float = 0.0
     weight: float = 1.0
     tie: bool = False               # one of the two halves of a tie
+    where: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        return self.where or f"pair {self.id}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -174,7 +174,7 @@ def rows_hash(rows) -> tuple[int, str]:
 
 def _plain(row: object) -> object:
     if is_dataclass(row) and not isinstance(row, type):
-        return {f.name: _plain(getattr(row, f.name)) for f in fields(row)}
+        return {f.name: _plain(getattr(row, f.name)) for f in fields(row) if f.compare}
     if isinstance(row, Mapping):
         return {str(key): _plain(value) for key, value in row.items()}
     return [_plain(x) for x in row] if isinstance(row, list | tuple) else row

@@ -87,8 +87,8 @@ def test_a_failed_verdict_does_not_hide_a_flat_group():
     always = line("dapo", **scripted(["1", "1", "fault"]), steps=1, prompts_per_step=2, resample_limit=2)
     (batch,) = always
     assert batch.facts["flat_groups"] == 1.0 and always.prompts.at == 6 and batch.facts["errors"] == 6
-    (lost,) = line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)
-    assert not lost.weight.any() and lost.facts["errors"] == 8
+    with pytest.raises(ValueError, match="none of 8 replies could be judged: infrastructure"):
+        next(iter(line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)))
 
 
 # sizes

@@ -64,9 +64,10 @@ def test_piped_it_is_one_plain_line_for_each_tenth(monkeypatch):
     file = io.StringIO()
     trained(file)
     lines = file.getvalue().splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 11
     assert lines[4] == "grpo on words: step 20/40 (50 %), 0:40, reward 0.200, pass@1 0.200, KL 0.010"
-    assert lines[-1].startswith("grpo on words: step 40/40 (100 %), 1:20")
+    assert lines[-2] == "grpo on words: step 40/40 (100 %), 1:20, reward 0.400, pass@1 0.600, KL 0.010"
+    assert lines[-1] == "grpo on words: done, step 40/40 (100 %), 1:20, reward 0.400, pass@1 0.800, KL 0.010"
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", file.getvalue()), "no control characters"
 
 
@@ -152,7 +153,7 @@ def test_a_dumb_terminal_is_treated_as_a_pipe(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     file = Terminal()
     trained(file)
-    assert len(file.getvalue().splitlines()) == 10 and "\x1b" not in file.getvalue()
+    assert len(file.getvalue().splitlines()) == 11 and "\x1b" not in file.getvalue()
 
 
 def test_progress_is_silent_when_short_and_told_when_long():
@@ -167,7 +168,7 @@ def test_progress_is_silent_when_short_and_told_when_long():
             and file.getvalue() == "")
     assert list(progress(slow(100, 1.0), "slow\x1b[2J", 100, file=file, clock=clock)) == list(range(100))
     lines = file.getvalue().splitlines()
-    assert (len(lines) == 9 and lines[0].startswith("slow\ufffd[2J: 10/100 (10 %), 0:1")
+    assert (len(lines) == 9 and lines[0] == "slow\ufffd[2J: 10/100 (10 %), 0:11, 1:39 left"
             and "\x1b" not in file.getvalue())
     screen = Terminal()
     assert list(progress([1, 2, 3], "[red]now", file=screen, after=0.0)) == [1, 2, 3]

@@ -75,7 +75,8 @@ def test_a_run_against_a_judge_model(tmp_path):
         parts_of("judge:")
 
 
-def test_a_run_does_not_go_on_by_another_rubric(tmp_path):
+def test_a_run_does_not_go_on_by_another_rubric(tmp_path, monkeypatch):
+    monkeypatch.setattr("postgrad.rewards.grader.read_score", lambda said: (len(said) % 11 / 10, None))
     rubric = tmp_path / "rubric.txt"
     rubric.write_text("Be brief.")
     config = override(RolloutConfig(task="words", reward=f"judge:tiny-chat:{rubric}"), [

@@ -9,7 +9,7 @@ from small import CHAT, small_model, small_models
 
 from postgrad.batches import PairBatches
 from postgrad.cli import main
-from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs, tie
+from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_rows, tie
 from postgrad.methods import METHODS
 from postgrad.models import Models, ScalarModel, load_model, load_scalar, save_model
 from postgrad.recipes import recipe_for
@@ -191,17 +191,16 @@ def test_singles_are_reported_alike():
 def test_a_prompt_is_never_on_both_sides():
     asks = [str(n) for n in range(60)]
     pairs = [p for ask in asks for p in [*tie(pair(f"{ask}t", "x", "y", ask)), pair(ask, "y", "z", ask)]]
-    train, held = split_pairs(pairs)
+    train, held = split_rows(pairs)
     sides = [{p.messages[0]["content"] for p in side} for side in (train, held)]
     assert not sides[0] & sides[1] and [len(s) for s in sides] == [54, 6] and len(held) == 18
     assert train + held == sorted(pairs, key=lambda p: p in held) and [p for p in pairs if p in held] == held
-    again, same = split_pairs(pairs[::-1], one_in=10)
+    again, same = split_rows(pairs[::-1], 0.1)
     assert {p.id for p in same} == {p.id for p in held} and len(again) == len(train)
-    assert len(split_pairs(pairs, one_in=3)[1]) == 20 * 3
+    assert len(split_rows(pairs, 1 / 3)[1]) == 20 * 3
     few = [p for p in pairs if int(p.messages[0]["content"]) < 19]
-    assert split_pairs(few) == (few, [])
-    with pytest.raises(ValueError, match="2 or more"):
-        split_pairs(pairs, one_in=1)
+    assert split_rows(few) == (few, [])
+    assert split_rows(pairs, 0.0) == (pairs, []) and len(split_rows(pairs, 0.5, most=4)[1]) == 4 * 3
 
 
 def line(method, models, **changes):
@@ -229,7 +228,7 @@ def test_a_restored_line_goes_on():
 def test_what_cannot_be_trained_is_said():
     with pytest.raises(ValueError, match="dpo compares with a reference model"):
         line("dpo", Models(policy=None))
-    with pytest.raises(ValueError, match=r"pair 6: its chosen answer makes \d+ tokens, over the model's 12"):
+    with pytest.raises(ValueError, match=r"pair 6 has \d+ tokens, over the model's 12"):
         line("simpo", Models(policy=None), max_tokens=12)
 
 

@@ -15,7 +15,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
-from postgrad.rewards.base import Judge
+from postgrad.rewards.base import Judge, refuse_all_errors
 from postgrad.settings import NOT_NEGATIVE, Settings, setting
 
 # how many prompts, the number of the try -> their judged groups
@@ -49,10 +49,16 @@ class Rollouts(Settings):
                                   "what is flat after the last is dropped", "more where flat_groups stays "
                                   "high and the method resamples", within=NOT_NEGATIVE)
 
+    truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
+                            "(leave out)", "drop where a few long prompts can be spared")
+
     prefix: ClassVar[str] = "rollouts."
 
     def __post_init__(self):
         super().__post_init__()
+        if self.truncate not in ("refuse", "drop"):
+            raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
+                             "that is cut is another prompt than the one that is judged.")
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
@@ -82,7 +88,10 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
     dropped: list[list[Scored]] = []
     flat = 0
     for turn in range(1 + (again or 0)):
-        for group in draw(count - len(groups), turn):
+        fresh = draw(count - len(groups), turn)
+        if not turn:
+            refuse_all_errors([s.verdict for group in fresh for s in group])
+        for group in fresh:
             level = is_flat(group)
             flat += level
             (groups if again is None or not level else dropped).append(group)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from postgrad.batches.lengths import Row, TokenLimit
 from postgrad.batches.shuffled import ShuffledBatches, assemble
 from postgrad.records import Batch, Conversation
 
@@ -12,15 +13,10 @@ class ConversationBatches(ShuffledBatches):
     """Conversations -> Batch: the assistant's tokens are trained."""
 
     def __init__(self, conversations: Sequence[Conversation], chat, method, *, per_step: int, steps: int,
-                 seed: int, max_tokens: int, device="cpu"):
-        coded = [(c.id, *chat.conversation(c.messages)) for c in conversations]
-        for name, tokens, mask in coded:
-            if len(tokens) > max_tokens:
-                raise ValueError(f"conversation {name} has {len(tokens)} tokens, over the model's "
-                                 f"{max_tokens}: shorten it or leave it out.")
-            if not any(mask):
-                raise ValueError(f"conversation {name}: the template gives the assistant's turn no tokens, "
-                                 "so nothing would be learned.")
+                 seed: int, max_tokens: int, truncate: str = "refuse", device="cpu"):
+        self.limit = TokenLimit(max_tokens, truncate)
+        coded = [(c.id, *self.limit.fit(c.place, [code_conversation(c, chat)])[0]) for c in conversations]
+        self.limit.settle()
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.method = method
 
@@ -30,3 +26,11 @@ class ConversationBatches(ShuffledBatches):
         weight = self.method.weigh(columns["mask"], columns["mask"].shape[1])
         facts = {"tokens": float(columns["lengths"].sum())}
         return Batch(**columns, weight=weight, facts=facts).to(self.device)
+
+
+def code_conversation(made: Conversation, chat) -> Row:
+    tokens, mask = chat.conversation(made.messages)
+    if not any(mask):
+        raise ValueError(f"{made.place}: the template gives the assistant's turn no tokens, so nothing would "
+                         "be learned.")
+    return tokens, mask

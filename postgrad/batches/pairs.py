@@ -8,17 +8,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from postgrad.batches.lengths import TokenLimit
 from postgrad.batches.shuffled import ShuffledBatches, assemble, logp_of
 from postgrad.maths.noise import poisson, seed_of, uniform
 from postgrad.records import Batch, Pair
+
+SIDES = ("chosen", "rejected")
 
 
 class PairBatches(ShuffledBatches):
     """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
 
     def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int,
-                 max_tokens: int, tokens_per_pass: int, device="cpu"):
-        coded = [code_pair(pair, chat, max_tokens) for pair in pairs]
+                 max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu"):
+        self.limit = TokenLimit(max_tokens, truncate)
+        coded = [code_pair(pair, chat, self.limit) for pair in pairs]
+        self.limit.settle()
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.method = method
         self.models = models
@@ -53,15 +58,11 @@ class PairBatches(ShuffledBatches):
                                                     for k in range(self.heads)]))).float()
 
 
-def code_pair(pair: Pair, chat, max_tokens: int) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
+def code_pair(pair: Pair, chat, limit: TokenLimit) -> tuple[Pair, list[tuple[str, list[int], list[bool]]]]:
     """A pair as its two rows of tokens and mask."""
-    rows = []
-    for side in ("chosen", "rejected"):
-        tokens, mask = chat.answer(pair.messages, getattr(pair, side))
-        if len(tokens) > max_tokens:
-            raise ValueError(f"pair {pair.id}: its {side} answer makes {len(tokens)} tokens, over the "
-                             f"model's {max_tokens}: shorten it or leave the pair out.")
+    rows = [chat.answer(pair.messages, getattr(pair, side)) for side in SIDES]
+    for side, (_, mask) in zip(SIDES, rows, strict=True):
         if not any(mask):
-            raise ValueError(f"pair {pair.id}: its {side} answer is empty.")
-        rows.append((f"{pair.id}/{side}", tokens, mask))
-    return pair, rows
+            raise ValueError(f"{pair.place}: its {side} answer is empty.")
+    rows = limit.fit(pair.place, rows)
+    return pair, [(f"{pair.id}/{side}", *row) for side, row in zip(SIDES, rows, strict=True)]

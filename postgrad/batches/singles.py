@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from postgrad.batches.lengths import Row, TokenLimit
 from postgrad.batches.shuffled import ShuffledBatches, assemble, logp_of
 from postgrad.maths.preference import kto_baseline
 from postgrad.records import Batch, Conversation
@@ -20,12 +21,15 @@ class SingleBatches(ShuffledBatches):
     """
 
     def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int,
-                 seed: int, max_tokens: int, tokens_per_pass: int, device="cpu"):
+                 seed: int, max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu"):
         if per_step < 2:
             raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is "
                              f"{per_step}, set it to 2 or more.")
-        super().__init__([code_single(single, chat, max_tokens) for single in singles], per_step=per_step,
-                         steps=steps, seed=seed, device=device)
+        self.limit = TokenLimit(max_tokens, truncate)
+        coded = [(single.id, *self.limit.fit(single.place, [code_single(single, chat)])[0], single.label)
+                 for single in singles]
+        self.limit.settle()
+        super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.max_tokens = max_tokens
         self.method = method
         self.models = models
@@ -61,15 +65,12 @@ class SingleBatches(ShuffledBatches):
         return logp_of(model, batch, self.tokens_per_pass)[0]
 
 
-def code_single(single: Conversation, chat, max_tokens: int) -> tuple[str, list[int], list[bool], bool]:
+def code_single(single: Conversation, chat) -> Row:
     *before, last = single.messages
     if last["role"] != "assistant" or single.label is None:
-        raise ValueError(f"answer {single.id}: expected an assistant's message at the end and a label, "
+        raise ValueError(f"{single.place}: expected an assistant's message at the end and a label, "
                          "true or false.")
     tokens, mask = chat.answer(before, last["content"])
-    if len(tokens) > max_tokens:
-        raise ValueError(f"answer {single.id} makes {len(tokens)} tokens with its prompt, over the model's "
-                         f"{max_tokens}: shorten it or leave it out.")
     if not any(mask):
-        raise ValueError(f"answer {single.id} is empty.")
-    return single.id, tokens, mask, single.label
+        raise ValueError(f"{single.place}: the answer is empty.")
+    return tokens, mask

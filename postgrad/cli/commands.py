@@ -32,8 +32,9 @@ def evaluate(args) -> int:
     model, chat = open_writer(args.model, args.device)
     tokens = tokens_for(task, model) if asked.max_new_tokens is None else asked.max_new_tokens
     settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
-    prompts = task.prompts(args.split, args.problems, args.seed)
-    row = measure(task, LocalSampler(model, chat), prompts, samples=args.samples, settings=settings,
+    prompts, sampler = task.prompts(args.split, args.problems, args.seed), LocalSampler(model, chat)
+    sampler.check(prompts, settings)
+    row = measure(task, sampler, prompts, samples=args.samples, settings=settings,
                   seed=args.seed,
                   track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
     row = {"model": args.model, "task": task.name, "split": args.split, "seed": args.seed, **row}
@@ -96,7 +97,7 @@ def explain(args) -> int:
         return explain_method(args, [*METRICS])
     if args.json:
         return say_json(found | ({"settings": settings} if settings else {}))
-    table([{"": k, args.name: v} for k, v in found.items() if k != "name"])
+    table([{"": k, args.name: v} for k, v in found.items() if k not in ("name", "worry")])
     return told(settings)
 
 

@@ -62,7 +62,7 @@ def make(args) -> None:
     from postgrad.data.exchange import draw_items
     from postgrad.opening.models import open_writer
     from postgrad.recipes.defaults import tokens_for
-    from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.sampler import LocalSampler, Sampling, counted
     from postgrad.tasks import load_task
     if args.prompts < 1:
         raise ValueError(f"--prompts {args.prompts} must be at least 1.")
@@ -75,9 +75,10 @@ def make(args) -> None:
     settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
     prompts = task.prompts(args.split, args.prompts, args.seed)
     sampler.check(prompts, settings)
-    items, skipped = draw_items(
-        sampler, prompts, settings, args.seed, f"{args.model} on {task.name}, seed {args.seed}",
-        track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
+    track = iter if args.json else partial(progress, label=f"{args.model} on {task.name}")
+    with counted(track, 2 * len(prompts), sampler):
+        items, skipped = draw_items(sampler, prompts, settings, args.seed,
+                                    f"{args.model} on {task.name}, seed {args.seed}")
     with Store.open(args.store) as store:
         found = store.add(items)
     found = {"prompts": len(prompts), "skipped": skipped, "added": found["added"], "known": found["known"]}

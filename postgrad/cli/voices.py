@@ -113,7 +113,8 @@ class Session:
             yield piece
         reply.ended = "end" if whole else "length"
         if reply.problem:
-            reply.verdict = self.task.verify(reply.problem, reply.text)
+            from postgrad.rewards.base import guarded
+            reply.verdict = guarded(self.task.verify)(reply.problem, reply.text)
 
     def keep(self, rows: list[list[Reply]]) -> None:
         for reply in rows[0] if self.turns else []:

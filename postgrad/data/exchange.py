@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
 from postgrad.data.items import Item, Label, check_labeller
-from postgrad.data.preferences import answers_of, filled_rows, pairs_of, report
+from postgrad.data.preferences import answers_of, filled, pairs_of, report
+from postgrad.data.rows import gathered
 from postgrad.data.store import Store
 from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
@@ -28,23 +29,28 @@ def read_items(path: Path, labeller: str | None = None) -> tuple[list[Item], lis
     """
     path, items, labels, pairs = Path(path), [], [], []
     seen = {"rows": 0, "rankings": 0, "margins": 0}
-    for number, where, row in filled_rows(path):
+
+    def read(number: str, where: str, row: dict) -> list[str]:
+        row = filled(row)
         seen["rows"] += 1
         if "answers" in row and not {"ranking", "ranks"} & row.keys():
             messages, answers = answers_of(row, where)
-            items += [Item.of(messages, two, path.name) for two in combinations(answers, 2)]
-            continue
+            items.extend(Item.of(messages, two, path.name) for two in combinations(answers, 2))
+            return [number]
         found = pairs_of(row, str(row.get("id", number)), where)
         who = row.get("labeller", labeller)
         if not isinstance(who, str):
             raise ValueError(f"{where}: it is labelled, but by whom? Name the labeller with --labeller NAME.")
         check_labeller(who, f"{where}: ")
-        pairs += found
+        pairs.extend(found)
         seen["rankings"] += "answers" in row
         seen["margins"] += found[0].margin != 0
         judged = {item.uid: (item, choice) for item, choice in (judgement(pair, path.name) for pair in found)}
-        items += [item for item, _ in judged.values()]
-        labels += [Label(item=item.uid, labeller=who, choice=choice) for item, choice in judged.values()]
+        items.extend(item for item, _ in judged.values())
+        labels.extend(Label(item=item.uid, labeller=who, choice=choice) for item, choice in judged.values())
+        return [number]
+
+    gathered(path, read)
     return items, labels, seen | report(pairs)
 
 
@@ -113,14 +119,14 @@ def write_rows(path: Path, rows: Sequence[dict], not_over: Path) -> None:
                          "you can write to.") from error
 
 
-def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int, origin: str,
-               track: Callable[[Sequence], Iterable] = iter) -> tuple[list[Item], int]:
+def draw_items(sampler, prompts: Sequence[Prompt], settings, seed: int,
+               origin: str) -> tuple[list[Item], int]:
     """Two different answers of a model to each prompt, and how many prompts were given up.
 
     Answers that are empty, or equal but for white space, are drawn again, up to four times two.
     """
     items = []
-    for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]):
+    for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
         # by what a reader sees: the text without its margins
         found: list[dict[str, str]] = [{} for _ in block]
         for turn in range(ROUNDS):

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from postgrad.data.rows import Source, called, read_messages, read_rows, records
+from postgrad.data.bad_rows import BadRows
+from postgrad.data.rows import Source, called, gathered, read_messages, records
 from postgrad.records import Conversation, Message, Pair
 
 MOST_ANSWERS = 200   # to one prompt: 19,900 pairs
 FEWEST_PROMPTS = 20  # a file with fewer has none to spare for an examination
 
 
-def read_pairs(source: Source) -> list[Pair]:
+def read_pairs(source: Source, bad: BadRows | None = None) -> list[Pair]:
     """{"prompt", "chosen", "rejected"} a row: texts, or lists of messages (the prompt may then stand
     inside both answers).
 
@@ -29,20 +31,16 @@ def read_pairs(source: Source) -> list[Pair]:
     Or a ranking, {"prompt", "answers": [...], "ranking": [2, 0, 1]} (best first), or "ranks": [1, 2, 2] (1
     best; equal: a tie).
     """
-    if made := records(source, Pair):
-        return made
-    return [pair for number, where, row in filled_rows(source)
-            for pair in pairs_of(row, str(row.get("id", number)), where)]
+    def read(number: str, where: str, row: dict) -> list[Pair]:
+        row = filled(row)
+        return [replace(pair, where=where) for pair in pairs_of(row, str(row.get("id", number)), where)]
+
+    return records(source, Pair) or gathered(source, read, bad)
 
 
-def filled_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
-    """(number, place, object) of each row, at least one; a null is as good as a key left out."""
-    any_row = False
-    for number, where, row in read_rows(source):
-        any_row = True
-        yield number, where, {key: value for key, value in row.items() if value is not None}
-    if not any_row:
-        raise ValueError(f"{called(source)} has no rows.")
+def filled(row: dict) -> dict:
+    """A null is as good as a key left out."""
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def pairs_of(row: dict, name: str, where: str) -> list[Pair]:
@@ -140,29 +138,33 @@ def is_number(x) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) <= sys.float_info.max
 
 
-def read_singles(source: Source) -> list[Conversation]:
+def read_singles(source: Source, bad: BadRows | None = None) -> list[Conversation]:
     """{"messages", "label"} or {"prompt", "completion", "label"} a row, for KTO:
     the last answer is wanted (true) or not."""
-    out = records(source, Conversation) or []
-    for number, where, row in filled_rows(source) if not out else ():
-        if "label" not in row:
-            raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
-                             "an unwanted one.")
-        if row["label"] not in (0, 1):
-            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true or "
-                             "false (or 1 or 0).")
-        key = "messages" if "messages" in row else "completion"
-        if key not in row:
-            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion', with 'label'; "
-                             f"found {', '.join(sorted(row))}.")
-        messages, (text,) = read_answers(None if key == "messages" else row.get("prompt"), {key: row[key]},
-                                         where)
-        messages += ({"role": "assistant", "content": text},)
-        out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=bool(row["label"])))
+    out = records(source, Conversation) or gathered(source, _single, bad)
     if len({single.label for single in out}) == 1:
         raise ValueError(f"{called(source)}: all {len(out)} labels are {json.dumps(out[0].label)}; KTO "
                          "weighs wanted against unwanted answers, so it needs both.")
     return out
+
+
+def _single(number: str, where: str, row: dict) -> list[Conversation]:
+    row = filled(row)
+    if "label" not in row:
+        raise ValueError(f"{where}: the label is missing: true for a wanted answer, false for "
+                         "an unwanted one.")
+    if row["label"] not in (0, 1):
+        raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true or "
+                         "false (or 1 or 0).")
+    key = "messages" if "messages" in row else "completion"
+    if key not in row:
+        raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion', with 'label'; "
+                         f"found {', '.join(sorted(row))}.")
+    messages, (text,) = read_answers(None if key == "messages" else row.get("prompt"), {key: row[key]},
+                                     where)
+    messages += ({"role": "assistant", "content": text},)
+    return [Conversation(id=str(row.get("id", number)), messages=messages, label=bool(row["label"]),
+                         where=where)]
 
 
 def read_answers(prompt, answers: Mapping[str, object],
@@ -201,17 +203,16 @@ def prompt_of(row: Pair | Conversation) -> tuple[Message, ...]:
     return row.messages if isinstance(row, Pair) else row.messages[:-1]
 
 
-def split_pairs(rows: Sequence, one_in: int = 10) -> tuple[list, list]:
-    """(to learn from, held out): one prompt in so many is held out, the first by a hash,
-    with all its pairs or singles.
+def split_rows(rows: Sequence, share: float = 0.1, most: float = math.inf) -> tuple[list, list]:
+    """(to learn from, held out): that share of the prompts is held out, at most so many, the first by a hash,
+    with all their pairs, singles or conversations.
 
     So the halves of a tie, the pairs of a ranking and the repeats of a pair stay together, and no prompt is
     on both sides. The order of the file does not matter. Fewer than 20 prompts: nothing is held out.
     """
-    if one_in < 2:
-        raise ValueError(f"one prompt in {one_in} cannot be held out: give 2 or more.")
     asks = {ask_of(prompt_of(row)) for row in rows}
-    spare = max(1, len(asks) // one_in) if len(asks) >= FEWEST_PROMPTS else 0
+    wanted = max(1, int(min(round(len(asks) * share, 6), most))) if share else 0
+    spare = wanted if len(asks) >= FEWEST_PROMPTS else 0
     held = set(sorted(asks, key=lambda ask: hashlib.sha256(ask.encode()).digest())[:spare])
     return ([r for r in rows if ask_of(prompt_of(r)) not in held],
             [r for r in rows if ask_of(prompt_of(r)) in held])

@@ -5,9 +5,12 @@ is dropped without being said.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from postgrad.data.bad_rows import BadRows
 from postgrad.files import said
 from postgrad.records import Conversation
 
@@ -44,14 +47,17 @@ Source = str | Path | Iterable  # a JSONL file, or rows as they are: dicts, reco
 
 
 def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
-    """(number, place, object) of each row: of each line of a file that is not blank,
+    """(number, place, object) of each row; the first that is no object raises."""
+    for number, where, read in unread_rows(source):
+        yield number, where, read()
+
+
+def unread_rows(source: Source) -> Iterator[tuple[str, str, Callable[[], dict]]]:
+    """(number, place, how it is read) of each row: of each line of a file that is not blank,
     or of rows that were handed in."""
     if not isinstance(source, str | Path):
         for i, row in enumerate(source):
-            if not isinstance(row, Mapping):
-                raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. "
-                                 "{'messages': [...]}.")
-            yield str(i + 1), f"data[{i}]", dict(row)
+            yield str(i + 1), f"data[{i}]", partial(_handed_in, row, i)
         return
     path = Path(source)
     if not path.is_file():
@@ -61,16 +67,26 @@ def read_rows(source: Source) -> Iterator[tuple[str, str, dict]]:
             if len(line) > LONGEST_LINE:
                 raise ValueError(f"{path} line {number} is longer than {LONGEST_LINE:,} bytes: is this a "
                                  "JSONL file, one object a line?")
-            if not line.strip():
-                continue
-            try:
-                row = parse(line, first=number == 1)
-            except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path} line {number} is not JSON in UTF-8: {said(error)}") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an "
-                                 "object in braces.")
-            yield str(number), f"{path} line {number}", row
+            if line.strip():
+                yield str(number), f"{path} line {number}", partial(_line, line, number, path)
+
+
+def _handed_in(row: object, i: int) -> dict:
+    if not isinstance(row, Mapping):
+        raise ValueError(f"data[{i}] is a {type(row).__name__}; each row must be a dict, e.g. "
+                         "{'messages': [...]}.")
+    return dict(row)
+
+
+def _line(line: bytes, number: int, path: Path) -> dict:
+    try:
+        row = parse(line, first=number == 1)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} line {number} is not JSON in UTF-8: {said(error)}") from error
+    if not isinstance(row, dict):
+        raise ValueError(f"{path} line {number} is a {type(row).__name__}; each line must be an "
+                         "object in braces.")
+    return row
 
 
 def called(source: Source) -> str:
@@ -97,30 +113,44 @@ def read_messages(value, where: str) -> tuple[dict[str, str], ...]:
     return tuple({"role": m["role"], "content": m["content"]} for m in value)
 
 
-def read_conversations(source: Source) -> list[Conversation]:
-    """{"messages": [...]} or {"prompt": ..., "completion": ...} a row;
-    the latter as texts or as lists of messages."""
-    if made := records(source, Conversation):
-        return made
-    out = []
-    for number, where, row in read_rows(source):
-        if "messages" in row and (row["messages"] is not None or "prompt" not in row):
-            messages = read_messages(row["messages"], where)
-        elif all(isinstance(row.get(name), str | list) for name in ("prompt", "completion")):
-            messages = tuple(m for name, role in (("prompt", "user"), ("completion", "assistant"))
-                             for m in _turns(row[name], role, where))
-        else:
-            raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion'; "
-                             f"found {', '.join(sorted(row)) or 'nothing'}.")
-        if not any(m["role"] == "assistant" and m["content"] for m in messages):
-            raise ValueError(f"{where}: no assistant message with text, so there is nothing to imitate.")
-        if row.get("label") not in (None, True, False):
-            raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, "
-                             "false or left out.")
-        out.append(Conversation(id=str(row.get("id", number)), messages=messages, label=row.get("label")))
+RecordT = TypeVar("RecordT")
+
+
+def gathered(source: Source, read: Callable[[str, str, dict], list[RecordT]],
+             bad: BadRows | None = None) -> list[RecordT]:
+    """What read(number, place, row) makes of each row, at least one. bad: takes the faults of rows."""
+    bad, out = bad or BadRows(), []
+    for number, where, row in unread_rows(source):
+        with bad.row():
+            out += read(number, where, row())
+    bad.settle(called(source))
     if not out:
         raise ValueError(f"{called(source)} has no rows.")
     return out
+
+
+def read_conversations(source: Source, bad: BadRows | None = None) -> list[Conversation]:
+    """{"messages": [...]} or {"prompt": ..., "completion": ...} a row;
+    the latter as texts or as lists of messages."""
+    return records(source, Conversation) or gathered(source, _conversation, bad)
+
+
+def _conversation(number: str, where: str, row: dict) -> list[Conversation]:
+    if "messages" in row and (row["messages"] is not None or "prompt" not in row):
+        messages = read_messages(row["messages"], where)
+    elif all(isinstance(row.get(name), str | list) for name in ("prompt", "completion")):
+        messages = tuple(m for name, role in (("prompt", "user"), ("completion", "assistant"))
+                         for m in _turns(row[name], role, where))
+    else:
+        raise ValueError(f"{where}: expected 'messages', or 'prompt' and 'completion'; "
+                         f"found {', '.join(sorted(row)) or 'nothing'}.")
+    if not any(m["role"] == "assistant" and m["content"] for m in messages):
+        raise ValueError(f"{where}: no assistant message with text, so there is nothing to imitate.")
+    if row.get("label") not in (None, True, False):
+        raise ValueError(f"{where}: label is {json.dumps(row['label'])[:40]}; it must be true, "
+                         "false or left out.")
+    return [Conversation(id=str(row.get("id", number)), messages=messages, label=row.get("label"),
+                         where=where)]
 
 
 def _turns(value: str | list, role: str, where: str) -> tuple[dict[str, str], ...]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from postgrad.data.bad_rows import BadRows
 from postgrad.data.rows import parse
 from postgrad.hub import download
 
@@ -138,21 +139,27 @@ def too_large(name: str, room: int) -> ValueError:
 
 def read_lines(file: BinaryIO, name: str) -> Rows:
     """The rows of lines of JSON; a line that is no JSON object raises, named by its number."""
-    rows, line = [], 0
+    rows, line, bad = [], 0, BadRows()
     while raw := file.readline(LONGEST_LINE + 1):
         line += 1
         where = f"{name}, line {line}"
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{where}: longer than {LONGEST_LINE:,} bytes, which no question is: is this "
                              "a .jsonl file?")
-        try:
-            row = parse(raw, first=line == 1) if raw.strip() else None
-        except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
-            raise ValueError(f"{where}: {_say(fault)}; expected one JSON object like "
-                             '{"question": "What is 2+3?", "answer": "5"}.') from None
         if raw.strip():
-            rows.append((where, _object(row, where)))
+            with bad.row():
+                rows.append((where, _row(raw, where, first=line == 1)))
+    bad.settle(name)
     return _some(rows, name, "write one JSON object a line, with a question and an answer")
+
+
+def _row(raw: bytes, where: str, first: bool) -> dict:
+    try:
+        row = parse(raw, first=first)
+    except (ValueError, RecursionError) as fault:  # not UTF-8, not JSON, a repeated key, NaN, too deep
+        raise ValueError(f"{where}: {_say(fault)}; expected one JSON object like "
+                         '{"question": "What is 2+3?", "answer": "5"}.') from None
+    return _object(row, where)
 
 
 def _list(path: Path) -> Rows:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from postgrad.display.text import clean, duration, figure, is_terminal, plain, sparkline
 
-SHOWN = {"reward": "reward", "pass@1": "pass@1", "length": "length", "kl": "KL", "entropy": "entropy",
-         "loss": "loss"}
+SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
+         "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
+         "loss": "loss", "held-out loss": "held-out loss"}
+HELD_OUT = {"pass@1": "pass@1", "accuracy": "held-out accuracy", "loss": "held-out loss"}  # of an examination
 STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one"
 
 
@@ -37,6 +39,7 @@ class Display:
         self.series: dict[str, list[float]] = {}
         self.step, self.first, self.said, self.sample, self.live = 0, None, -1, None, None
         self.notice = ""
+        self.news = False  # an examination that no line has told of
         self.began = self.last = clock()
 
     def __enter__(self) -> Display:
@@ -53,7 +56,7 @@ class Display:
     def __exit__(self, kind, *_) -> None:
         if self.live:
             self.live.stop()
-        elif not self.quiet and self.said != self.step and (self.step or not kind):
+        elif not self.quiet and (self.said != self.step or self.news) and (self.step or not kind):
             plain(self.file, self.line("stopped" if kind else "done"))
 
     def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
@@ -65,7 +68,7 @@ class Display:
         self._note({k: v for k, v in metrics.items() if k != "pass@1"})
         tenth = 10 * step // self.steps if self.steps else -1
         if not self.terminal and not self.quiet and tenth > 10 * (step - 1) // max(self.steps, 1):
-            self.said = step
+            self.said, self.news = step, False
             plain(self.file, self.line())
 
     def stopping(self) -> None:
@@ -81,8 +84,10 @@ class Display:
                 plain(sys.stderr, STOPPING)
 
     def eval(self, row: Mapping) -> None:
-        """An evaluation has ended: pass@1 joins the panel."""
-        self._note({"pass@1": row.get("pass@1")})
+        """An examination has ended: what it found on held-out problems, pairs or texts joins the panel."""
+        found = {label: row[name] for name, label in HELD_OUT.items() if name in row}
+        self._note(found)
+        self.news = self.news or bool(found)
 
     def _note(self, values: Mapping) -> None:
         for name, value in values.items():
@@ -96,9 +101,9 @@ class Display:
         return (self.last - self.began) / (self.step - self.first) * (self.steps - self.step)
 
     def shown(self) -> list[tuple[str, str, list[float]]]:
-        """(name, label, series) of what is worth a line; the loss only where there is no reward."""
+        """(name, label, series) of what is worth a line; the losses only where there is no reward."""
         found = [(n, label, self.series[n]) for n, label in SHOWN.items() if n in self.series]
-        return [row for row in found if row[0] != "loss" or len(found) == 1 or "reward" not in self.series]
+        return [row for row in found if "reward" not in self.series or not row[0].endswith("loss")]
 
     def line(self, end: str = "") -> str:
         """The plain line: grpo on words: step 20/40 (50 %), 1:15, reward 0.812, KL 0.010"""
@@ -198,7 +203,9 @@ def progress(items: Iterable, label: str, total: int | None = None, *, file=None
                 bar.update(task, completed=done)
             elif clock() - began >= after and total and 10 * done // total > tenth:
                 tenth = 10 * done // total
-                plain(file, f"{label}: {done}/{total} ({10 * tenth} %), {duration(clock() - began)}")
+                gone = clock() - began
+                plain(file, f"{label}: {done}/{total} ({10 * tenth} %), {duration(gone)}, "
+                            f"{duration(gone / done * (total - done))} left")
             yield item
         if bar:
             bar.update(task, completed=total)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import difflib
 import re
 
-from postgrad.explain.metric import EVAL, ROLLOUTS, Metric
+from postgrad.explain.metric import EVAL, ROLLOUTS, Metric, Worry
 from postgrad.explain.special import SPECIAL
 from postgrad.explain.usual import USUAL
 
-__all__ = ["METRICS", "Metric", "explain"]
+__all__ = ["METRICS", "Metric", "Worry", "explain"]
 
 _PARTS = {  # parts of verdicts that mean the same in every task that has them
     "correct": "The share of samples whose answer is right by the reading that is paid.",

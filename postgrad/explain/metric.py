@@ -6,14 +6,27 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
+class Worry:
+    """Above which number a run says so, once, in which unit, and with what advice."""
+
+    above: float
+    unit: str
+    advice: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One entry: `meaning` in one sentence, `healthy` says what to expect and what to worry about."""
+    """One entry: `meaning` in one sentence, `healthy` says what to expect and what to worry about.
+
+    worry: None where no one number fits.
+    """
 
     name: str
     meaning: str
     healthy: str
     formula: str
     source: str
+    worry: Worry | None = None
 
     def __str__(self) -> str:
         return (f"{self.name}: {self.meaning}\n  healthy: {self.healthy}\n  formula: {self.formula}\n"

@@ -90,7 +90,8 @@ def _named(text: str) -> Part:
     if kind == "judge":
         model, _, rubric = rest.partition(":")
         if not model:
-            raise ValueError(f"reward={text}: name the chat model that grades, e.g. reward=judge:tiny-chat.")
+            raise ValueError(f"reward={text}: name the chat model that grades, e.g. "
+                             "reward=judge:models/judge.")
         return Part(kind="grader", name="grade", value=(model, rubric))
     first = re.match(r"\s*(?:[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
     if first and first[1] in NAMED and not Path(text).exists():

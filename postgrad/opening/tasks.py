@@ -56,14 +56,15 @@ def verifier_in(reward: object) -> Callable | None:
     return None
 
 
-def make_task(prompts: Iterable, verify: Callable, *, name: str = "own", gold: Callable[[Prompt], str]
-              | None = None, best: float = 1.0, tokens: int | None = None) -> Task:
-    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, the
-    sample is an error."""
+def make_task(prompts: Iterable, verify: Callable, *, name: str = "own",
+              gold: Callable[[Prompt], str] | None = None, best: float = 1.0, tokens: int | None = None,
+              seconds: float | None = None) -> Task:
+    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, or takes
+    over `seconds` (60), the sample is an error."""
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
     parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
     task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
-                verify=own_verifier(verify), gold=gold, best=best, tokens=tokens,
+                verify=own_verifier(verify, seconds=seconds), gold=gold, best=best, tokens=tokens,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
     user.prove(task)
     return task

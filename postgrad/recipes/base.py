@@ -15,6 +15,7 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning
 from postgrad.recipes import recipe_for
+from postgrad.records import Prompt
 from postgrad.rewards.base import Judge, check
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
@@ -129,15 +130,23 @@ def prove(task: Task, split: str = "train", count: int = 8) -> None:
         check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
 
 
+def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, truncate: str) -> list[Prompt]:
+    """The prompts that fit the model with their replies. truncate: refuse, where one does not, or drop."""
+    kept = [p for p in prompts if not sampler.unfit(p, settings)] if truncate == "drop" else []
+    if not kept:
+        sampler.check(prompts, settings)
+    return kept or prompts
+
+
 def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
-             judge: Judge | None = None, **measures) -> Callable[[int], dict]:
+             judge: Judge | None = None, truncate: str = "refuse", **measures) -> Callable[[int], dict]:
     """The same held-out problems at every examination, with samples drawn anew. judge:
-    where the task has no verifier.
+    where the task has no verifier. truncate: as in `fitting`.
     measures: as `evaluate` takes them."""
     prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
     sampler = LocalSampler(model, chat)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
-    sampler.check(prompts, settings)
+    prompts = fitting(sampler, prompts, settings, truncate)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
                                  seed=seed_of(seed, "evaluation", step), greedy=False, judge=judge,
                                  measures=measures)

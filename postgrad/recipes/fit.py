@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from postgrad import methods, recipes
-from postgrad.display import Watch
+from postgrad.display import Watch, progress
 from postgrad.evaluation import against_first, score_samples
 from postgrad.evaluation import evaluate as measure
 from postgrad.methods import Method
@@ -22,7 +23,7 @@ from postgrad.recipes.defaults import fitted, tokens_for
 from postgrad.recipes.running import check_place, finished
 from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler import LocalSampler, Sampling, Track
 from postgrad.settings import Settings
 from postgrad.tasks import Task
 
@@ -229,23 +230,30 @@ class Measured:
 
 def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
              seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0, greedy: bool = True,
-             device: str = "cpu") -> dict:
+             device: str = "cpu", watch="auto") -> dict:
     """How good a model is at a task: pass@1 with its interval, pass@k, reward, greedy, format, length.
 
     evaluate(run, "words"); evaluate("tiny-chat", prompts, reward=my_reward). reward: who judges, as in `fit`.
-    max_new_tokens: by default as the task says, else by the model's size.
+    max_new_tokens: by default as the task says, else by the model's size. watch: None is silent; else it is
+    told how far it is, once it has taken two seconds.
     """
     asked = Measured(task, reward, problems, samples, split, seed)
     opened, sampler, judge = asked.open(model, device)
     settings = asked.sampling(opened, max_new_tokens, temperature)
     return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
             **measure(asked.task, sampler, asked.prompts, samples=samples, settings=settings, seed=seed,
-                      greedy=greedy, judge=judge)}
+                      greedy=greedy, judge=judge, track=tracked(watch, opened, asked.task))}
+
+
+def tracked(watch, model: Model, task: Task) -> Track:
+    """How a measurement shows how far it is."""
+    check_watching(watch, None)
+    return partial(progress, label=f"{model.name} on {task.name}") if watch else iter
 
 
 def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
             seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0,
-            device: str = "cpu") -> list[dict]:
+            device: str = "cpu", watch="auto") -> list[dict]:
     """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first
     model, problem by problem, with the intervals. compare("tiny-chat", run, task="words")"""
     if len(models) < 2:
@@ -256,7 +264,8 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
     for model in models:
         opened, sampler, judge = asked.open(model, device)
         settings = asked.sampling(opened, max_new_tokens, temperature)
-        groups = score_samples(asked.task, sampler, asked.prompts, samples, settings, seed, judge=judge)
+        groups = score_samples(asked.task, sampler, asked.prompts, samples, settings, seed,
+                               tracked(watch, opened, asked.task), judge)
         sound = [[s for s in group if s.verdict.given] for group in groups]
         if not all(sound):
             fault = groups[sound.index([])][0].verdict.error

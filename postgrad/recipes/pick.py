@@ -9,13 +9,12 @@ keep the good replies as conversations that `sft` reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from postgrad.evaluation import BLOCK, mean_of
+from postgrad.evaluation import mean_of, sample_all
 from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import best_of, best_of_n_kl, passing
@@ -24,12 +23,13 @@ from postgrad.opening.rewards import best_score, open_judge, reward_models
 from postgrad.options import PickConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.rewards.base import refuse_all_errors
 from postgrad.run.disk import refuse_if_unwritable
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler import LocalSampler, Sampling, Track
 from postgrad.tasks import load_task
 
 
-def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
+def run(config: PickConfig, out: Path, *, track: Track = iter) -> dict:
     """Writes the kept replies, one conversation a line with its score;
     -> counts, and the KL bound of best-of-n."""
     if out.exists():
@@ -47,15 +47,14 @@ def run(config: PickConfig, out: Path, *, track: Callable[[Sequence], Iterable] 
     prompts = task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)
     seed = seed_of(config.seed, "pick")
-    rollouts = [r for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)])
-                for group in sampler.sample(block, config.samples, settings, seed) for r in group]
+    rollouts = [r for group in sample_all(sampler, prompts, config.samples, settings, seed, track)
+                for r in group]
     verdicts = judge(rollouts)
+    refuse_all_errors(verdicts)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
     bar = best_score(config.reward, task) if config.threshold is None else config.threshold
     select = best_of if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
     kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
-    if all(v.error for v in verdicts):
-        raise ValueError(f"none of {len(rollouts)} replies could be judged: {verdicts[0].error}")
     if not kept:
         raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
                          "keep the best.")

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-import torch
-
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
-from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
+from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_rows
 from postgrad.data.rows import called
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.intervals import grouped_interval
@@ -27,14 +25,14 @@ from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.defaults import fits
+from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation, Pair
-from postgrad.settings import Settings, setting
-from postgrad.stats import Stats
+from postgrad.settings import setting
 from postgrad.tasks import Task
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pairs(Settings):
+class Pairs(OwnRows):
     """How many pairs are drawn from a task (a file gives all it has), how many are held out,
     how many go into a step."""
 
@@ -47,6 +45,7 @@ class Pairs(Settings):
                             "or more, for its baseline is the batch's")
 
     def __post_init__(self):
+        super().__post_init__()
         if min(self.drawn, self.held_out, self.per_step) < 1:
             raise ValueError(f"pairs.drawn {self.drawn}, pairs.held_out {self.held_out} and pairs.per_step "
                              f"{self.per_step} must be at least 1.")
@@ -90,10 +89,10 @@ def gsm8k() -> PreferenceConfig:
 SETTINGS = {"questions": questions, "gsm8k": gsm8k}
 
 
-def read(config) -> tuple[list[Pair], list[Pair], Task | None]:
+def read(config, reading: Reading) -> tuple[list[Pair], list[Pair], Task | None]:
     """Pairs to learn from, pairs held out, and the task, if there is one."""
     if config.data is not None:
-        return *split_pairs(read_pairs(config.data)), None
+        return *split_rows(read_pairs(config.data, reading.bad), config.pairs.holdout), None
     task = open_task(config.task)
     if task.preferences is None:
         raise ValueError(f"task {task.name} has no labelled pairs: give pairs of your own with "
@@ -118,11 +117,11 @@ def singles(pairs: Sequence[Pair]) -> list[Conversation]:
             for p in pairs for side in ("chosen", "rejected")]
 
 
-def read_labelled(config) -> tuple[list[Conversation], list[Conversation], Task | None]:
+def read_labelled(config, reading: Reading) -> tuple[list[Conversation], list[Conversation], Task | None]:
     """What KTO learns from, in the same three parts."""
     if config.data is not None:
-        return *split_pairs(read_singles(config.data)), None
-    train, held, task = read(config)
+        return *split_rows(read_singles(config.data, reading.bad), config.pairs.holdout), None
+    train, held, task = read(config, reading)
     return singles(train), singles(held), task
 
 
@@ -138,14 +137,17 @@ def balanced(method: Method, rows: Sequence[Conversation]) -> Method:
 def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     method = config.method
     alone = method.source == "singles"
-    train, held, task = (read_labelled if alone else read)(config)
+    reading = Reading(config.pairs, config.data)
+    train, held, task = (read_labelled if alone else read)(config, reading)
+    policy, chat = open_policy(config, begins)
+    most = policy.config.max_position_embeddings
+    train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
     if alone and {"wanted", "unwanted"} <= methods.constants(method).keys():
         method = balanced(method, train)
-    policy, chat = open_policy(config, begins)
     models = Models(policy=policy,
                     reference=open_reference(config, begins, policy) if method.reference else None)
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
-                   seed=config.seed, max_tokens=policy.config.max_position_embeddings,
+                   seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
                    tokens_per_pass=config.optim.at_once, device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)
@@ -155,20 +157,16 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     if task:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 notes=notes(config, train + held),
+                 notes=reading.notes(batches.limit) + notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)
 
 
-@torch.no_grad()
 def judge(objective, models: Models, line, config) -> dict:
     """Loss, accuracy (with its interval over prompts) and margin on what was held out."""
-    stats = Stats()
     (batch,) = line
-    for micro in batch.split(config.optim.at_once):
-        _, seen = objective(models, micro)
-        stats.add(seen)
+    stats = seen_on(objective, models, batch, config.optim.at_once)
     found = stats.results()
     _, low, high = grouped_interval(stats.of_units("accuracy"), prompts_in(batch), (0.0, 1.0))
     return {"accuracy": found["accuracy"], "accuracy_interval": [low, high],

@@ -33,6 +33,7 @@ from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout, Step
+from postgrad.rewards.base import Verifying, judge_all
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
@@ -119,8 +120,8 @@ def build(config: ProcessConfig, begins: Beginning) -> Parts:
     generator, look = Generator(config, chat), config.evaluation
     line = {"seed": config.seed, "max_tokens": policy.config.max_position_embeddings, "device": config.device}
     drawn = generator.replies(task, "train", config.replies.problems, config.replies.samples)
-    batches = StepBatches(labelled(config.by_step, task, drawn, chat), per_step=config.replies.per_step,
-                          steps=config.steps, **line)
+    marked = labelled(config.by_step, task, drawn, chat)
+    batches = StepBatches(marked, per_step=config.replies.per_step, steps=config.steps, **line)
     examine = None
     if look.every:
         held = labelled(config.by_step, task,
@@ -129,7 +130,8 @@ def build(config: ProcessConfig, begins: Beginning) -> Parts:
                                      StepBatches(held, per_step=len(held), steps=1, **line), config)
     models = Models(policy=policy)
     return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(method),
-                 optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every)
+                 optim=Optim(models, config.optim, config.steps), examine=examine, every=look.every,
+                 notes=left_out(len(drawn), len(marked)))
 
 
 class Generator:
@@ -157,19 +159,24 @@ class Generator:
 
 
 def labelled(by_step: bool, task: Task, replies: Sequence[Rollout], chat: Chat) -> list[Marked]:
-    """Replies with the labels of their steps (process), or one label at the end (outcome),
-    on their tokens."""
+    """Replies with the labels of their steps (process), or one label at the end (outcome), on their tokens.
+
+    A reply that the verifier failed on has no label, and is left out.
+    """
     if by_step and task.steps is None:
         raise ValueError(f"task {task.name} cannot check the steps of a reply: train an outcome model "
                          "(outcome), or give the task a `steps`.")
+    if by_step:
+        return [mark(r, task.steps(r.prompt, r.text), chat) for r in replies]
+    (rows,) = judge_all(Verifying(task.verify, task.waits), [replies])
+    return [mark(s.rollout, [Step(end=len(s.rollout.text), right=s.verdict.score >= task.best,
+                                  reason=s.verdict.reason)], chat) for s in rows if s.verdict.given]
 
-    def steps(r: Rollout) -> list[Step]:
-        if by_step:
-            return task.steps(r.prompt, r.text)
-        said = task.verify(r.prompt, r.text)
-        return [Step(end=len(r.text), right=said.score >= task.best, reason=said.reason)]
 
-    return [mark(r, steps(r), chat) for r in replies]
+def left_out(replies: int, marked: int) -> tuple[str, ...]:
+    """What is said of replies that have no label."""
+    without = replies - marked
+    return (f"{without} of {replies} replies could not be judged, and are left out.",) if without else ()
 
 
 @torch.no_grad()

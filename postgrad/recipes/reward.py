@@ -26,6 +26,7 @@ from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
 from postgrad.recipes.defaults import fits
+from postgrad.recipes.own_rows import Reading
 from postgrad.recipes.preference import Pairs, judge, notes, read
 from postgrad.settings import Settings, setting
 
@@ -108,11 +109,14 @@ def row_of(config: RewardConfig) -> Method:
 @fits
 def build(config: RewardConfig, begins: Beginning) -> Parts:
     method = config.row
-    train, held, _ = read(config)
+    reading = Reading(config.pairs, config.data)
+    train, held, _ = read(config, reading)
     model, chat = open_scalar(config, begins)
+    most = model.config.max_position_embeddings
+    train, held = (reading.fitting(rows, chat, most) for rows in (train, held))
     models = Models(policy=model)
     line = partial(PairBatches, chat=chat, method=method, models=models, seed=config.seed,
-                   max_tokens=model.config.max_position_embeddings, tokens_per_pass=config.optim.at_once,
+                   max_tokens=most, truncate=config.pairs.cut, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
     objective = objectives.build(method)
@@ -122,7 +126,7 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
         return found | calibrated(model, line(held, per_step=len(held), steps=1), config)
 
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 notes=notes(config, train + held),
+                 notes=reading.notes(batches.limit) + notes(config, train + held),
                  optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
                  every=config.evaluation.every if held else 0)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -29,12 +29,12 @@ from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import PreferenceJudge, PromptedJudge, RuleJudge
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler import LocalSampler, Sampling, Track, counted
 from postgrad.settings import plain
 from postgrad.tasks import load_task
 
 
-def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterable] = iter) -> dict:
+def run(config: RLAIFConfig, folder: Path, *, track: Track = iter) -> dict:
     """Writes revisions.jsonl, pairs.jsonl, summary.json and the constitution into an empty folder;
     -> the summary."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -53,11 +53,13 @@ def run(config: RLAIFConfig, folder: Path, *, track: Callable[[Sequence], Iterab
     except OSError as error:
         raise ValueError(f"{folder} cannot be made ({error}): choose a place you can write to.") from error
     revisions, pairs, counts = [], [], Counter()
-    for block in track([prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]):
-        groups = sampler.sample(block, config.samples, settings, config.seed)
-        counts["unfinished"] += sum(not r.finished for group in groups for r in group)
-        revisions += revise(judge, groups, config.seed, counts)
-        pairs += compare(judge, groups, config.seed, counts)
+    asked = [judge.sampler] if isinstance(judge, PromptedJudge) else []  # for a critique and a revision each
+    with counted(track, len(prompts) * config.samples * (1 + 2 * len(asked)), sampler, *asked):
+        for block in [prompts[i: i + BLOCK] for i in range(0, len(prompts), BLOCK)]:
+            groups = sampler.sample(block, config.samples, settings, config.seed)
+            counts["unfinished"] += sum(not r.finished for group in groups for r in group)
+            revisions += revise(judge, groups, config.seed, counts)
+            pairs += compare(judge, groups, config.seed, counts)
     summary = summarise(config, constitution, revisions, pairs, counts) | {"prompts": len(prompts)}
     with whole_folder(folder) as made:
         (made / "constitution.toml").write_text(read_text(config.constitution or SHIPPED), encoding="utf-8")

@@ -21,10 +21,20 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
-from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, examiner, prove
+from postgrad.recipes.base import (
+    METHOD,
+    SAVE,
+    STEPS,
+    Evaluation,
+    Parts,
+    RunConfig,
+    examiner,
+    fitting,
+    prove,
+)
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout
-from postgrad.rewards.base import Judge
+from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
 from postgrad.tasks import Task
@@ -191,7 +201,6 @@ def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
     sampler = LocalSampler(policy, chat)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
-    sampler.check(prompts, settings)
     sampler.ended = getattr(judge, "ahead", None)
 
     def sample(prompts, group_size: int, seed: int, step: int) -> list[list[Rollout]]:
@@ -201,6 +210,11 @@ def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge
     return sample
 
 
+def paid_by(judge: Judge, rollouts: Sequence[Rollout]) -> list[float]:
+    """What a judge pays for the rollouts that it can judge."""
+    return [s.verdict.score for s in judge_all(judge, [rollouts])[0] if s.verdict.given]
+
+
 def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                 judge: Judge) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
@@ -208,11 +222,11 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
     if not config.evaluation.every:
         return None
     apart = config.reward is not None and task.verify is not None
-    measures = {"proxy": lambda rollouts: [v.score for v in judge(rollouts)]} if apart else {}
+    measures = {"proxy": partial(paid_by, judge)} if apart else {}
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
-                    None if task.verify else judge, **measures)
+                    None if task.verify else judge, config.rollouts.truncate, **measures)
 
 
 @fits
@@ -226,7 +240,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                     critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method)
                            else None,
                     reward=rewards[0] if rewards else None)
-    prompts = task.prompts("train", config.rollouts.prompts, config.seed)
+    drawn = task.prompts("train", config.rollouts.prompts, config.seed)
+    prompts = fitting(LocalSampler(policy, chat), drawn, Sampling(max_new_tokens=config.rollouts.budget),
+                      config.rollouts.truncate)
     judge = open_judge(config.reward, task, chat, rewards, device=config.device,
                        ensemble=config.anchor.ensemble)
     line = LINES[method.source]
@@ -240,7 +256,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
                  examine=examination(config, models, chat, task, judge),
-                 hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else ())
+                 hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
+                 notes=(f"{len(drawn) - len(prompts):,} of {len(drawn):,} prompts do not fit the model with "
+                        "their reply, and are left out",) if len(prompts) < len(drawn) else ())
 
 
 def needs_critic(method: Method) -> bool:

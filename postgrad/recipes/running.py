@@ -24,6 +24,7 @@ from postgrad.opening import rewards, tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
+from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Batch, Scored
 from postgrad.run import Run, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
@@ -235,16 +236,19 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
     return run
 
 
-def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> None:
+def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     assert parts.examine is not None
     row = parts.examine(step)
     run.log_eval(step, row)
     if watch:
         watch.examined(step, row)
+    return row
 
 
 def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
           callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
+    worries = Worries(run, worries_of(config), aloud=watch is not None)
+
     def samples(now: Now) -> None:
         if now.batch.scored:
             run.log_samples(now.step, list(sample_rows(now, parts.chat)))
@@ -254,10 +258,11 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
             watch.stepped(now.step, now.row, now.batch.scored)
         if callback:
             callback(now.step, dict(now.row))
+        worries(now.step, now.row)
 
     def examination(now: Now) -> None:
         if parts.examine and parts.every and (now.step % parts.every == 0 or now.step == config.steps):
-            examine(run, parts, now.step, watch)
+            worries(now.step, examine(run, parts, now.step, watch))
 
     def save(now: Now) -> None:
         asked = stop()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from postgrad.records import Prompt, Rollout, Verdict
+from postgrad.records import Prompt, Rollout, Scored, Verdict
+from postgrad.rewards.limit import SECONDS, TimeLimit, within
 
 GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
 
@@ -20,6 +22,22 @@ class Judge(Protocol):
     """
 
     def __call__(self, rollouts: Sequence[Rollout]) -> Sequence[Verdict]: ...
+
+
+def judge_all(judge: Judge, groups: Sequence[Sequence[Rollout]]) -> list[list[Scored]]:
+    """Every rollout with its verdict. Where none of them could be judged there is nothing to go on with."""
+    verdicts = list(judge([r for group in groups for r in group]))
+    refuse_all_errors(verdicts)
+    given = iter(verdicts)
+    return [[Scored(rollout=r, verdict=next(given)) for r in group] for group in groups]
+
+
+def refuse_all_errors(verdicts: Sequence[Verdict]) -> None:
+    """A ValueError where every verdict is an error; it quotes the one that came most often."""
+    errors = Counter(v.error for v in verdicts if v.error)
+    if verdicts and errors.total() == len(verdicts):
+        raise ValueError(f"none of {len(verdicts)} replies could be judged: {errors.most_common(1)[0][0]}. "
+                         "Mend the verifier, or name another judge with reward=.")
 
 
 def shorten(text: str, width: int = 60) -> str:
@@ -59,7 +77,7 @@ def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt
 
     Returns how many prompts were checked; raises ValueError naming the prompt and what the verifier said.
     """
-    checked = 0
+    checked, verify = 0, guarded(verify)
     for prompt, gold in golds:
         said = _judge(verify, prompt, gold)
         if said.error or not math.isclose(said.score, best, abs_tol=1e-6):
@@ -70,7 +88,11 @@ def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt
             )
         for text in GARBAGE:
             said = _judge(verify, prompt, text)
-            if said.error is None and not said.score < best:
+            if said.error:
+                raise ValueError(f"the verifier fails on the garbage {shorten(text)!r} on prompt "
+                                 f"{prompt.id!r}: {said.error.removeprefix('infrastructure: ')}. It must "
+                                 "judge any text.")
+            if not said.score < best:
                 raise ValueError(
                     f"the verifier pays the full {said.score:g} for the garbage {shorten(text)!r} on prompt "
                     f"{prompt.id!r}: {said.reason or 'no reason given'}. A verifier that cannot tell gold "
@@ -101,21 +123,36 @@ def raised(error: BaseException) -> str:
     return f"the verifier raised {type(error).__name__}{f': {said}' if said else ''}"
 
 
-def guarded(verify: Callable[[Prompt, str], Verdict],
-            describe: Callable[[BaseException], str] = raised) -> Callable[[Prompt, str], Verdict]:
-    """The one place where an exception of a verifier becomes a verdict: an error, counted and not trained on.
+def guarded(verify: Callable[[Prompt, str], Verdict], describe: Callable[[BaseException], str] = raised,
+            seconds: float | None = None) -> Callable[[Prompt, str], Verdict]:
+    """The one place where a verifier that raises, or does not come back, becomes a verdict: an error, counted
+    and not trained on.
 
-    Our own verifiers score every reply and never come to it (tests/totality_test.py);
-    a user's function may. describe:
-    what is said of the exception, the line of the user's file, say.
+    Our own verifiers score every reply and never come to it (tests/totality_test.py); a user's function may.
+    describe: what is said of the exception, the line of the user's file, say. seconds: the most that a
+    verdict may take; without it as the function's attribute `seconds` says, else SECONDS. A verifier that is
+    guarded is given back as it is.
     """
+    if getattr(verify, "is_guarded", False):
+        return verify
+    limit = seconds or getattr(verify, "seconds", SECONDS)
+
     def judge(prompt: Prompt, text: str) -> Verdict:
         try:
-            return verify(prompt, text)
+            return within(limit, lambda: verify(prompt, text))
+        except TimeLimit as error:
+            return fault(describe(overdue(error, limit)))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's verifier raises
             return fault(describe(error))
 
+    judge.is_guarded = True  # type: ignore[attr-defined]
     return judge
+
+
+def overdue(error: TimeLimit, limit: float) -> TimeLimit:
+    """The same with its sentence: how long it took, and where the limit is set."""
+    return TimeLimit(f"verify took over {limit:g} s; `seconds = N` in the task's file, or verify.seconds = "
+                     "N, allows more").with_traceback(error.__traceback__)
 
 
 class Verifying:
@@ -127,7 +164,8 @@ class Verifying:
     """
 
     def __init__(self, verify: Callable[[Prompt, str], Verdict], waits: bool = False):
-        self.verify, self.begun = guarded(verify), {}
+        # what waits for other processes limits their time itself
+        self.verify, self.begun = guarded(verify, seconds=math.inf if waits else None), {}
         self.pool = ThreadPoolExecutor(2 * (os.cpu_count() or 1), "verify") if waits else None
 
     def ahead(self, rollout: Rollout) -> None:

@@ -14,9 +14,12 @@ from functools import update_wrapper
 from pathlib import Path
 
 from postgrad.records import Prompt, Rollout, Verdict
-from postgrad.rewards.base import Judge, fault, guarded, weighted
+from postgrad.rewards.base import Judge, fault, guarded, overdue, weighted
+from postgrad.rewards.limit import SECONDS, TimeLimit, within
 from postgrad.user_code import GIVEN, called, function_hash
 from postgrad.user_code import fault as place_of
+
+TOGETHER = 10 * SECONDS  # the most that a function may take which judges all replies at once
 
 
 def is_number(said: object) -> bool:
@@ -36,13 +39,14 @@ def verdict_of(said: object, who: str) -> Verdict:
     return said
 
 
-def own_verifier(verify: Callable[[Prompt, str], object],
-                 path: Path | None = None) -> Callable[[Prompt, str], Verdict]:
-    """A user's function as a verifier, total. path: the file it is in, for the place of an error."""
+def own_verifier(verify: Callable[[Prompt, str], object], path: Path | None = None,
+                 seconds: float | None = None) -> Callable[[Prompt, str], Verdict]:
+    """A user's function as a verifier, total. path: the file it is in, for the place of an error.
+    seconds: the most that a verdict may take, as in `guarded`."""
     who = f"{path.name}: verify" if path else called(verify)
     place = path or Path(getattr(getattr(verify, "__code__", None), "co_filename", who))
     judge = guarded(lambda prompt, text: verdict_of(verify(prompt, text), who),
-                    lambda error: place_of(place, error))
+                    lambda error: place_of(place, error), seconds or getattr(verify, "seconds", None))
     return update_wrapper(judge, verify, updated=())
 
 
@@ -101,11 +105,14 @@ class FromTRL:
         columns = {name: [r.prompt.meta.get(name) for r in rollouts] for name in names}
         columns["answer"] = [r.prompt.answer for r in rollouts]
         ids = [list(r.tokens) for r in rollouts]
+        limit = getattr(self.function, "seconds", TOGETHER)
         try:
-            said = list(self.function(prompts=prompts, completions=texts, completion_ids=ids, **columns))
+            said = within(limit, lambda: list(self.function(prompts=prompts, completions=texts,
+                                                            completion_ids=ids, **columns)))
             if len(said) != len(rollouts):
                 raise ValueError(f"{len(said)} scores for {len(rollouts)} completions")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
+        except (Exception, SystemExit, TimeLimit) as error:  # noqa: BLE001 - whatever a user's function raises
+            error = overdue(error, limit) if isinstance(error, TimeLimit) else error
             place = Path(getattr(getattr(self.function, "__code__", None), "co_filename", self.__name__))
             return [fault(place_of(place, error))] * len(rollouts)
         absent = Verdict(score=0.0, reason="nothing to judge", absent=True)

@@ -16,6 +16,8 @@ from postgrad.records import Prompt, Rollout
 from postgrad.sampler.active import ActiveRows
 from postgrad.sampler.base import Sampling
 
+SHOWN = 20  # prompts that are named where many do not fit
+
 
 class LocalSampler:
     def __init__(self, model, chat, *, rows_at_once: int = 512):
@@ -48,8 +50,22 @@ class LocalSampler:
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
         """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""
-        for prompt in prompts:
+        faults = [fault for prompt in prompts if (fault := self.unfit(prompt, settings))]
+        if len(faults) == 1:
+            raise ValueError(faults[0])
+        if faults:
+            more = f", the first {SHOWN} of them" if len(faults) > SHOWN else ""
+            listed = "".join(f"\n  {fault}" for fault in faults[:SHOWN])
+            raise ValueError(f"{len(faults):,} of {len(prompts):,} prompts do not fit the model"
+                             f"{more}:{listed}")
+
+    def unfit(self, prompt: Prompt, settings: Sampling) -> str:
+        """Why a prompt does not fit the model with its reply; "" where it does."""
+        try:
             self._render(prompt, settings)
+        except ValueError as fault:
+            return str(fault)
+        return ""
 
     def stream(self, prompt: Prompt, settings: Sampling, seed: int) -> Generator[str, None, bool]:
         """The reply to one prompt, piece by piece, as it is sampled;
@@ -70,7 +86,7 @@ class LocalSampler:
     def _render(self, prompt: Prompt, settings: Sampling) -> list[int]:
         tokens, positions = self.chat.render(prompt.messages), self.model.config.max_position_embeddings
         if len(tokens) + settings.max_new_tokens > positions:
-            raise ValueError(f"prompt {prompt.id} has {len(tokens)} tokens; with max_new_tokens "
+            raise ValueError(f"{prompt.place} has {len(tokens)} tokens; with max_new_tokens "
                              f"{settings.max_new_tokens} that is over the model's {positions} positions: "
                              "shorten the prompt or set fewer new tokens.")
         return tokens

@@ -14,14 +14,14 @@ be met by a table of their answers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 from postgrad.data.sets import rows_of
 from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.code import blocks, extract_code, humaneval, mbpp, whole_program
 from postgrad.rewards.sandbox import CodeJudge, Job
 from postgrad.tasks.base import SPLITS, Task, conversation, if_formed
-from postgrad.tasks.listed import Parts, disjoint, prompts_of, sampled
+from postgrad.tasks.listed import Parts, disjoint, prompts_of, read_each, sampled
 
 IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
 FORM = "Answer with the code in one ```python block."
@@ -94,7 +94,7 @@ def load(name: str, source: str) -> Task:
     rows = [row for split in rows_of(name, source).values() for row in split]
     sandbox()
     places = [where for where, _ in rows]
-    prompts = prompts_of([prompt_of(name, row, where) for where, row in rows], places.__getitem__)
+    prompts = prompts_of(read_each(rows, partial(prompt_of, name)), places.__getitem__)
     judged = [p for p in prompts if not p.meta["suite"].unsupported]
     parts, meta = disjoint(parts_of(name, judged), key=lambda p: " ".join(p.meta["task"].split()).casefold())
     draw = sampled(name, parts,

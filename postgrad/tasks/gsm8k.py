@@ -17,7 +17,7 @@ from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.rewards.format import MARK
 from postgrad.rewards.number import bare_number, exact_number, last_number
 from postgrad.tasks.base import SPLITS, Task, conversation, split_of
-from postgrad.tasks.listed import disjoint, hold_out, sampled
+from postgrad.tasks.listed import disjoint, hold_out, read_each, sampled
 
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
@@ -73,8 +73,7 @@ def load(name: str, source: str) -> Task:
     rows = rows_of(name, source)
     if "" in rows:
         raise ValueError(f"{source} is one file: write gsm8k:FOLDER, with train.jsonl and test.jsonl in it.")
-    parts, meta = disjoint(hold_out({split: [prompt_of(row, where) for where, row in rows[split]]
-                                     for split in rows}))
+    parts, meta = disjoint(hold_out({split: read_each(rows[split], prompt_of) for split in rows}))
     draw = sampled(name, parts)
     solved = Path(source).expanduser() / "example_model_solutions.jsonl"
     pairs = pairs_of(solved) if source and solved.is_file() else []

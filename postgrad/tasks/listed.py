@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
+from postgrad.data.bad_rows import BadRows
 from postgrad.records import Conversation, Prompt
 from postgrad.tasks.base import SPLITS, check_split, generator, split_of
 
@@ -47,7 +49,7 @@ def prompt_of(row: object, where: str) -> Prompt:
     messages = ({"role": "system", "content": system}, *messages) if system else messages
     before = "\n".join(turn["content"] for turn in messages[:-1]) or None
     id = Prompt.ask(messages[-1]["content"], system=before).id if name is None else str(name)
-    return Prompt(id=id, messages=messages, answer=answer, meta=fields)
+    return Prompt(id=id, messages=messages, answer=answer, meta=fields, where=where)
 
 
 def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
@@ -63,18 +65,31 @@ def _turns(asked: object, field: str, where: str) -> tuple[dict, ...]:
     return ({"role": "user", "content": asked},)
 
 
-def prompts_of(rows: object, where: Callable[[int], str]) -> list[Prompt]:
+def prompts_of(rows: object, where: Callable[[int], str],
+               check: Callable[[Prompt], Prompt] = lambda prompt: prompt) -> list[Prompt]:
     """Prompts from rows; where(i) names row i. Two rows with one id are refused:
-    they would be counted as two problems."""
-    prompts, seen = [], {}
+    they would be counted as two problems. check: what else a prompt must pass; it may give another."""
+    prompts, seen, bad = [], {}, BadRows()
     for i, row in enumerate(rows):
-        prompt = prompt_of(row, where(i))
-        if prompt.id in seen:
-            raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(seen[prompt.id])}: "
-                             "remove one of the two, or give each its own id (without one, the id is a "
-                             "hash of the text).")
-        seen[prompt.id] = i
-        prompts.append(prompt)
+        with bad.row():
+            prompt = prompt_of(row, where(i))
+            if prompt.id in seen:
+                raise ValueError(f"{where(i)} has the id {prompt.id!r} of {where(seen[prompt.id])}: "
+                                 "remove one of the two, or give each its own id (without one, the id is a "
+                                 "hash of the text).")
+            seen[prompt.id] = i
+            prompts.append(check(prompt))
+    bad.settle("the prompts")
+    return prompts
+
+
+def read_each(rows: Sequence[tuple[str, dict]], read: Callable[[dict, str], Prompt]) -> list[Prompt]:
+    """What `read` makes of (place, row) of each row of a data set; all its faults at once."""
+    prompts, bad = [], BadRows()
+    for where, row in rows:
+        with bad.row():
+            prompts.append(replace(read(row, where), where=where))
+    bad.settle("the rows")
     return prompts
 
 

@@ -14,7 +14,7 @@ from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import find_boxed
 from postgrad.rewards.maths import check_golds, judge_maths
 from postgrad.tasks.base import Task, conversation
-from postgrad.tasks.listed import disjoint, hold_out, sampled, split_list
+from postgrad.tasks.listed import disjoint, hold_out, read_each, sampled, split_list
 
 BARE = "\\boxed "
 FORM = r"Reason step by step, and put the final answer within \boxed{}."
@@ -65,6 +65,6 @@ def load(name: str, source: str) -> Task:
 
 
 def _prompts(rows: Rows) -> list[Prompt]:
-    prompts = [prompt_of(row, where) for where, row in rows]
+    prompts = read_each(rows, prompt_of)
     check_golds([prompt.answer for prompt in prompts])
     return prompts

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from postgrad.data.bad_rows import BadRows
 from postgrad.data.sets import read_file
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import MARK
@@ -32,8 +33,8 @@ def _worked(prompt: Prompt) -> tuple[Prompt, str]:
     return replace(prompt, answer=final.strip()), plain.strip()
 
 
-def _check_row(prompt: Prompt, verify: Sum, where: str) -> None:
-    answer, reply = prompt.answer, prompt.meta.get("reply", "")
+def _check_row(prompt: Prompt, verify: Sum) -> None:
+    where, answer, reply = prompt.place, prompt.answer, prompt.meta.get("reply", "")
     given = answer is not None or "answer" in verify.kinds
     if given and (answer is None or isinstance(answer, (list, dict, bool)) or not str(answer).strip()):
         raise ValueError(f"{where}: the row needs an answer, as a text or a number; its answer is "
@@ -42,19 +43,25 @@ def _check_row(prompt: Prompt, verify: Sum, where: str) -> None:
         raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
 
 
-def _check_golds(prompts: Sequence[Prompt], verify: Sum, places: Sequence[str]) -> None:
-    """All at once, and where one is broken, one by one to find its line."""
+def _check_golds(prompts: Sequence[Prompt], verify: Sum) -> None:
+    """All at once, and where one is broken, one by one to find their lines."""
     try:
         verify.check([prompt.answer for prompt in prompts])
     except ValueError:
-        for prompt, where in zip(prompts, places, strict=True):
-            try:
-                verify.check([prompt.answer])
-            except ValueError as fault:
-                raise ValueError(f"{where}: {fault} For answers that are no numbers, write text:FILE.jsonl "
-                                 "or maths:FILE.jsonl." if verify.has("number")
-                                 else f"{where}: {fault}") from None
+        bad = BadRows(hint="For answers that are no numbers, write text:FILE.jsonl or maths:FILE.jsonl."
+                      if verify.has("number") else "")
+        for prompt in prompts:
+            with bad.row():
+                _check_gold(prompt, verify)
+        bad.settle("the answers")
         raise
+
+
+def _check_gold(prompt: Prompt, verify: Sum) -> None:
+    try:
+        verify.check([prompt.answer])
+    except ValueError as fault:
+        raise ValueError(f"{prompt.place}: {fault}") from None
 
 
 def _gold(prompt: Prompt, verify: Sum, worked: str = "") -> str:
@@ -72,14 +79,16 @@ def load(path: Path, spec: str) -> Task:
 def task_of(rows: Sequence[tuple[str, dict]], spec: str, *, name: str, source: str = "") -> Task:
     """A task from (place, row) of each row, judged by verifiers by name."""
     verify = read_spec(spec)
-    prompts, worked = [], {}
-    places = [where for where, _ in rows]
-    for where, asked in zip(places, prompts_of([row for _, row in rows], places.__getitem__), strict=True):
+    worked, places = {}, [where for where, _ in rows]
+
+    def read(asked: Prompt) -> Prompt:
         prompt, worked[asked.id] = (_worked(asked) if verify.has("number") or verify.has("maths")
                                     else (asked, ""))
-        _check_row(prompt, verify, where)
-        prompts.append(prompt)
-    _check_golds(prompts, verify, places)
+        _check_row(prompt, verify)
+        return prompt
+
+    prompts = prompts_of([row for _, row in rows], places.__getitem__, read)
+    _check_golds(prompts, verify)
     parts, meta = split_list(prompts)
     draw, replies = sampled(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
     proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))

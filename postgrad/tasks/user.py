@@ -4,9 +4,9 @@ prompts   a list, or a function of nothing or of the split that returns one; of 
           "answer": ...}
 verify    verify(prompt, completion) -> Verdict, float or bool
 
-and may have: name, best (the full score, 1.0), tokens (the most of a reply), gold(prompt) -> str,
-demonstrations (like prompts; of Conversation or {"question": ..., "reply": ...}). The file is the user's own
-program and runs as one, like any module they import.
+and may have: name, best (the full score, 1.0), tokens (the most of a reply), seconds (the most that a verdict
+may take, 60), gold(prompt) -> str, demonstrations (like prompts; of Conversation or {"question": ...,
+"reply": ...}). The file is the user's own program and runs as one, like any module they import.
 """
 
 from __future__ import annotations
@@ -137,13 +137,18 @@ def load(path: Path) -> Task:
     if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
         raise ValueError(f"{_place_of(path, 'tokens')}: `tokens` must be a whole number, the most of a "
                          f"reply; this is {tokens!r:.40}.")
+    seconds = getattr(module, "seconds", None)
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise ValueError(f"{_place_of(path, 'seconds')}: `seconds` must be a number above 0, the most that a "
+                         f"verdict may take; this is {seconds!r:.40}.")
     parts, meta = _prompts(path, source)
     shown = getattr(module, "demonstrations", None)
     examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
-    task = Task(name=name, about=about, prompts=sampled(name, parts), verify=own_verifier(verify, path),
-                gold=gold, demonstrations=examples, best=float(best), tokens=tokens,
+    task = Task(name=name, about=about, prompts=sampled(name, parts),
+                verify=own_verifier(verify, path, seconds), gold=gold, demonstrations=examples,
+                best=float(best), tokens=tokens,
                 meta={"file": str(path), "sizes": sizes, **meta})
     prove(task, path)
     return task

@@ -1,0 +1,88 @@
+"""Rows of one's own: what is done about those that cannot be read or do not fit, how many are held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from postgrad.batches.lengths import TokenLimit
+from postgrad.chat import Chat
+from postgrad.data.bad_rows import BadRows
+from postgrad.data.rows import called
+from postgrad.loop import Objective
+from postgrad.models import Models
+from postgrad.records import Batch, Conversation, Pair
+from postgrad.settings import Settings, setting
+from postgrad.stats import Stats
+
+RowT = TypeVar("RowT", Pair, Conversation)
+TRUNCATE = ("refuse", "drop", "left", "right")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRows(Settings):
+    """What is done with rows of a file, or rows that were handed in (`data`)."""
+
+    skip_bad: bool = setting(False, "rows of `data` that cannot be read are left out and counted, instead of "
+                             "refused", "where a few rows of a large file are broken and need not be mended")
+    truncate: str = setting("refuse", "rows of more tokens than the model takes: refuse, drop (leave out), "
+                            "left (cut their start) or right (cut their end)",
+                            "left for long conversations, whose end matters; right for long texts")
+    holdout: float = setting(0.1, "the share of the prompts in `data` that is held out and examined, by a "
+                             "hash of their text, where there are 20 or more",
+                             "0 where every row has to be learned from; more for a narrower interval")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.truncate not in TRUNCATE:
+            raise ValueError(f"truncate is {self.truncate!r}: expected one of {', '.join(TRUNCATE)}.")
+        if not 0 <= self.holdout < 1:
+            raise ValueError(f"holdout is {self.holdout}: it is a share, from 0 to below 1.")
+
+
+    @property
+    def cut(self) -> str:
+        """What the assembly line does about long rows; those to be dropped do not come so far."""
+        return "refuse" if self.truncate == "drop" else self.truncate
+
+
+class Reading:
+    """The rows of a run, as its settings have them read, and what is worth saying of that."""
+
+    def __init__(self, own: OwnRows, data: object):
+        self.own, self.name = own, "the rows" if data is None else called(data)
+        self.bad = BadRows(skip=own.skip_bad, hint="Mend what is bad, or leave it out with skip_bad=true.")
+        self.rows = self.long = 0
+
+    def fitting(self, rows: Sequence[RowT], chat: Chat, most: int) -> list[RowT]:
+        """Where long rows are to be dropped, those that fit; else all of them."""
+        if self.own.truncate != "drop":
+            return list(rows)
+        kept = [row for row in rows if longest(row, chat) <= most]
+        self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(kept)
+        return kept
+
+    def notes(self, *limits: TokenLimit) -> tuple[str, ...]:
+        dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they are over the "
+                   "model's tokens",) if self.long else ()
+        cut = (note for limit in limits for note in limit.note(self.name))
+        return (*self.bad.note(self.name), *dropped, *cut)
+
+
+def longest(row: Pair | Conversation, chat: Chat) -> int:
+    """The tokens of a conversation, or of the longer side of a pair."""
+    if isinstance(row, Conversation):
+        return len(chat.conversation(row.messages)[0])
+    return max(len(chat.answer(row.messages, text)[0]) for text in (row.chosen, row.rejected))
+
+
+@torch.no_grad()
+def seen_on(objective: Objective, models: Models, batch: Batch, tokens_per_pass: int) -> Stats:
+    """What an objective sees of a batch that is not trained on: its loss, and whatever it counts."""
+    stats = Stats()
+    for micro in batch.split(tokens_per_pass):
+        stats.add(objective(models, micro)[1])
+    return stats

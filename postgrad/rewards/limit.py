@@ -1,0 +1,76 @@
+"""A wall limit for a call in this process: a verifier of the user's own that may never come back.
+
+In the main thread a timer interrupts the call wherever it is in Python, in a loop, a sleep, a socket or a
+regular expression. In any other thread, and where there is no such timer, the call has a thread of its own,
+which is left behind when its time is up: Python cannot end a thread, so what it does goes on until it ends by
+itself. Neither can interrupt one long call into a library that never looks up.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+SECONDS = 60.0  # one verdict of a verifier that says nothing else
+AGAIN = 1.0     # seconds after which an interrupt that was swallowed comes again
+
+T = TypeVar("T")
+
+
+class TimeLimit(BaseException):
+    """The time of a call is up. No Exception, so that `except Exception` inside it does not swallow it."""
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """What the call returns, or TimeLimit when it takes longer; seconds inf: no limit."""
+    if seconds == float("inf"):
+        return call()
+    main = threading.current_thread() is threading.main_thread()
+    # a handler that is not Python's reads as None, and could not be put back
+    if main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
+        return _interrupted(seconds, call)
+    return _left_behind(seconds, call)
+
+
+def _interrupted(seconds: float, call: Callable[[], T]) -> T:
+    running = [True]
+
+    def ring(number, frame):
+        if running:
+            raise TimeLimit
+
+    handler, began = signal.signal(signal.SIGALRM, ring), time.monotonic()
+    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        try:
+            return call()
+        finally:
+            running.clear()
+    finally:
+        signal.signal(signal.SIGALRM, handler)
+        # a timer that was set outside goes on
+        left = max(left - (time.monotonic() - began), 1e-3) if left else 0.0
+        signal.setitimer(signal.ITIMER_REAL, left, interval)
+
+
+def _left_behind(seconds: float, call: Callable[[], T]) -> T:
+    returned: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            returned.append(call())
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller gets it
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="verify", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if raised:
+        raise raised[0]
+    if not returned:
+        raise TimeLimit
+    return returned[0]
