@@ -115,8 +115,8 @@ def contents_hash(paths: list[Path]) -> str:
 def check_inputs(run: Run, config) -> None:
     """Before anything in the run is touched: all that it was given is as it was."""
     remedy = "so it cannot go on to the same result: put the old one back, or start a new run."
-    for key, kind in {"judged_by": list, "files": dict, "row": dict}.items():
-        if not isinstance(run.info.get(key, kind()), kind):
+    for key, form in {"judged_by": list, "files": dict, "row": dict}.items():
+        if not isinstance(run.info.get(key, form()), form):
             raise ValueError(f"{run.folder / 'run.json'}: {key} is {run.info[key]!r:.60}: the run is broken; "
                              "restore the file from a copy.")
     expected = run.info.get("begins_with")
