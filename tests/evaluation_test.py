@@ -8,7 +8,7 @@ from small import CHAT, small_model
 
 from postgrad import objectives
 from postgrad.batches import PairBatches, SingleBatches
-from postgrad.cli.training import stage_row
+from postgrad.cli.pipelines import stage_row
 from postgrad.evaluation import against_first, evaluate
 from postgrad.maths.intervals import wilson
 from postgrad.methods import METHODS

@@ -58,6 +58,7 @@ class Replies(Settings):
                                  "above 1 where the generator makes too few mistakes to learn from")
 
     def __post_init__(self):
+        super().__post_init__()
         if min(self.problems, self.samples, self.per_step) < 1:
             raise ValueError(f"replies.problems {self.problems}, replies.samples {self.samples} and "
                              f"replies.per_step {self.per_step} must be at least 1.")

@@ -51,7 +51,7 @@ class LocalSampler:
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
         """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""
         faults = [fault for prompt in prompts if (fault := self.unfit(prompt, settings))]
-        if len(faults) == 1:
+        if faults and len(faults) in (1, len(prompts)):  # where none fits, it is the setting that does not
             raise ValueError(faults[0])
         if faults:
             more = f", the first {SHOWN} of them" if len(faults) > SHOWN else ""

@@ -292,6 +292,12 @@ def ask(line: str, folder: Path) -> Answer:
     return Answer(code, out.getvalue(), escaped, cpu() - began)
 
 
+def a_sentence_or_list(said: str) -> bool:
+    """One line; or where a file has several faults, a line each, indented, and what to do about them."""
+    first, *rest = said.strip().splitlines()
+    return not rest or (first.endswith(":") and all(line.startswith("  ") for line in rest[:-1]))
+
+
 def try_one(mistake: Mistake, folder: Path) -> tuple[Answer, list[str]]:
     """The answer to a mistake, and what is wrong with it."""
     with taken_port() as port:
@@ -301,6 +307,6 @@ def try_one(mistake: Mistake, folder: Path) -> tuple[Answer, list[str]]:
     faults = {"a traceback": answer.escaped or "Traceback" in answer.said, "exit code 0": answer.code == 0,
               f"does not name {wrong}": wrong not in answer.said,
               f"does not say {said!r}": said not in answer.said,
-              "more than one line": len(answer.said.strip().splitlines()) != 1,
+              "more than a sentence, or a list of faults": not a_sentence_or_list(answer.said),
               "something is left behind": sorted(folder.rglob("*")) != before}
     return answer, [name for name, holds in faults.items() if holds]

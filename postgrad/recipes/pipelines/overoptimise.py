@@ -78,6 +78,7 @@ class OveroptimiseConfig(Settings):
     device: str = setting("cpu", *DEVICE)
 
     def __post_init__(self):
+        super().__post_init__()
         parsed_names(self)
         if not all(0 <= weight < math.inf for weight in leashes(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
