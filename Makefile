@@ -6,6 +6,7 @@
 # make proof-coverage   how often the 95 % intervals hold the truth, simulated; two minutes
 # make proof-files   hostile files and folders through the command; ten minutes
 # make proof-mistakes   the mistakes of tests/hostile/mistakes.py at the command line, through the real main; a minute
+# make proof-mend   what a second look found: every fault's tests and corpora; an hour; writes docs/results/mend.*
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
@@ -14,7 +15,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-house bench lint clean
+.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -47,6 +48,9 @@ proof-files: $(READY)
 
 proof-mistakes: $(READY)
 	$(BIN)/python proofs/mistakes.py
+
+proof-mend: $(READY)
+	$(BIN)/python proofs/mend.py runs/proof-mend
 
 proof-house: $(READY)
 	$(BIN)/python proofs/house.py
