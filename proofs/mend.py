@@ -52,7 +52,8 @@ MENDS = {
     "10 the same bits under load": ("tests/same_bits_test.py",),
     "12 generators that pay without a solution": ("tests/gym_test.py",),
     "13, 14 every reply scores, within bounds": ("tests/totality_test.py",),
-    "15 the sandbox: undefined names, loading, modules": ("tests/sandbox_test.py", "tests/sandbox_hostile_test.py"),
+    "15 the sandbox: undefined names, loading, modules": (
+        "tests/sandbox_test.py", "tests/sandbox_hostile_test.py"),
     "16 readers fair to real models": ("tests/readers_test.py",),
     "17 nothing judged is a failure; a verifier has a wall limit": ("tests/unjudged_test.py",),
     "18 run folders and files are not trusted": ("tests/hostile_test.py", "tests/inputs_test.py"),
