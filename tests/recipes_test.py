@@ -223,7 +223,7 @@ def test_faults_are_found_before_a_folder_is_made(task, tmp_path):
             running.start("rollouts", override(config, [change]), rollouts.build, tmp_path / "run")
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"id": "b", "prompt": "Say it.", "completion": "word " * 600}) + "\n")
-    with pytest.raises(ValueError, match="conversation b has 1810 tokens, over the model's 512"):
+    with pytest.raises(ValueError, match=r"long.jsonl line 1 has 1,810 tokens, over the model's 512"):
         running.start("sft", small(override(sft.words(), ["task=none", f"data={long}"])), sft.build,
                       tmp_path / "run")
     assert not (tmp_path / "run").exists()
