@@ -192,7 +192,7 @@ def test_every_long_prompt_is_named():
     sampler = LocalSampler(small_model(), CHAT)
     prompts = [Prompt(id=str(n), messages=({"role": "user", "content": "x " * (60 if n % 2 else 2)},),
                       where=f"q.jsonl, line {n}") for n in range(60)]
-    with pytest.raises(ValueError, match="30 of 60 prompts are over the model's 128 .*, the first 20") as caught:
+    with pytest.raises(ValueError, match="30 of 60 prompts are over .* positions, the first 20") as caught:
         sampler.check(prompts, Sampling(max_new_tokens=40))
     assert "\n  q.jsonl, line 1 has " in str(caught.value) and str(caught.value).count("\n") == 21
     with pytest.raises(ValueError, match="max_new_tokens 128 with any prompt is over the model's 128"):
