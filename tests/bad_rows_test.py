@@ -178,8 +178,9 @@ def test_a_long_prompt_is_named_by_file_and_line(tmp_path, capsys):
     small = ["steps=1", "save_every=1", "rollouts.prompts_per_step=2", "rollouts.group_size=2",
              "rollouts.max_new_tokens=4", "evaluation.problems=40", "evaluation.samples=2"]
     assert main(["train", "grpo", "--task", path, *small, "--run", str(tmp_path / "run")]) == 2
-    assert re.search(r"q.jsonl, line (4|14|24) has \d+ tokens; with max_new_tokens 4 that is over the "
-                     "model's 512", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert "over the model's 512 positions" in said
+    assert re.search(r"q.jsonl, line (4|14|24) has \d+ tokens", said)
     words = [*small, "evaluation.every=1", "truncate=drop", "--run", str(tmp_path / "run")]
     assert main(["train", "grpo", "--task", path, *words]) == 0
     assert "prompts do not fit the model with their reply, and are left out" in capsys.readouterr().err
@@ -191,9 +192,11 @@ def test_every_long_prompt_is_named():
     sampler = LocalSampler(small_model(), CHAT)
     prompts = [Prompt(id=str(n), messages=({"role": "user", "content": "x " * (60 if n % 2 else 2)},),
                       where=f"q.jsonl, line {n}") for n in range(60)]
-    with pytest.raises(ValueError, match="30 of 60 prompts do not fit the model, the first 20 of") as caught:
+    with pytest.raises(ValueError, match="30 of 60 prompts are over .* positions, the first 20") as caught:
         sampler.check(prompts, Sampling(max_new_tokens=40))
-    assert "\n  q.jsonl, line 1 has " in str(caught.value) and str(caught.value).count("\n") == 20
+    assert "\n  q.jsonl, line 1 has " in str(caught.value) and str(caught.value).count("\n") == 21
+    with pytest.raises(ValueError, match="max_new_tokens 128 with any prompt is over the model's 128"):
+        sampler.check(prompts, Sampling(max_new_tokens=128))
 
 
 def test_where_a_record_stands_is_no_part_of_what_it_is():

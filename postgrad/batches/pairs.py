@@ -64,5 +64,5 @@ def code_pair(pair: Pair, chat, limit: TokenLimit) -> tuple[Pair, list[tuple[str
     for side, (_, mask) in zip(SIDES, rows, strict=True):
         if not any(mask):
             raise ValueError(f"{pair.place}: its {side} answer is empty.")
-    rows = limit.fit(pair.place, rows)
-    return pair, [(f"{pair.id}/{side}", *row) for side, row in zip(SIDES, rows, strict=True)]
+    fitted = limit.fit(pair.place, rows)
+    return pair, [(f"{pair.id}/{side}", *row) for side, row in zip(SIDES, fitted, strict=True)]

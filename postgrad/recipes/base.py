@@ -132,7 +132,7 @@ def prove(task: Task, split: str = "train", count: int = 8) -> None:
 
 def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, truncate: str) -> list[Prompt]:
     """The prompts that fit the model with their replies. truncate: refuse, where one does not, or drop."""
-    kept = [p for p in prompts if not sampler.unfit(p, settings)] if truncate == "drop" else []
+    kept = [p for p in prompts if sampler.fits(p, settings)] if truncate == "drop" else []
     if not kept:
         sampler.check(prompts, settings)
     return kept or prompts

@@ -50,22 +50,26 @@ class LocalSampler:
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
         """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""
-        faults = [fault for prompt in prompts if (fault := self.unfit(prompt, settings))]
-        if faults and len(faults) in (1, len(prompts)):  # where none fits, it is the setting that does not
-            raise ValueError(faults[0])
-        if faults:
-            more = f", the first {SHOWN} of them" if len(faults) > SHOWN else ""
-            listed = "".join(f"\n  {fault}" for fault in faults[:SHOWN])
-            raise ValueError(f"{len(faults):,} of {len(prompts):,} prompts do not fit the model"
-                             f"{more}:{listed}")
+        if settings.max_new_tokens >= self.positions:
+            raise ValueError(f"max_new_tokens {settings.max_new_tokens} with any prompt is over the model's "
+                             f"{self.positions} positions: set fewer new tokens.")
+        long = [prompt for prompt in prompts if not self.fits(prompt, settings)]
+        if len(long) == 1:
+            self._render(long[0], settings)  # says so
+        if long:
+            more = f", the first {SHOWN} of them" if len(long) > SHOWN else ""
+            listed = [f"\n  {p.place} has {len(self.chat.render(p.messages))} tokens" for p in long[:SHOWN]]
+            raise ValueError(f"with max_new_tokens {settings.max_new_tokens}, {len(long):,} of "
+                             f"{len(prompts):,} prompts are over the model's {self.positions} positions"
+                             f"{more}:{''.join(listed)}\nShorten them or set fewer new tokens.")
 
-    def unfit(self, prompt: Prompt, settings: Sampling) -> str:
-        """Why a prompt does not fit the model with its reply; "" where it does."""
-        try:
-            self._render(prompt, settings)
-        except ValueError as fault:
-            return str(fault)
-        return ""
+    @property
+    def positions(self) -> int:
+        return self.model.config.max_position_embeddings
+
+    def fits(self, prompt: Prompt, settings: Sampling) -> bool:
+        """Whether a prompt fits the model with its reply."""
+        return len(self.chat.render(prompt.messages)) + settings.max_new_tokens <= self.positions
 
     def stream(self, prompt: Prompt, settings: Sampling, seed: int) -> Generator[str, None, bool]:
         """The reply to one prompt, piece by piece, as it is sampled;
@@ -84,11 +88,11 @@ class LocalSampler:
         return tokens[-1] in self.chat.stop or any(stop in text for stop in settings.stop)
 
     def _render(self, prompt: Prompt, settings: Sampling) -> list[int]:
-        tokens, positions = self.chat.render(prompt.messages), self.model.config.max_position_embeddings
-        if len(tokens) + settings.max_new_tokens > positions:
+        tokens = self.chat.render(prompt.messages)
+        if len(tokens) + settings.max_new_tokens > self.positions:
             raise ValueError(f"{prompt.place} has {len(tokens)} tokens; with max_new_tokens "
-                             f"{settings.max_new_tokens} that is over the model's {positions} positions: "
-                             "shorten the prompt or set fewer new tokens.")
+                             f"{settings.max_new_tokens} that is over the model's {self.positions} "
+                             "positions: shorten the prompt or set fewer new tokens.")
         return tokens
 
     def _active_for(self, rendered: list[list[int]], rows: int, settings: Sampling) -> ActiveRows:
