@@ -15,8 +15,8 @@ SMALL = ["steps=3", "save_every=1", "rollouts.prompts=4", "rollouts.prompts_per_
 HEALTHY = {  # (nats a token, nats a reply) where the run learned what it was to learn
     "README's example, pass@1 0.07 to 0.93": (2.6, 9.1), "grpo:words, 0.31 to 0.97": (0.14, 2.3),
     "ppo against a reward model, KL weight 0.05": (None, 2.8), "KL weight 0.2": (None, 2.6)}
-FAR = {"README's example with lr=1e-3": (4.1, 54), "ppo against a reward model, no KL": (None, 6.1),
-       "an ensemble, no KL": (None, 7.8)}
+FAR = {"README's example with lr=1e-3": (4.1, 54), "ppo against a reward model, no KL": (None, 4.8),
+       "an ensemble, no KL": (None, 6.6)}
 
 
 def test_the_limits_fit_what_was_measured():
@@ -25,7 +25,7 @@ def test_the_limits_fit_what_was_measured():
     assert all(kl is None or kl > token for kl, _ in FAR.values())
     judged = [kl for name, (_, kl) in HEALTHY.items() if "example" not in name]
     assert max(judged) < reply < min(kl for _, kl in FAR.values())
-    for name, limit in (("kl", "3"), ("kl_reply", "6")):
+    for name, limit in (("kl", "3"), ("kl_reply", "4")):
         assert f"{METRICS[name].worry.above:g}" == limit and limit in explain(name).healthy
 
 
