@@ -13,7 +13,7 @@ from recipes_test import small
 
 from postgrad import methods, objectives, recipes
 from postgrad.batches.columns import columns, minibatches, weighed
-from postgrad.maths import surrogate
+from postgrad.maths import credit, surrogate
 from postgrad.methods import METHODS, Policy, change, constants, described, difference, title
 from postgrad.recipes import running
 from postgrad.recipes.rollouts import RolloutConfig
@@ -201,7 +201,8 @@ def test_a_row_is_handed_the_columns_it_names():
 
 @pytest.mark.parametrize(("wants", "words"), [
     (("entropie",), "wants a column 'entropie'. Did you mean 'entropy'"),
-    (("value",), "has no critic: set critic=True")])
+    (("value",), "has no critic: set critic=True"),
+    (("marked",), "give both mark=... and surrogate_wants=")])
 def test_a_row_cannot_want_what_is_not_there(wants, words):
     with pytest.raises(ValueError, match=words):
         replace(WANTING, surrogate_wants=wants)
@@ -238,6 +239,18 @@ def test_the_assembly_line_fills_what_is_wanted_early():
     several = change(WANTING, epochs=2, minibatches=3)
     parts = minibatches(filled, several, group_size=4, budget=3, seed=0, step=1)
     assert len(parts) == 6 and all((part.weight > 0).sum() < part.mask.sum() for part in parts)
+
+
+def test_a_mark_is_made_once_a_step_also_where_the_step_is_the_only_one():
+    row, policy = change(METHODS["kl_cov"], minibatches=1, share=0.1), toy.Talker(toy.POLICY)
+    batch = toy.rollout_batch(METHODS["nano"], torch.arange(12), policy, None, None, 4)
+    models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
+    reward = credit.place_reward(toy.REWARD[:12], batch.mask)
+    filled = columns(batch, reward, row, models, group_size=4, kl=0.0, tokens_per_pass=10**9, several=False)
+    (step,) = minibatches(filled, row, group_size=4, budget=3, seed=0, step=1)
+    assert step.marked.sum() == int(0.1 * batch.mask.sum()) > 1 and not step.marked[~step.mask].any()
+    with pytest.raises(ValueError, match="marked is made after credit, for the surrogate alone"):
+        replace(row, choose=surest, choose_wants=("marked",))
 
 
 def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatch):

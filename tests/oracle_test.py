@@ -11,13 +11,13 @@ import toy
 from postgrad import objectives
 from postgrad.maths import credit, surrogate, weights
 from postgrad.maths.kl import exact_kl
-from postgrad.methods import METHODS, Policy
+from postgrad.methods import METHODS, Policy, change
 from postgrad.records import Batch
 
 ROWS = [row for row in METHODS.values() if isinstance(row, Policy)]
 # The multiple of the exact gradient that a row has as its mean, with 3 samples a prompt and
 # a budget of 3 tokens.
-SCALE = {"reinforce": 1.0, "rloo": 1.0, "dr_grpo": (2 / 3) / 3}
+SCALE = {"reinforce": 1.0, "rloo": 1.0, "dr_grpo": (2 / 3) / 3, "dppo": (2 / 3) / 3}
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +74,26 @@ def test_the_stated_factor_of_a_baseline_that_holds_the_sample_itself(group_size
     assert toy.compare(row, group_size)["scale"] == pytest.approx((group_size - 1) / group_size, abs=1e-12)
     loo = replace(row, credit=credit.leave_one_out)
     assert toy.compare(loo, group_size)["scale"] == pytest.approx(1.0, abs=1e-12)
+
+
+def pass_at_k_gradient(reward, most):
+    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
+    table = toy.POLICY.clone().requires_grad_()
+    p = toy.Talker(table).expected(reward)
+    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
+    return table.grad[0]
+
+
+@pytest.mark.parametrize("group_size", [2, 3, 4])
+@pytest.mark.parametrize(("all_wrong", "short"), [(0.0, 1), (-1.0, 0)])
+def test_maxrl_is_unbiased_for_the_objective_it_states(monkeypatch, group_size, all_wrong, short):
+    """With 0 for an all-wrong group it climbs the terms k <= G - 1, with -1 those k <= G, and no others."""
+    solved = (toy.REWARD == 1).double()
+    monkeypatch.setattr(toy, "REWARD", solved)
+    mean = toy.measure(change(METHODS["maxrl"], all_wrong=all_wrong), group_size).mean
+    torch.testing.assert_close(mean, pass_at_k_gradient(solved, group_size - short), rtol=0, atol=1e-14)
+    for other in (group_size - short + 1, group_size - short - 1):
+        assert not other or (mean - pass_at_k_gradient(solved, other)).norm() > 1e-3
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])

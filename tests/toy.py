@@ -8,6 +8,7 @@ Column 0 of a row is its prompt.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -148,6 +149,31 @@ class Measured:
     noise: float
 
 
+def every_group(size: int) -> tuple[Tensor, Tensor]:
+    """Every group of so many samples [N, size], and in how many orders each can come [N].
+
+    No row looks at the order.
+    """
+    groups = list(itertools.combinations_with_replacement(range(len(TOKENS)), size))
+    orders = [math.factorial(size) / math.prod(math.factorial(group.count(x)) for x in set(group))
+              for group in groups]
+    return torch.tensor(groups), torch.tensor(orders, dtype=torch.float64)
+
+
+def stepwise(method: Policy) -> Policy:
+    """The row with its credit and whitening taken in each group by itself, even where they see others."""
+
+    def apart(reward: Tensor, mask: Tensor, group_size: int, **wants: Tensor) -> Tensor:
+        parts = [method.credit(reward[i: i + group_size], mask[i: i + group_size], group_size,
+                               **{name: x[i: i + group_size] for name, x in wants.items()})
+                 for i in range(0, len(reward), group_size)]
+        masks = mask.split(group_size)
+        return torch.cat([credit.whiten(a, m) for a, m in zip(parts, masks, strict=True)] if method.whiten
+                         else parts)
+
+    return replace(method, credit=apart, whiten=False)
+
+
 def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
             critic: Tensor = CRITIC) -> Measured:
     """Every possible group of samples of one prompt, weighed by its probability,
@@ -157,19 +183,20 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
     so one backward pass gives every group's gradient by itself.
     """
     old = Talker(OLD if off_policy else POLICY)
-    groups = torch.tensor(list(itertools.product(range(len(TOKENS)), repeat=group_size)))  # [N, G]
-    chance = old.row_logp()[groups].sum(1).exp()
+    groups, orders = every_group(group_size)
+    chance = orders * old.row_logp()[groups].sum(1).exp()
     if method.resample_flat:  # sampled again until the scores differ: the distribution given that they do
         keep = ~credit.flat_groups(REWARD[groups.flatten()], group_size)
         groups, chance = groups[keep], chance[keep] / chance[keep].sum()
-    batch = rollout_batch(replace(method, whiten=False), groups.flatten(), old, Talker(REFERENCE),
-                          Judge(critic), group_size)
-    parts = list(zip(batch.mask.split(group_size), batch.adv.split(group_size), strict=True))
-    weight = torch.cat([method.weigh(mask, LONGEST) for mask, _ in parts])  # a step is one group
-    adv = torch.cat([credit.whiten(adv, mask) for mask, adv in parts]) if method.whiten else batch.adv
+    batch = rollout_batch(stepwise(method), groups.flatten(), old, Talker(REFERENCE), Judge(critic),
+                          group_size)
+    steps = [weighed(batch.take(i, i + group_size, width=1 + LONGEST), method, LONGEST)  # a step is one group
+             for i in range(0, len(batch), group_size)]
+    weight = torch.cat([step.weight for step in steps])
+    batch = replace(batch, marked=torch.cat([step.marked for step in steps]) if method.mark else None)
     tables = POLICY.repeat(len(batch), 1, 1).requires_grad_()
     models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic))
-    loss, _ = objectives.build(method)(models, replace(batch, adv=adv))
+    loss, _ = objectives.build(method)(models, batch)
     (loss * weight).sum().backward()
     each = -tables.grad.view(len(groups), group_size, STATES, V).sum(1)  # [N, STATES, V]
     mean = (chance[:, None, None] * each).sum(0)

@@ -126,7 +126,7 @@ def row_section(row, remark: str) -> str:
     numbers = {name: value for name, value in constants(row).items() if value}
     lines = [f"### {row.name}\n\n{words(row.about)[:1].upper()}{words(row.about)[1:]}.\n\n"
              f"Paper: {words(row.paper)}\n"]
-    lines += [part(row, name) for name in ("score", "loss", "credit", "surrogate", "choose", "weigh",
+    lines += [part(row, name) for name in ("score", "loss", "credit", "surrogate", "choose", "mark", "weigh",
                                            "select") if callable(getattr(row, name, None))]
     if getattr(row, "kl_in_loss", 0) > 0:
         lines.append(part(row, "kl"))

@@ -60,7 +60,7 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     """
     old = entropy = ref = value = None
     facts: dict[str, float] = {}
-    early = {*method.credit_wants, *method.choose_wants}
+    early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
         old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature)
     if method.reference:
@@ -84,7 +84,7 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
     return replace(batch, mask=learned(batch, method), adv=adv, returns=returns,
-                   old_logp=old if several else None, facts=facts)
+                   old_logp=old if several or "old_logp" in early else None, facts=facts)
 
 
 def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
@@ -123,8 +123,11 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
 
 def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
     """The rows of one optimizer step with the weights of that step,
-    over the tokens that the row of the table chooses."""
+    over the tokens that the row of the table chooses, and the marks of its surrogate."""
     counted = batch.mask
     if method.choose:
         counted = counted & method.choose(batch.mask, batch.adv, **further(batch, method.choose_wants))
-    return replace(batch, weight=method.weigh(counted, budget))
+    marked = None
+    if method.mark:
+        marked = counted & method.mark(counted, batch.adv, **further(batch, method.mark_wants))
+    return replace(batch, weight=method.weigh(counted, budget), marked=marked)
