@@ -184,6 +184,8 @@ class Batch:
     value: Tensor | None = None         # [B, T] the critic's values when the rollouts were made
     returns: Tensor | None = None       # [B, T]
     entropy: Tensor | None = None       # [B, T] of the policy that sampled, where a row of the table wants it
+    # [B, T] what a token counts for, where the sampler is another engine; None: 1
+    correction: Tensor | None = None
     marked: Tensor | None = None        # [B, T] bool: the tokens that the row's mark picked
     margin: Tensor | None = None        # [U]
     votes: Tensor | None = None         # [U, K] how often each head of an ensemble sees the unit

@@ -50,6 +50,7 @@ def file(tmp_path, monkeypatch):
 
 def test_constants_are_what_can_be_set():
     assert constants(METHODS["dapo"]) == {
+        "choose": "all", "correction": "none",
         "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0,
         "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "mask_truncated": False,
         "truncated_penalty": 0.0, "scale_rewards": False, "epochs": 1, "minibatches": 16, "kl_stop": 0.0,
@@ -93,6 +94,39 @@ def test_a_name_in_two_functions_is_written_with_its_place():
     with pytest.raises(ValueError, match="has 'low' in two places, credit.low or surrogate.low"):
         change(row, low=0.1)
     assert constants(change(row, **{"credit.low": 2.0}))["credit.low"] == 2.0
+
+
+def test_a_part_is_set_by_its_name_and_brings_its_constants():
+    _, config = recipes.resolve("dapo:words", ["method.correction=tis", "method.cap=3",
+                                               "method.choose=top_entropy"])
+    row = config.method
+    assert row.correction.keywords == {"cap": 3.0} and row.choose_wants == ("entropy",)
+    assert (constants(row)["correction"], constants(row)["share"]) == ("tis", 0.2)
+    saved = json.loads(json.dumps(plain(config, record)))
+    assert saved["method"] == {"name": "dapo", "choose": "top_entropy", "correction": "tis", "share": 0.2,
+                               "cap": 3.0}
+    assert unplain(RolloutConfig, saved).method == row and title(row, METHODS).startswith("dapo(choose=top_")
+    assert change(row, correction="none", choose="all") == METHODS["dapo"]
+    with pytest.raises(ValueError, match="method.correction='tsi': there is no such part. Did you mean"):
+        recipes.resolve("dapo:words", ["method.correction=tsi"])
+    with pytest.raises(ValueError, match="dapo has no constant 'cap'"):
+        recipes.resolve("dapo:words", ["method.cap=3"])
+
+
+def halved(sampler_logp, old_logp, mask, *, by=0.5):
+    return torch.full_like(old_logp, by)
+
+
+def test_a_correction_of_one_s_own_is_a_function():
+    row = change(METHODS["grpo"], name="halved", correction=halved)
+    assert (constants(row)["correction"], constants(row)["by"]) == ("halved", 0.5)
+    models, batch = micro.step_of(METHODS["grpo"])
+    row = change(row, kl_in_loss=0.0)
+    step = weighed(batch, row, micro.LONG)
+    loss, seen = objectives.build(row)(models, step)
+    without, _ = objectives.build(row)(models, replace(step, correction=None))
+    torch.testing.assert_close(loss, 0.5 * without)
+    assert seen.results()["effective_share"] == pytest.approx(1) and seen.results()["corrected_away"] == 0
 
 
 def test_a_changed_row_comes_back_from_a_run():

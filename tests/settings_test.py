@@ -35,9 +35,13 @@ def test_the_demo_s_settings_have_sentences_too():
     assert not [row.key for row in described(DemoConfig()) if not row.about or not row.when]
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+PARTED = {f"{field}={part}": methods.method("grpo", **{field: part})
+          for field, options in methods.PARTS.items() for part in options}
+
+
+@pytest.mark.parametrize("name", [*methods.METHODS, *PARTED])
 def test_every_constant_of_every_row_has_its_own_words(name):
-    row = methods.get(name)
+    row = PARTED[name] if name in PARTED else methods.get(name)
     for constant in methods.constants(row):
         about, when = row.words(constant)
         assert about and when, f"{name}.{constant}"
@@ -46,7 +50,7 @@ def test_every_constant_of_every_row_has_its_own_words(name):
 
 def test_no_words_for_a_constant_that_no_row_has():
     used = set()
-    for row in methods.METHODS.values():
+    for row in (*methods.METHODS.values(), *PARTED.values()):
         used |= {row.words(name) for name in methods.constants(row)}
     assert {name for name, words in CONSTANTS.items() if words not in used} == set()
 

@@ -144,8 +144,8 @@ def policy_trainer(name, batch, reward, group_size, passes=1, args=None, **attri
         gradient_accumulation_steps=passes, gradient_checkpointing_kwargs=None, delta=None,
         use_bias_correction_kl=False, **(args or {}),
     )
-    made = trainer(
-        name, args=settings, num_generations=group_size, num_iterations=2,
+    usual = dict(
+        args=settings, num_generations=group_size, num_iterations=2,
         current_gradient_accumulation_steps=passes, use_vllm=False, environment_factories=None,
         environments=None, tools=None, pad_to_multiple_of=None, mask_truncated_completions=False,
         _tokenizer=SimpleNamespace(pad_token_id=0), reward_weights=torch.ones(1),
@@ -153,8 +153,8 @@ def policy_trainer(name, batch, reward, group_size, passes=1, args=None, **attri
         max_completion_length=BUDGET, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
         _entropy_bonus_enabled=False, log_multimodal=False,
         _logs=defaultdict(list, rewards=defaultdict(list)), _pending_extra_logs={}, _pending_metrics={},
-        **attributes,
     )
+    made = trainer(name, **usual | attributes)
     answer = [row[PROMPT:n].tolist() for row, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
     rest = (answer,) if name == "RLOOTrainer" else (None, answer, None, {}, None, [])  # no tools, no images
     made._generate = lambda prompts: (batch.tokens[:, :PROMPT].tolist(), answer, *rest)

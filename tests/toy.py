@@ -192,12 +192,13 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
                           group_size)
     steps = [weighed(batch.take(i, i + group_size, width=1 + LONGEST), method, LONGEST)  # a step is one group
              for i in range(0, len(batch), group_size)]
-    weight = torch.cat([step.weight for step in steps])
-    batch = replace(batch, marked=torch.cat([step.marked for step in steps]) if method.mark else None)
+    made = {name: torch.cat([getattr(step, name) for step in steps])
+            for name in ("weight", "marked", "correction") if getattr(steps[0], name) is not None}
+    batch = replace(batch, **made)
     tables = POLICY.repeat(len(batch), 1, 1).requires_grad_()
     models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic))
     loss, _ = objectives.build(method)(models, batch)
-    (loss * weight).sum().backward()
+    (loss * batch.weight).sum().backward()
     each = -tables.grad.view(len(groups), group_size, STATES, V).sum(1)  # [N, STATES, V]
     mean = (chance[:, None, None] * each).sum(0)
     return Measured(mean, float((chance * ((each - mean) ** 2).sum((1, 2))).sum().sqrt()))

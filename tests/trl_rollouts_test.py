@@ -12,6 +12,7 @@ from theirs import (
     POLICY,
     PROMPT,
     REFERENCE,
+    Bigram,
     agree,
     answers,
     load,
@@ -21,8 +22,9 @@ from theirs import (
 )
 
 from postgrad import objectives
+from postgrad.batches.columns import weighed
 from postgrad.maths import credit
-from postgrad.methods import METHODS
+from postgrad.methods import METHODS, change
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -164,3 +166,34 @@ def test_overlong():
     lengths = torch.arange(1, 26)
     theirs = get_soft_overlong_punishment(20, 4)([[0] * n for n in lengths.tolist()])
     torch.testing.assert_close(credit.overlong(lengths, 20, 4), torch.tensor(theirs))
+
+
+MODES = {"tis": "token_truncate", "icepop": "token_mask", "sequence": "sequence_mask"}
+
+
+@pytest.mark.parametrize("part", MODES)
+def test_a_correction(part):
+    """TRL's weights for samples of another engine (vLLM's), and where they stand: on the surrogate, not on
+    the KL."""
+    row = change(METHODS["grpo"], correction=part)
+    batch, bound = rollouts(row), row.correction.keywords
+    sampled = Bigram(5, OLD, by=0.6).logp(batch.tokens, batch.mask)[0].detach()
+    batch = weighed(replace(batch, sampler_logp=sampled), row, BUDGET)
+    most = bound.get("cap", bound.get("most", bound.get("widest")))
+    made = grpo_trainer("grpo", batch, use_vllm=True, vllm_importance_sampling_correction=True,
+                        vllm_importance_sampling_mode=MODES[part],
+                        vllm_importance_sampling_clip_min=bound.get("least"),
+                        vllm_importance_sampling_clip_max=most)
+    made._generate = reporting(made._generate, batch)
+    inputs = scored(made, batch)
+    theirs = inputs["importance_sampling_ratio"].expand(len(batch), BUDGET)
+    torch.testing.assert_close((batch.correction * batch.mask)[:, PROMPT:], theirs * batch.mask[:, PROMPT:])
+    assert (theirs != 1).any() and ((theirs == 0) & batch.mask[:, PROMPT:]).any() == (part != "tis")
+    agree(ours(row, batch), made._compute_loss(POLICY, inputs | {"advantages": row_advantage(batch)}))
+
+
+def reporting(generate, batch):
+    """What is generated, with the sampler's log-probs."""
+    lengths = batch.lengths.tolist()
+    logps = [row[PROMPT:n].tolist() for row, n in zip(batch.sampler_logp, lengths, strict=True)]
+    return lambda prompts: (*(said := generate(prompts))[:4], logps, *said[5:])

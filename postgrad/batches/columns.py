@@ -61,6 +61,7 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     old = entropy = ref = value = None
     facts: dict[str, float] = {}
     early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
+    early |= {"old_logp"} if method.correction else set()
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
         old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature)
     if method.reference:
@@ -123,11 +124,14 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
 
 def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
     """The rows of one optimizer step with the weights of that step,
-    over the tokens that the row of the table chooses, and the marks of its surrogate."""
+    over the tokens that the row of the table chooses, the marks of its surrogate, and its correction."""
     counted = batch.mask
     if method.choose:
         counted = counted & method.choose(batch.mask, batch.adv, **further(batch, method.choose_wants))
     marked = None
     if method.mark:
         marked = counted & method.mark(counted, batch.adv, **further(batch, method.mark_wants))
-    return replace(batch, weight=method.weigh(counted, budget), marked=marked)
+    correction = None
+    if method.correction:
+        correction = method.correction(batch.sampler_logp, batch.old_logp, batch.mask)
+    return replace(batch, weight=method.weigh(counted, budget), marked=marked, correction=correction)

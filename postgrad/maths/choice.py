@@ -19,6 +19,15 @@ def _top(x: Tensor, mask: Tensor, share: float) -> Tensor:  # [B, T] -> [B, T] b
     return mask & (rank < (share * mask.sum().double()).floor().clamp(min=1)).view_as(mask)
 
 
+def top_entropy(mask: Tensor, adv: Tensor, *, entropy: Tensor, share: float) -> Tensor:
+    """The tokens at which the policy was least decided: the largest share of the step's entropies, at least
+    one token (Wang et al. 2025, 2506.01939; a share of 0.2).
+
+    The normaliser runs over the chosen tokens; the paper's over all.
+    """
+    return _top(entropy, mask, share)
+
+
 def top_covariance(mask: Tensor, adv: Tensor, *, old_logp: Tensor, share: float) -> Tensor:
     """The tokens that lower the entropy most: the largest share of (A - mean A)(log pi - mean log pi), means
     over the step, at least one token (KL-Cov, Cui et al. 2025, 2505.22617)."""

@@ -1,6 +1,6 @@
 import torch
 
-from postgrad.maths.choice import top_covariance
+from postgrad.maths.choice import top_covariance, top_entropy
 
 MASK = torch.tensor([[0, 1, 1, 1], [0, 1, 1, 0]]).bool()
 ADV = torch.tensor([[9.0, 1.0, 1.0, 1.0], [9.0, -1.0, -1.0, 9.0]])
@@ -13,6 +13,12 @@ def test_the_tokens_with_the_largest_covariance():
     two = top_covariance(MASK, ADV, old_logp=LOGP, share=0.4)
     assert two.tolist() == [[False, True, False, False], [False, True, False, False]]
     assert top_covariance(MASK, ADV, old_logp=LOGP, share=0.6).sum() == 3
+
+
+def test_the_tokens_with_the_largest_entropy():
+    entropy = torch.tensor([[9.0, 0.1, 0.7, 0.3], [9.0, 0.9, 0.0, 9.0]])
+    assert top_entropy(MASK, ADV, entropy=entropy, share=0.4).nonzero().tolist() == [[0, 2], [1, 1]]
+    assert top_entropy(MASK, ADV, entropy=entropy, share=0.2).nonzero().tolist() == [[1, 1]]
 
 
 def test_at_least_one_token_and_of_nothing_none():

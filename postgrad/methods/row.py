@@ -70,7 +70,7 @@ class Row(Open):
         found = methods.find(self)
         if found is None:
             return self.record()
-        changed = {k: v for k, v in constants(self).items() if constants(found)[k] != v}
+        changed = {k: v for k, v in constants(self).items() if constants(found).get(k) != v}
         return {"name": self.file or self.name, **changed} if changed else self.file or self.name
 
     def record(self) -> dict:
@@ -126,6 +126,8 @@ class Policy(Row):
     choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool [B, T]; mark:
     which ones its surrogate treats otherwise, handed to it as the column `marked`. Both see the whole step
     and are asked once (maths/choice.py), so that any split into passes gives the same update.
+    correction: how much a token counts where the sampler is another engine than the trainer, (sampler_logp,
+    old_logp, mask) -> weight [B, T] (maths/correction.py); None where it is our own.
     epochs, minibatches: the paper's schedule, how many passes are made over a collection of rollouts and how
     many optimizer steps a pass has. ratio: whether the surrogate weighs a token by pi/pi_old; without it a
     second update on the same samples would be wrong, and is refused.
@@ -143,6 +145,7 @@ class Policy(Row):
     choose_wants: tuple[str, ...] = ()
     mark: Callable | None = None
     mark_wants: tuple[str, ...] = ()
+    correction: Callable | None = None
     weigh: Callable
     kl_in_reward: float = 0.0
     kl_in_loss: float = 0.0

@@ -58,6 +58,21 @@ CONSTANTS = {
                                     "more where entropy falls to 0 all the same"),
     "top_covariance.share": Words("the share of a step's tokens that is held back, at least one",
                                   "2e-3 in the paper for a 7B model; more where entropy falls to 0"),
+    "choose": Words("the tokens of a step that count: all, or top_entropy, those at which the policy was "
+                    "least decided", "top_entropy where long chains are learned: most of their tokens are "
+                    "forced"),
+    "correction": Words("how samples of another engine are weighed: none, tis (truncated by token), icepop "
+                        "(dropped by token), sequence (dropped by reply)",
+                        "none where the sampler is our own; tis or icepop where mismatch is above 0.01"),
+    "truncated.cap": Words("the most that a token may count for", "lower where effective_share falls"),
+    "banded.least": Words("the ratio of trainer to sampler below which a token is dropped",
+                          "nearer to 1 drops more"),
+    "banded.most": Words("the ratio of trainer to sampler above which a token is dropped",
+                         "nearer to 1 drops more"),
+    "sequence_banded.widest": Words("the ratio of a whole reply above which it is dropped",
+                                    "it grows with the length of replies; lower where effective_share falls"),
+    "top_entropy.share": Words("the share of a step's tokens that count, at least one",
+                               "0.2 in the paper; 1 is all"),
     "kl_in_loss": Words("the weight of the KL to the start, as a part of the loss",
                         "0 needs no reference and is usual against a verifier; more where the reward can be "
                         "gamed (anchor.kl sets it too)"),
