@@ -124,14 +124,17 @@ def policy(method, temperature: float = 1.0) -> Objective:
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
         known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1)}
         wanted = {name: known[name] if name in known else _needed(batch, name, method)
-                  for name in method.surrogate_wants}
-        loss, clipped = method.surrogate(logp, old_logp, adv, mask, **wanted)
+                  for name in (*method.surrogate_wants, *method.kl_wants)}
+        loss, clipped = method.surrogate(logp, old_logp, adv, mask,
+                                         **{name: wanted[name] for name in method.surrogate_wants})
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
         if batch.correction is not None:
             loss = loss * batch.correction
             stats.update(_correction_stats(batch, mask, old_logp))
         if method.kl_in_loss:
-            loss = loss + method.kl_in_loss * method.kl(logp, _needed(batch, "ref_logp", method)) * mask
+            far = method.kl(logp, _needed(batch, "ref_logp", method),
+                            **{name: wanted[name] for name in method.kl_wants})
+            loss = loss + method.kl_in_loss * far * mask
         if method.entropy:
             loss = loss - method.entropy * entropy
         if method.critic:

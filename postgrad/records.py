@@ -107,6 +107,7 @@ class Verdict:
     Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "lenient": 1.0, "format": 1.0})
     Parts that have a meaning everywhere: correct (right, by the reading that is paid: what pass@1 counts),
     lenient (right by a kinder reading), format (in the form that was asked for).
+    weights: of the parts that the score is the weighted sum of; empty where it is no sum of parts.
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None:
     all of it stands on the last token.
     error names a fault that is not the model's ("infrastructure"):
@@ -117,6 +118,7 @@ class Verdict:
     score: float
     reason: str = ""
     parts: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict, compare=False)
     error: str | None = None
     per_token: tuple[float, ...] | None = None
     absent: bool = False

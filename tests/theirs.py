@@ -142,7 +142,7 @@ def policy_trainer(name, batch, reward, group_size, passes=1, args=None, **attri
     settings = SimpleNamespace(
         per_device_train_batch_size=len(batch) // passes, steps_per_generation=passes,
         gradient_accumulation_steps=passes, gradient_checkpointing_kwargs=None, delta=None,
-        use_bias_correction_kl=False, **(args or {}),
+        **{"use_bias_correction_kl": False} | (args or {}),
     )
     usual = dict(
         args=settings, num_generations=group_size, num_iterations=2,

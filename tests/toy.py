@@ -21,7 +21,7 @@ from postgrad.batches.columns import columns, weighed
 from postgrad.batches.shuffled import logp_of
 from postgrad.maths import credit, weights
 from postgrad.methods import METHODS, Policy
-from postgrad.records import Batch
+from postgrad.records import Batch, Verdict
 
 V, LONGEST = 3, 3
 STATES = 1 + V + V * V  # what was said so far: nothing, one token, two tokens
@@ -38,6 +38,11 @@ def sequences() -> tuple[Tensor, Tensor]:
 TOKENS, MASK = sequences()
 # What a verifier might ask: 0.25 for coming to a stop, and 0.75 more if a 2 was said before it.
 REWARD = (TOKENS[:, 3] == 0) * (0.25 + 0.75 * (TOKENS == 2).any(1).double())
+
+
+VERDICTS = [SimpleNamespace(verdict=Verdict(
+    score=float(r), weights={"stop": 0.25, "two": 0.75}, parts={"stop": float(r > 0), "two": float(r == 1)}))
+    for r in REWARD]
 
 
 # [B, T] -> [B, T]: the state in which the token of each column is chosen
@@ -95,6 +100,7 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
     tokens, mask = TOKENS[rows], MASK[rows]
     batch = Batch(ids=tuple(map(str, range(len(rows)))), tokens=tokens, mask=mask, weight=mask.double(),
                   lengths=torch.full((len(rows),), 1 + LONGEST),
+                  scored=tuple(VERDICTS[i] for i in rows.tolist()),
                   sampler_logp=old.logp(tokens, mask)[0].detach())
     models = SimpleNamespace(policy=old, reference=reference, critic=critic)
     with_ref = (replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0])

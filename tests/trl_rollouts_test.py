@@ -160,6 +160,20 @@ def test_rloo():
         agree(mine - mine.detach(), theirs - theirs.detach())
 
 
+def test_deepseek_v32():
+    """TRL's off-policy mask and bias-corrected KL, on samples of another engine than OLD."""
+    row = change(METHODS["deepseek_v32"], far=0.1)
+    batch = rollouts(row)
+    sampled = Bigram(5, OLD, by=0.6).logp(batch.tokens, batch.mask)[0].detach()
+    batch = replace(batch, sampler_logp=sampled)
+    made = grpo_trainer("grpo", batch, beta=row.kl_in_loss, args={"use_bias_correction_kl": True},
+                        off_policy_mask_threshold=row.surrogate.keywords["far"])
+    inputs = scored(made, batch) | {"advantages": row_advantage(batch),
+                                    "sampling_per_token_logps": sampled[:, PROMPT:]}
+    agree(ours(row, batch), made._compute_loss(POLICY, inputs))
+    assert abs(ours(change(row, far=1e9), batch) - ours(row, batch)) > 1e-3  # some rows are dropped
+
+
 def test_overlong():
     from trl.rewards import get_soft_overlong_punishment
 

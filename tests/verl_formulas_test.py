@@ -3,14 +3,16 @@ plain loops: one token, one sample after the other."""
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from theirs import BUDGET, OLD, POLICY, PROMPT, REFERENCE, agree, answers, ours
 
-from postgrad.batches.columns import weighed
+from postgrad.batches.columns import further, weighed
 from postgrad.maths import credit
 from postgrad.methods import METHODS, change
+from postgrad.records import Verdict
 
 GROUP = 4
 REWARD = [1.0, 0.0, 0.25, 0.5, 1.0, 1.0, 0.0, 1.0, 0.3, 0.2, 0.1, 0.9]
@@ -127,3 +129,28 @@ def test_opo():
         assert batch.adv[i, PROMPT].item() == pytest.approx(r - baseline, abs=1e-12)
     theirs = -sum(adv * logp for sample in tokens_of(batch) for logp, _, _, adv in sample) / len(batch)
     agree(ours(row, batch), theirs)
+
+
+def test_gdpo():
+    """verl's z-scores and whitening divide by the sample's std; a group's cancels in the whitening."""
+    row, batch = METHODS["gdpo"], answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)
+    parts = {"right": REWARD, "short": [float(i % 3 == 0) for i in range(12)]}
+    weights = {"right": 1.0, "short": 0.5}
+    scored = tuple(SimpleNamespace(verdict=Verdict(score=0.0, weights=weights,
+                                                   parts={k: x[i] for k, x in parts.items()}))
+                   for i in range(12))
+    mine = row.credit(torch.zeros(batch.mask.shape), batch.mask, GROUP,
+                      **further(replace(batch, scored=scored), row.credit_wants))
+    mine = credit.whiten(mine, batch.mask)[:, PROMPT].tolist()
+    summed = [0.0] * 12
+    for name, x in parts.items():
+        for at in range(0, 12, GROUP):
+            mean = sum(x[at: at + GROUP]) / GROUP
+            std = math.sqrt(sum((r - mean) ** 2 for r in x[at: at + GROUP]) / (GROUP - 1))
+            for i in range(at, at + GROUP):
+                summed[i] += weights[name] * (x[i] - mean) / (std + 1e-9)
+    every = [a for a, n in zip(summed, batch.mask.sum(1).tolist(), strict=True) for _ in range(n)]
+    mean = sum(every) / len(every)
+    std = math.sqrt(sum((a - mean) ** 2 for a in every) / (len(every) - 1))
+    factor = math.sqrt(len(every) / (len(every) - 1))
+    assert mine == pytest.approx([factor * (a - mean) / std for a in summed], abs=1e-6)

@@ -5,6 +5,7 @@ An assembly line calls them one after another; so do the tests, on a language th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -98,7 +99,20 @@ def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
 
 def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
     """The columns that a row's function wants, by name."""
-    return {name: batch.mask.sum(1) if name == "lengths" else getattr(batch, name) for name in names}
+    made = {"lengths": lambda: batch.mask.sum(1), "parts": lambda: part_scores(batch)[0],
+            "part_weights": lambda: part_scores(batch)[1]}
+    return {name: made[name]() if name in made else getattr(batch, name) for name in names}
+
+
+def part_scores(batch: Batch) -> tuple[Tensor, Tensor]:  # [B, K] each
+    """The parts that the verdicts were summed from and their weights; NaN where a part was not judged. Of
+    scores that are no sum, the score."""
+    verdicts = [s.verdict for s in batch.scored]
+    names = sorted({name for verdict in verdicts for name in verdict.weights})
+    scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
+    weights = [[v.weights.get(name, 0.0) for name in names] or [1.0] for v in verdicts]
+    return (torch.tensor(scores, dtype=torch.float32, device=batch.mask.device),
+            torch.tensor(weights, dtype=torch.float32, device=batch.mask.device))
 
 
 def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, seed: int,

@@ -159,6 +159,23 @@ def length_weighted(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     return _spread(adv - baseline, mask)
 
 
+def each_reward(reward: Tensor, mask: Tensor, group_size: int, *, parts: Tensor,
+                part_weights: Tensor) -> Tensor:  # parts, part_weights [B, K]
+    """A_i = sum_k w_k (r_k,i - mean(r_k)) / std(r_k): each of several rewards is normalised in its group,
+    then they are summed (GDPO 2601.05242, whose row whitens the sum over the collection).
+
+    Four samples with rewards (1, 0), (0, 1), (0, 0), (1, 1) of weight 1 get (0, 0, -2, 2), and the same with
+    the second reward ten times as large, where group_zscore of the sum nearly forgets the first. A part that
+    is NaN was not judged, and has no say.
+    """
+    total = torch.zeros_like(reward)
+    for k in range(parts.shape[1]):
+        there = mask & parts[:, k].isfinite()[:, None]
+        placed = place_reward(parts[:, k].nan_to_num().to(reward), there)
+        total = total + part_weights[:, k: k + 1] * group_zscore(placed, there, group_size)
+    return total
+
+
 def gae(
     reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor | None = None, gamma: float = 1.0,
     lam: float = 0.95

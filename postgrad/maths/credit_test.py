@@ -66,6 +66,21 @@ def test_over_mean_by_hand():
     assert per_row(credit.over_mean(*rows(0, 0, 1, 0), 2, all_wrong=-1.0)) == [-1, -1, 1, -1]
 
 
+def test_each_reward_by_hand():
+    mask = torch.ones(4, 1, dtype=torch.bool)
+    parts = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    one, none = torch.ones(4, 2), torch.zeros(4, 1, dtype=D)
+    assert credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist() == [0, 0, -2, 2]
+    large = parts * torch.tensor([1.0, 10.0])
+    assert credit.each_reward(none, mask, 4, parts=large, part_weights=one)[:, 0].tolist() == [0, 0, -2, 2]
+    half = credit.each_reward(none, mask, 4, parts=parts, part_weights=one * torch.tensor([1.0, 0.5]))
+    assert half[:, 0].tolist() == [0.5, -0.5, -1.5, 1.5]
+    parts[3, 1] = torch.nan  # not judged: the second reward is compared among three, mean 1/3, std sqrt(2)/3
+    got = credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist()
+    root = math.sqrt(0.5)
+    assert got == pytest.approx([1 - root, -1 + 2 * root, -1 - root, 1])
+
+
 def test_length_weighted_by_hand():
     mask = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]]).bool()
     reward = credit.place_reward(torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=D), mask)

@@ -42,6 +42,22 @@ def clipped_ratio(
     return _clip(log_ratio.exp(), adv, mask, low, high)
 
 
+def stale_dropped(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, sampler_logp: Tensor, low: float,
+    high: float, far: float
+) -> tuple[Tensor, Tensor]:
+    """clipped_ratio, without the blamed rows from which the policy has gone too far.
+
+        a row is dropped where A < 0 and mean_t (log mu_t - log pi_t) > far
+    DeepSeek-V3.2 (2512.02556): mu are the probabilities that the sampler reported, pi the present ones, so
+    that both several updates and another engine count. `clipped` holds the dropped rows too.
+    """
+    loss, clipped = clipped_ratio(logp, old_logp, adv, mask, low=low, high=high)
+    gone = torch.where(mask, sampler_logp - logp.detach(), 0.0)
+    stale = (row_sum(gone) / mask.sum(1).clamp(min=1) > far)[:, None] & (adv < 0) & mask
+    return torch.where(stale, 0.0, loss), clipped | stale
+
+
 def sequence_ratio(
     logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from postgrad.maths.surrogate import (
     probability_clip,
     sequence_ratio,
     soft_gate,
+    stale_dropped,
 )
 from postgrad.maths.weights import sequence_mean, token_mean
 
@@ -109,6 +110,21 @@ def test_geometric_mean_with_sequence_mean_is_gmpo(clip):
     paper = -sum(terms) / 3
     torch.testing.assert_close(total, paper)
     torch.testing.assert_close(*torch.autograd.grad(total, mine), *torch.autograd.grad(paper, theirs))
+
+
+def test_stale_dropped_by_hand():
+    """log mu - log pi is 0.4 and 0.8 in the first row, 0.6 in the mean; 0.4 and 0.5 in the second."""
+    logp = torch.full((3, 2), -1.0, dtype=D, requires_grad=True)
+    sampler = torch.tensor([[-0.6, -0.2], [-0.6, -0.5], [-0.6, -0.2]], dtype=D)
+    adv = torch.tensor([[-1.0], [-1.0], [1.0]], dtype=D).expand(3, 2)
+    mask = torch.ones(3, 2, dtype=torch.bool)
+    f = partial(stale_dropped, sampler_logp=sampler, low=0.2, high=0.2, far=0.5)
+    loss, clipped = f(logp, logp.detach(), adv, mask)
+    loss.sum().backward()
+    assert logp.grad.tolist() == [[0, 0], [1, 1], [-1, -1]]  # praise is never dropped
+    assert clipped.tolist() == [[True, True], [False, False], [False, False]]
+    near = partial(stale_dropped, sampler_logp=torch.zeros(1, 1, dtype=D), low=0.2, high=0.2, far=9.0)
+    assert at(near, 4.0, 1.0) == at(clip02, 4.0, 1.0) and at(near, 0.1, -1.0) == at(clip02, 0.1, -1.0)
 
 
 def test_marked_penalty_by_hand():

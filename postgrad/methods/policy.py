@@ -157,6 +157,16 @@ POLICY = (
         paper="Hao et al. 2025, arXiv:2505.23585",
         about="the baseline weighs rewards by length: the least noise of the gradient",
     ),
+    # All but the credit and the whitening is GRPO's row. The parts are those of a sum of rewards
+    # (reward=number+think) with its weights; a single reward is GRPO's, whitened.
+    Policy(
+        name="gdpo",
+        credit=credit.each_reward, credit_wants=("parts", "part_weights"), whiten=True,
+        surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2), weigh=weights.sequence_mean,
+        kl_in_loss=0.04,
+        paper="Liu et al. 2026, arXiv:2601.05242",
+        about="several rewards, each normalised by itself before they are summed",
+    ),
     # The share is the paper's for 32B (2e-3 for 7B). The covariance is taken once for a step, from the policy
     # that sampled; in the paper's code from the present one, and anew in each micro-batch, so that its update
     # depends on the split. Eight minibatches, as there.

@@ -121,8 +121,8 @@ class Policy(Row):
     tokens to a step (weigh).
 
     credit and surrogate have one signature each (maths/credit.py, maths/surrogate.py);
-    what else they want of the batch
-    a row names, and they are handed it by keyword: credit_wants=("value",), surrogate_wants=("entropy",).
+    what else they want of the batch a row names, and they are handed it by keyword: credit_wants=("value",),
+    surrogate_wants=("entropy",); kl, the estimator of kl_in_loss, likewise.
     choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool [B, T]; mark:
     which ones its surrogate treats otherwise, handed to it as the column `marked`. Both see the whole step
     and are asked once (maths/choice.py), so that any split into passes gives the same update.
@@ -150,6 +150,7 @@ class Policy(Row):
     kl_in_reward: float = 0.0
     kl_in_loss: float = 0.0
     kl: Callable = kl.k3          # the estimator of kl_in_loss
+    kl_wants: tuple[str, ...] = ()
     compares: bool = True         # credit compares the samples of a prompt, so it needs two of them at least
     critic: bool = False
     value_weight: float = 0.0
@@ -182,7 +183,8 @@ class Policy(Row):
     @property
     def wanted(self) -> frozenset[str]:
         """The further columns that any of its functions is handed."""
-        return frozenset((*self.credit_wants, *self.surrogate_wants, *self.choose_wants, *self.mark_wants))
+        return frozenset((*self.credit_wants, *self.surrogate_wants, *self.choose_wants, *self.mark_wants,
+                          *self.kl_wants))
 
 
 Method = Supervised | Preference | Policy
@@ -196,6 +198,9 @@ COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "value": "the critic's values when the rollouts were made",
     "returns": "what the critic learns: advantage plus value",
     "lengths": "the sampled tokens of each row",
+    "parts": "the scores of the verdict's parts [B, K], for credit alone; one column, the score, where "
+             "it is no sum",
+    "part_weights": "what they are summed with [B, K]",
     "marked": "the tokens that the row's mark picked, for its surrogate alone",
 }
 
@@ -221,6 +226,14 @@ def check_wants(row: Policy) -> None:
     if ("marked" in row.surrogate_wants) != (row.mark is not None):
         raise ValueError(f"row {row.name}: a mark is made for a surrogate that wants it: give both mark=... "
                          "and surrogate_wants=('marked',), or neither.")
+    apart = {"parts", "part_weights"}
+    if apart & {*row.surrogate_wants, *row.choose_wants, *row.mark_wants, *row.kl_wants}:
+        raise ValueError(f"row {row.name}: the parts of a verdict are for credit alone.")
+    if apart & {*row.credit_wants} and (row.kl_in_reward or row.overlong or row.truncated_penalty
+                                        or row.scale_rewards):
+        raise ValueError(f"row {row.name}: its credit looks at the parts of the verdict, so that what else "
+                         "is put into the reward (kl_in_reward, overlong, truncated_penalty, scale_rewards) "
+                         "would have no say: leave it out.")
     if "returns" in row.credit_wants:
         raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit "
                          "cannot want them.")

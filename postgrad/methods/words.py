@@ -58,6 +58,9 @@ CONSTANTS = {
                                     "more where entropy falls to 0 all the same"),
     "top_covariance.share": Words("the share of a step's tokens that is held back, at least one",
                                   "2e-3 in the paper for a 7B model; more where entropy falls to 0"),
+    "stale_dropped.far": Words("how much likelier, per token in nats, a blamed reply may have been when it "
+                               "was sampled before it is dropped",
+                               "lower where clip_fraction is 0 and the run is unsteady with old samples"),
     "choose": Words("the tokens of a step that count: all, or top_entropy, those at which the policy was "
                     "least decided", "top_entropy where long chains are learned: most of their tokens are "
                     "forced"),

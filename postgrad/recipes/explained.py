@@ -90,8 +90,9 @@ def index() -> list[dict]:
     for field, options in methods.PARTS.items():
         for part in options:
             row = methods.change(plain, **{field: part})
-            for name in methods.constants(row).keys() - methods.constants(plain).keys():
-                add(f"method.{name}", *row.words(name), f"{field}={part}", methods.constants(row)[name])
+            for name, value in methods.constants(row).items():
+                if name not in methods.constants(plain):
+                    add(f"method.{name}", *row.words(name), f"{field}={part}", value)
     return list(found.values())
 
 
