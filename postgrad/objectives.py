@@ -19,7 +19,7 @@ from torch import Tensor
 from postgrad.maths import kl, surrogate
 from postgrad.models import Models
 from postgrad.records import Batch
-from postgrad.stats import Entry, Explained, Max, Mean, Stats
+from postgrad.stats import Effective, Entry, Explained, Max, Mean, Stats
 
 Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
 
@@ -112,7 +112,7 @@ def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, 
 
 def policy(method, temperature: float = 1.0) -> Objective:
     """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the
-    method's one weight.
+    method's one weight; the surrogate's part times the correction, where there is one.
 
     Rows flagged `imitate` have the loss -log pi instead, under a weight of their own (PPO-ptx).
     """
@@ -124,11 +124,17 @@ def policy(method, temperature: float = 1.0) -> Objective:
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
         known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1)}
         wanted = {name: known[name] if name in known else _needed(batch, name, method)
-                  for name in method.surrogate_wants}
-        loss, clipped = method.surrogate(logp, old_logp, adv, mask, **wanted)
+                  for name in (*method.surrogate_wants, *method.kl_wants)}
+        loss, clipped = method.surrogate(logp, old_logp, adv, mask,
+                                         **{name: wanted[name] for name in method.surrogate_wants})
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
+        if batch.correction is not None:
+            loss = loss * batch.correction
+            stats.update(_correction_stats(batch, mask, old_logp))
         if method.kl_in_loss:
-            loss = loss + method.kl_in_loss * method.kl(logp, _needed(batch, "ref_logp", method)) * mask
+            far = method.kl(logp, _needed(batch, "ref_logp", method),
+                            **{name: wanted[name] for name in method.kl_wants})
+            loss = loss + method.kl_in_loss * far * mask
         if method.entropy:
             loss = loss - method.entropy * entropy
         if method.critic:
@@ -174,6 +180,14 @@ def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, en
     if batch.sampler_logp is not None:
         stats["mismatch"] = _mean((batch.sampler_logp - old_logp).abs(), mask)
     return Stats(stats, columns)
+
+
+def _correction_stats(batch: Batch, mask: Tensor, old_logp: Tensor) -> dict[str, Entry]:
+    assert batch.correction is not None and batch.sampler_logp is not None
+    weight = torch.where(mask, batch.correction, 0.0).double()
+    return {"mismatch_kl": _mean(kl.k3(batch.sampler_logp, old_logp), mask),
+            "corrected_away": _mean(batch.correction == 0, mask),
+            "effective_share": Effective(mask.sum(), weight.sum(), (weight**2).sum())}
 
 
 def _mean(x: Tensor, mask: Tensor | None = None) -> Mean:

@@ -125,6 +125,7 @@ class Verdict:
     Verdict(score=1.0, reason="20 is the answer", parts={"correct": 1.0, "lenient": 1.0, "format": 1.0})
     Parts that have a meaning everywhere: correct (right, by the reading that is paid: what pass@1 counts),
     lenient (right by a kinder reading), format (in the form that was asked for).
+    weights: of the parts that the score is the weighted sum of; empty where it is no sum of parts.
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None:
     all of it stands on the last token.
     error names a fault that is not the model's ("infrastructure"):
@@ -135,6 +136,7 @@ class Verdict:
     score: float
     reason: str = ""
     parts: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict, compare=False)
     error: str | None = None
     per_token: tuple[float, ...] | None = None
     absent: bool = False
@@ -202,6 +204,9 @@ class Batch:
     value: Tensor | None = None         # [B, T] the critic's values when the rollouts were made
     returns: Tensor | None = None       # [B, T]
     entropy: Tensor | None = None       # [B, T] of the policy that sampled, where a row of the table wants it
+    # [B, T] what a token counts for, where the sampler is another engine; None: 1
+    correction: Tensor | None = None
+    marked: Tensor | None = None        # [B, T] bool: the tokens that the row's mark picked
     margin: Tensor | None = None        # [U]
     votes: Tensor | None = None         # [U, K] how often each head of an ensemble sees the unit
     label: Tensor | None = None         # [U] or [B, T] +1 wanted, -1 unwanted

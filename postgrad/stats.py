@@ -65,11 +65,28 @@ class Explained:
         return 1.0 - (errs - err**2) / spread if spread > 1e-12 else 0.0
 
 
-Entry = Mean | Max | Explained
+@dataclass(frozen=True)
+class Effective:
+    """(sum w)^2 / (n sum w^2), kept as sums: the share of n weighted samples that as many equal ones would be
+    worth (Kish). 1 where all weights are equal."""
+
+    count: Tensor | float
+    total: Tensor | float
+    squares: Tensor | float
+
+    def __add__(self, other: Effective) -> Effective:
+        return Effective(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    def result(self) -> float:
+        spread = float(self.count) * float(self.squares)
+        return float(self.total) ** 2 / spread if spread else 0.0
+
+
+Entry = Mean | Max | Explained | Effective
 
 
 class Stats(dict[str, Any]):
-    """What an objective saw: name -> Mean, Max or Explained, summed over micro-batches,
+    """What an objective saw: name -> Mean, Max, Explained or Effective, summed over micro-batches,
     columns for the sample log, and what an examination asks of each unit."""
 
     def __init__(self, entries: Mapping[str, Entry] | None = None,

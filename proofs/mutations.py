@@ -63,7 +63,7 @@ FAULTS = (
     Fault("step-wide choice", "batches/columns.py", "counted = counted & method.choose",
           "counted = counted | method.choose"),
 )
-MORE = {"step-wide choice": ("tests/open_rows_test.py",), "kl coefficient": ("tests/rlhf_test.py",)}
+MORE = {"step-wide choice": ("tests/row_columns_test.py",), "kl coefficient": ("tests/rlhf_test.py",)}
 
 
 def copy_of(home: Path, to: Path) -> None:

@@ -13,7 +13,7 @@ from small import small_model
 
 from postgrad import objectives
 from postgrad.loop import SKIPS_IN_A_ROW, Optim, OptimSettings, train
-from postgrad.methods import METHODS
+from postgrad.methods import METHODS, change
 from postgrad.models import Models, ScalarModel, load_model
 
 
@@ -184,11 +184,15 @@ def tiny_models(method):
     return Models(policy=load_model("tiny"), reference=reference, critic=critic)
 
 
-@pytest.mark.parametrize("name", ["sft", *POLICY])
+PARTED = {"grpo, icepop": change(METHODS["grpo"], correction="icepop"),
+          "dapo, top entropy": change(METHODS["dapo"], choose="top_entropy", minibatches=1)}
+
+
+@pytest.mark.parametrize("name", ["sft", *POLICY, *PARTED])
 def test_any_split_is_the_same_update(name, tmp_path):
     """Two steps by plain gradient descent, so that a small gradient counts for as little as it is;
     the second is off policy."""
-    method = METHODS[name]
+    method = PARTED[name] if name in PARTED else METHODS[name]
     models = tiny_models(method)
     batches = list(conversations(2, rows=7) if name == "sft" else
                    rollouts(method, models, 2, epochs=1 + method.ratio))

@@ -66,7 +66,7 @@ def step_of(method):
     batch = Batch(
         ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask, lengths=lengths, weight=weight,
         rows_per_unit=per_unit, label=label[:, None].expand(rows, LONG) * mask if by_mark else label,
-        sampler_logp=logp, **by_token, **by_unit,
+        sampler_logp=logp, marked=mask & (tokens % 3 == 0), **by_token, **by_unit,
     )
     return models, batch
 

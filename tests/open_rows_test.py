@@ -1,20 +1,17 @@
-"""Rows are open: constants can be set, a user's row is a row, columns come by keyword,
-a run keeps the row it was made with."""
+"""Rows are open: constants can be set, a user's row is a row, a run keeps the row it was made with."""
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import microbatch_test as micro
 import pytest
 import torch
-import toy
 from recipes_test import small
 
 from postgrad import methods, objectives, recipes
-from postgrad.batches.columns import columns, minibatches, weighed
+from postgrad.batches.columns import weighed
 from postgrad.maths import surrogate
-from postgrad.methods import METHODS, Policy, change, constants, described, difference, title
+from postgrad.methods import METHODS, change, constants, described, difference, title
 from postgrad.recipes import running
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.run import Run
@@ -50,6 +47,7 @@ def file(tmp_path, monkeypatch):
 
 def test_constants_are_what_can_be_set():
     assert constants(METHODS["dapo"]) == {
+        "choose": "all", "correction": "none",
         "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0,
         "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "mask_truncated": False,
         "truncated_penalty": 0.0, "scale_rewards": False, "epochs": 1, "minibatches": 16, "kl_stop": 0.0,
@@ -93,6 +91,39 @@ def test_a_name_in_two_functions_is_written_with_its_place():
     with pytest.raises(ValueError, match="has 'low' in two places, credit.low or surrogate.low"):
         change(row, low=0.1)
     assert constants(change(row, **{"credit.low": 2.0}))["credit.low"] == 2.0
+
+
+def test_a_part_is_set_by_its_name_and_brings_its_constants():
+    _, config = recipes.resolve("dapo:words", ["method.correction=tis", "method.cap=3",
+                                               "method.choose=top_entropy"])
+    row = config.method
+    assert row.correction.keywords == {"cap": 3.0} and row.choose_wants == ("entropy",)
+    assert (constants(row)["correction"], constants(row)["share"]) == ("tis", 0.2)
+    saved = json.loads(json.dumps(plain(config, record)))
+    assert saved["method"] == {"name": "dapo", "choose": "top_entropy", "correction": "tis", "share": 0.2,
+                               "cap": 3.0}
+    assert unplain(RolloutConfig, saved).method == row and title(row, METHODS).startswith("dapo(choose=top_")
+    assert change(row, correction="none", choose="all") == METHODS["dapo"]
+    with pytest.raises(ValueError, match="method.correction='tsi': there is no such part. Did you mean"):
+        recipes.resolve("dapo:words", ["method.correction=tsi"])
+    with pytest.raises(ValueError, match="dapo has no constant 'cap'"):
+        recipes.resolve("dapo:words", ["method.cap=3"])
+
+
+def halved(sampler_logp, old_logp, mask, *, by=0.5):
+    return torch.full_like(old_logp, by)
+
+
+def test_a_correction_of_one_s_own_is_a_function():
+    row = change(METHODS["grpo"], name="halved", correction=halved)
+    assert (constants(row)["correction"], constants(row)["by"]) == ("halved", 0.5)
+    models, batch = micro.step_of(METHODS["grpo"])
+    row = change(row, kl_in_loss=0.0)
+    step = weighed(batch, row, micro.LONG)
+    loss, seen = objectives.build(row)(models, step)
+    without, _ = objectives.build(row)(models, replace(step, correction=None))
+    torch.testing.assert_close(loss, 0.5 * without)
+    assert seen.results()["effective_share"] == pytest.approx(1) and seen.results()["corrected_away"] == 0
 
 
 def test_a_changed_row_comes_back_from_a_run():
@@ -166,78 +197,6 @@ def test_what_differs_is_said_in_words():
     assert difference(a, b) == "kl_in_loss was 0.04 and is 0.1" and difference(a, a) == ""
     other = described(change(METHODS["grpo"], surrogate=surrogate.policy_gradient))
     assert "surrogate was postgrad.maths.surrogate.clipped_ratio and is" in difference(a, other)
-
-
-# columns by keyword
-
-def by_entropy(logp, old_logp, adv, mask, *, entropy, lengths, sampler_logp, scale):
-    assert entropy.shape == mask.shape == sampler_logp.shape and lengths.shape == mask.shape[:1]
-    return (torch.where(mask, -scale * adv * logp * entropy.detach() / lengths[:, None], 0.0),
-            torch.zeros_like(mask))
-
-
-def surest(mask, adv, *, entropy, share):
-    """The tokens whose entropy is among the lowest share of the whole step."""
-    edge = entropy[mask].quantile(share)
-    return mask & (entropy <= edge)
-
-
-WANTING = Policy(
-    name="wanting", credit=METHODS["grpo"].credit, surrogate=partial(by_entropy, scale=2.0),
-    weigh=METHODS["dapo"].weigh, surrogate_wants=("entropy", "lengths", "sampler_logp"),
-    choose=partial(surest, share=0.4), choose_wants=("entropy",))
-
-
-def test_a_row_is_handed_the_columns_it_names():
-    models, batch = micro.step_of(METHODS["grpo"])
-    loss, _ = objectives.build(WANTING)(models, batch)
-    logp, entropy = models.policy.logp(batch.tokens, batch.mask)
-    by_hand = -2.0 * batch.adv * logp * entropy / batch.mask.sum(1, keepdim=True)
-    torch.testing.assert_close(loss[batch.mask], by_hand[batch.mask])
-    without = replace(batch, sampler_logp=None)
-    with pytest.raises(ValueError, match="wanting needs batch.sampler_logp"):
-        objectives.build(WANTING)(models, without)
-
-
-@pytest.mark.parametrize(("wants", "words"), [
-    (("entropie",), "wants a column 'entropie'. Did you mean 'entropy'"),
-    (("value",), "has no critic: set critic=True")])
-def test_a_row_cannot_want_what_is_not_there(wants, words):
-    with pytest.raises(ValueError, match=words):
-        replace(WANTING, surrogate_wants=wants)
-
-
-def test_a_choice_over_the_step_is_made_once_so_any_split_is_exact():
-    """The share is of the whole step: chosen again in each micro-batch it would be another update."""
-    models, batch = micro.step_of(METHODS["grpo"])
-    batch = replace(batch, entropy=models.policy.logp(batch.tokens, batch.mask)[1].detach())
-    step = weighed(batch, WANTING, micro.LONG)
-    counted = step.weight > 0
-    assert (0 < counted.sum() < batch.mask.sum()
-            and counted.sum() == pytest.approx(0.4 * batch.mask.sum().item(), abs=2))
-    _, terms, grads, _ = micro.passes(WANTING, models, step, 10**9)
-    for tokens in (1, 20, 90):
-        _, split_terms, split_grads, _ = micro.passes(WANTING, models, step, tokens)
-        assert split_terms == terms and all(torch.equal(a, b)
-                                            for a, b in zip(split_grads, grads, strict=True))
-    anew = [weighed(part, WANTING, micro.LONG) for part in step.split(20)]
-    assert sum(int((part.weight > 0).sum()) for part in anew) != int(counted.sum())
-
-
-def test_the_assembly_line_fills_what_is_wanted_early():
-    policy = toy.Talker(toy.POLICY)
-    rows = torch.arange(12) % len(toy.TOKENS)
-    batch = toy.rollout_batch(replace(WANTING, choose=None, choose_wants=()), rows, policy, None, None, 4)
-    assert batch.entropy is None
-    models = type("Models", (), {"policy": policy, "reference": None, "critic": None})
-    reward = torch.zeros(batch.mask.shape, dtype=torch.float64)
-    filled = columns(batch, reward, WANTING, models, group_size=4, kl=0.0, tokens_per_pass=10**9,
-                     several=False)
-    torch.testing.assert_close(filled.entropy, policy.logp(batch.tokens, batch.mask)[1])
-    assert filled.old_logp is None
-    several = change(WANTING, epochs=2, minibatches=3)
-    parts = minibatches(filled, several, group_size=4, budget=3, seed=0, step=1)
-    assert len(parts) == 6 and all((part.weight > 0).sum() < part.mask.sum() for part in parts)
 
 
 def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatch):

@@ -9,15 +9,16 @@ import torch
 import toy
 
 from postgrad import objectives
+from postgrad.batches.columns import weighed
 from postgrad.maths import credit, surrogate, weights
 from postgrad.maths.kl import exact_kl
-from postgrad.methods import METHODS, Policy
+from postgrad.methods import METHODS, Policy, change
 from postgrad.records import Batch
 
 ROWS = [row for row in METHODS.values() if isinstance(row, Policy)]
 # The multiple of the exact gradient that a row has as its mean, with 3 samples a prompt and
 # a budget of 3 tokens.
-SCALE = {"reinforce": 1.0, "rloo": 1.0, "dr_grpo": (2 / 3) / 3}
+SCALE = {"reinforce": 1.0, "rloo": 1.0, "dr_grpo": (2 / 3) / 3, "dppo": (2 / 3) / 3}
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,54 @@ def test_the_stated_factor_of_a_baseline_that_holds_the_sample_itself(group_size
     assert toy.compare(row, group_size)["scale"] == pytest.approx((group_size - 1) / group_size, abs=1e-12)
     loo = replace(row, credit=credit.leave_one_out)
     assert toy.compare(loo, group_size)["scale"] == pytest.approx(1.0, abs=1e-12)
+
+
+def pass_at_k_gradient(reward, most):
+    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
+    table = toy.POLICY.clone().requires_grad_()
+    p = toy.Talker(table).expected(reward)
+    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
+    return table.grad[0]
+
+
+@pytest.mark.parametrize("group_size", [2, 3, 4])
+@pytest.mark.parametrize(("all_wrong", "short"), [(0.0, 1), (-1.0, 0)])
+def test_maxrl_is_unbiased_for_the_objective_it_states(monkeypatch, group_size, all_wrong, short):
+    """With 0 for an all-wrong group it climbs the terms k <= G - 1, with -1 those k <= G, and no others."""
+    solved = (toy.REWARD == 1).double()
+    monkeypatch.setattr(toy, "REWARD", solved)
+    mean = toy.measure(change(METHODS["maxrl"], all_wrong=all_wrong), group_size).mean
+    torch.testing.assert_close(mean, pass_at_k_gradient(solved, group_size - short), rtol=0, atol=1e-14)
+    for other in (group_size - short + 1, group_size - short - 1):
+        assert not other or (mean - pass_at_k_gradient(solved, other)).norm() > 1e-3
+
+
+def corrected(**part):
+    """The mean ascent direction of REINFORCE on samples of another engine, OLD, for the policy."""
+    row = change(METHODS["reinforce"], kl_in_reward=0.0, **part)
+    sampler, table = toy.Talker(toy.OLD), toy.POLICY.clone().requires_grad_()
+    every = toy.rollout_batch(row, torch.arange(len(toy.TOKENS)), toy.Talker(toy.POLICY), None, None, 1)
+    batch = replace(every, sampler_logp=sampler.logp(toy.TOKENS, toy.MASK)[0])
+    batch = weighed(batch, row, toy.LONGEST)
+    loss, seen = objectives.build(row)(SimpleNamespace(policy=toy.Talker(table)), batch)
+    (loss * toy.MASK * sampler.row_logp().exp()[:, None]).sum().backward()
+    return -table.grad[0], seen.results()
+
+
+def test_a_correction_takes_the_bias_of_another_sampler_away():
+    """By reply and without a limit exactly; by token, where early tokens are not asked what came after,
+    mostly."""
+    exact = toy.exact_gradient(0.0)
+    plain, seen = corrected()
+    assert "mismatch_kl" not in seen
+    whole, seen = corrected(correction="sequence", widest=1e9)
+    torch.testing.assert_close(whole, exact, rtol=0, atol=1e-14)
+    assert seen["corrected_away"] == 0 and 0.5 < seen["effective_share"] < 1 and seen["mismatch_kl"] > 0
+    by_token, _ = corrected(correction="tis", cap=1e9)
+    off = [float((x - exact).norm() / exact.norm()) for x in (plain, by_token)]
+    assert 1e-3 < off[1] < 0.7 * off[0]
+    dropped, seen = corrected(correction="icepop", least=0.9, most=1.1)
+    assert 0 < seen["corrected_away"] < 1 and (dropped - by_token).norm() > 1e-3
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])

@@ -24,10 +24,12 @@ SHAPE = ["rollouts.prompts_per_step=4", "rollouts.group_size=4", "rollouts.max_n
 def test_a_row_says_whether_it_uses_a_ratio(name):
     """Its surrogate's gradient depends on the old policy or does not."""
     row, adv, mask = POLICY[name], torch.tensor([[1.0, -1.0]]), torch.ones(1, 2, dtype=torch.bool)
+    columns = {"marked": ~mask, "sampler_logp": torch.full((1, 2), -1.0)}
+    wanted = {column: columns[column] for column in row.surrogate_wants}
     grads = []
     for old in (-1.0, -1.00005):  # so little that no clip acts
         logp = torch.full((1, 2), -1.0, requires_grad=True)
-        row.surrogate(logp, torch.full((1, 2), old), adv, mask)[0].sum().backward()
+        row.surrogate(logp, torch.full((1, 2), old), adv, mask, **wanted)[0].sum().backward()
         grads.append(logp.grad)
     assert torch.equal(*grads) != row.ratio
 

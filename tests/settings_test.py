@@ -35,9 +35,13 @@ def test_the_demo_s_settings_have_sentences_too():
     assert not [row.key for row in described(DemoConfig()) if not row.about or not row.when]
 
 
-@pytest.mark.parametrize("name", methods.METHODS)
+PARTED = {f"{field}={part}": methods.method("grpo", **{field: part})
+          for field, options in methods.PARTS.items() for part in options}
+
+
+@pytest.mark.parametrize("name", [*methods.METHODS, *PARTED])
 def test_every_constant_of_every_row_has_its_own_words(name):
-    row = methods.get(name)
+    row = PARTED[name] if name in PARTED else methods.get(name)
     for constant in methods.constants(row):
         about, when = row.words(constant)
         assert about and when, f"{name}.{constant}"
@@ -46,7 +50,7 @@ def test_every_constant_of_every_row_has_its_own_words(name):
 
 def test_no_words_for_a_constant_that_no_row_has():
     used = set()
-    for row in methods.METHODS.values():
+    for row in (*methods.METHODS.values(), *PARTED.values()):
         used |= {row.words(name) for name in methods.constants(row)}
     assert {name for name, words in CONSTANTS.items() if words not in used} == set()
 
@@ -64,7 +68,8 @@ def test_one_name_in_two_rows_may_mean_two_things():
     assert methods.get("ppo").words("gamma") != methods.get("simpo").words("gamma")
     meanings = [row for row in index() if row["setting"] == "method.high"]
     homes = [set(row["defaults"]) for row in meanings]
-    assert homes == [{"ppo", "grpo", "dr_grpo", "dapo"}, {"gspo"}, {"cispo"}]
+    assert homes == [{"ppo", "grpo", "dr_grpo", "dapo", "reinforce_pp", "lite_ppo", "gdpo", "deepseek_v32"},
+                     {"gspo"}, {"cispo", "scalerl"}, {"dppo"}, {"gmpo"}]
 
 
 @pytest.mark.parametrize("spec", ["grpo", "sft", "dpo", "kto", "reward", "process", "align", "pretrain"])

@@ -17,6 +17,7 @@ from postgrad.records import Batch
 V, PROMPT, BUDGET = 7, 3, 5
 HOMES = dict.fromkeys(("DPOTrainer", "KTOTrainer", "RewardTrainer", "GRPOTrainer", "RLOOTrainer"), "trl") | {
     "CPOTrainer": "trl.experimental.cpo", "ORPOTrainer": "trl.experimental.orpo",
+    "GMPOTrainer": "trl.experimental.gmpo",
 }
 ALONE = SimpleNamespace(  # one process, no device: what TRL asks of accelerate
     device=torch.device("cpu"), num_processes=1, process_index=0, is_main_process=True, autocast=nullcontext,
@@ -132,19 +133,19 @@ def cpo_trainer(**attributes):
     return trainer("CPOTrainer", alpha=0.0, is_encoder_decoder=False, pad_token_id=0, **attributes)
 
 
-def policy_trainer(name, batch, reward, group_size, passes=1, **attributes):
-    """GRPO's or RLOO's. passes: micro-batches in a step.
+def policy_trainer(name, batch, reward, group_size, passes=1, args=None, **attributes):
+    """GRPO's, GMPO's or RLOO's. passes: micro-batches in a step. args: further ones of its config.
 
     Its doors to the world are closed: what it "generates" is the batch, what its reward function says is
     reward [B]. All that is between the rewards and the loss is its own.
     """
-    args = SimpleNamespace(
+    settings = SimpleNamespace(
         per_device_train_batch_size=len(batch) // passes, steps_per_generation=passes,
         gradient_accumulation_steps=passes, gradient_checkpointing_kwargs=None, delta=None,
-        use_bias_correction_kl=False,
+        **{"use_bias_correction_kl": False} | (args or {}),
     )
-    made = trainer(
-        name, args=args, num_generations=group_size, num_iterations=2,
+    usual = dict(
+        args=settings, num_generations=group_size, num_iterations=2,
         current_gradient_accumulation_steps=passes, use_vllm=False, environment_factories=None,
         environments=None, tools=None, pad_to_multiple_of=None, mask_truncated_completions=False,
         _tokenizer=SimpleNamespace(pad_token_id=0), reward_weights=torch.ones(1),
@@ -152,8 +153,8 @@ def policy_trainer(name, batch, reward, group_size, passes=1, **attributes):
         max_completion_length=BUDGET, top_entropy_quantile=1.0, off_policy_mask_threshold=None,
         _entropy_bonus_enabled=False, log_multimodal=False,
         _logs=defaultdict(list, rewards=defaultdict(list)), _pending_extra_logs={}, _pending_metrics={},
-        **attributes,
     )
+    made = trainer(name, **usual | attributes)
     answer = [row[PROMPT:n].tolist() for row, n in zip(batch.tokens, batch.lengths.tolist(), strict=True)]
     rest = (answer,) if name == "RLOOTrainer" else (None, answer, None, {}, None, [])  # no tools, no images
     made._generate = lambda prompts: (batch.tokens[:, :PROMPT].tolist(), answer, *rest)

@@ -8,6 +8,7 @@ Column 0 of a row is its prompt.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from postgrad.batches.columns import columns, weighed
 from postgrad.batches.shuffled import logp_of
 from postgrad.maths import credit, weights
 from postgrad.methods import METHODS, Policy
-from postgrad.records import Batch
+from postgrad.records import Batch, Verdict
 
 V, LONGEST = 3, 3
 STATES = 1 + V + V * V  # what was said so far: nothing, one token, two tokens
@@ -37,6 +38,11 @@ def sequences() -> tuple[Tensor, Tensor]:
 TOKENS, MASK = sequences()
 # What a verifier might ask: 0.25 for coming to a stop, and 0.75 more if a 2 was said before it.
 REWARD = (TOKENS[:, 3] == 0) * (0.25 + 0.75 * (TOKENS == 2).any(1).double())
+
+
+VERDICTS = [SimpleNamespace(verdict=Verdict(
+    score=float(r), weights={"stop": 0.25, "two": 0.75}, parts={"stop": float(r > 0), "two": float(r == 1)}))
+    for r in REWARD]
 
 
 # [B, T] -> [B, T]: the state in which the token of each column is chosen
@@ -94,6 +100,7 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
     tokens, mask = TOKENS[rows], MASK[rows]
     batch = Batch(ids=tuple(map(str, range(len(rows)))), tokens=tokens, mask=mask, weight=mask.double(),
                   lengths=torch.full((len(rows),), 1 + LONGEST),
+                  scored=tuple(VERDICTS[i] for i in rows.tolist()),
                   sampler_logp=old.logp(tokens, mask)[0].detach())
     models = SimpleNamespace(policy=old, reference=reference, critic=critic)
     with_ref = (replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0])
@@ -148,6 +155,31 @@ class Measured:
     noise: float
 
 
+def every_group(size: int) -> tuple[Tensor, Tensor]:
+    """Every group of so many samples [N, size], and in how many orders each can come [N].
+
+    No row looks at the order.
+    """
+    groups = list(itertools.combinations_with_replacement(range(len(TOKENS)), size))
+    orders = [math.factorial(size) / math.prod(math.factorial(group.count(x)) for x in set(group))
+              for group in groups]
+    return torch.tensor(groups), torch.tensor(orders, dtype=torch.float64)
+
+
+def stepwise(method: Policy) -> Policy:
+    """The row with its credit and whitening taken in each group by itself, even where they see others."""
+
+    def apart(reward: Tensor, mask: Tensor, group_size: int, **wants: Tensor) -> Tensor:
+        parts = [method.credit(reward[i: i + group_size], mask[i: i + group_size], group_size,
+                               **{name: x[i: i + group_size] for name, x in wants.items()})
+                 for i in range(0, len(reward), group_size)]
+        masks = mask.split(group_size)
+        return torch.cat([credit.whiten(a, m) for a, m in zip(parts, masks, strict=True)] if method.whiten
+                         else parts)
+
+    return replace(method, credit=apart, whiten=False)
+
+
 def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
             critic: Tensor = CRITIC) -> Measured:
     """Every possible group of samples of one prompt, weighed by its probability,
@@ -157,20 +189,22 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
     so one backward pass gives every group's gradient by itself.
     """
     old = Talker(OLD if off_policy else POLICY)
-    groups = torch.tensor(list(itertools.product(range(len(TOKENS)), repeat=group_size)))  # [N, G]
-    chance = old.row_logp()[groups].sum(1).exp()
+    groups, orders = every_group(group_size)
+    chance = orders * old.row_logp()[groups].sum(1).exp()
     if method.resample_flat:  # sampled again until the scores differ: the distribution given that they do
         keep = ~credit.flat_groups(REWARD[groups.flatten()], group_size)
         groups, chance = groups[keep], chance[keep] / chance[keep].sum()
-    batch = rollout_batch(replace(method, whiten=False), groups.flatten(), old, Talker(REFERENCE),
-                          Judge(critic), group_size)
-    parts = list(zip(batch.mask.split(group_size), batch.adv.split(group_size), strict=True))
-    weight = torch.cat([method.weigh(mask, LONGEST) for mask, _ in parts])  # a step is one group
-    adv = torch.cat([credit.whiten(adv, mask) for mask, adv in parts]) if method.whiten else batch.adv
+    batch = rollout_batch(stepwise(method), groups.flatten(), old, Talker(REFERENCE), Judge(critic),
+                          group_size)
+    steps = [weighed(batch.take(i, i + group_size, width=1 + LONGEST), method, LONGEST)  # a step is one group
+             for i in range(0, len(batch), group_size)]
+    made = {name: torch.cat([getattr(step, name) for step in steps])
+            for name in ("weight", "marked", "correction") if getattr(steps[0], name) is not None}
+    batch = replace(batch, **made)
     tables = POLICY.repeat(len(batch), 1, 1).requires_grad_()
     models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic))
-    loss, _ = objectives.build(method)(models, replace(batch, adv=adv))
-    (loss * weight).sum().backward()
+    loss, _ = objectives.build(method)(models, batch)
+    (loss * batch.weight).sum().backward()
     each = -tables.grad.view(len(groups), group_size, STATES, V).sum(1)  # [N, STATES, V]
     mean = (chance[:, None, None] * each).sum(0)
     return Measured(mean, float((chance * ((each - mean) ** 2).sum((1, 2))).sum().sqrt()))

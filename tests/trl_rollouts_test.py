@@ -12,6 +12,7 @@ from theirs import (
     POLICY,
     PROMPT,
     REFERENCE,
+    Bigram,
     agree,
     answers,
     load,
@@ -21,8 +22,9 @@ from theirs import (
 )
 
 from postgrad import objectives
+from postgrad.batches.columns import weighed
 from postgrad.maths import credit
-from postgrad.methods import METHODS
+from postgrad.methods import METHODS, change
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -58,7 +60,9 @@ def row_advantage(batch):  # [B, T] -> [B]: all tokens of a row have the same
     return batch.adv[:, PROMPT]
 
 
-KINDS = {"gspo": "grpo", "grpo": "grpo", "dr_grpo": "dr_grpo", "dapo": "dapo", "cispo": "cispo"}
+KINDS = {"gspo": "grpo", "grpo": "grpo", "dr_grpo": "dr_grpo", "dapo": "dapo", "cispo": "cispo",
+         "sapo": "sapo", "gmpo": "grpo", "lite_ppo": "dapo"}
+SCALES = {"dr_grpo": "none", "lite_ppo": "batch"}  # the others': group
 
 
 def grpo_trainer(name, batch, passes=1, **changes):
@@ -66,14 +70,17 @@ def grpo_trainer(name, batch, passes=1, **changes):
 
     (Its defaults are no row: DAPO's loss, clip 0.2 both ways, no KL.)
     """
-    row, clip = METHODS[name], METHODS[name].surrogate.keywords
-    high = 1 + clip["high"] if name == "cispo" else clip["high"]  # CISPO's is the largest weight itself
+    row, bound = METHODS[name], METHODS[name].surrogate.keywords
+    low, high = bound.get("low"), bound.get("high")
     settings = {
         "loss_type": KINDS[name], "importance_sampling_level": "sequence" if name == "gspo" else "token",
-        "epsilon_low": clip["low"], "epsilon_high": high, "beta": row.kl_in_loss,
-        "scale_rewards": "none" if name == "dr_grpo" else "group",
+        # CISPO's is the largest weight itself
+        "epsilon_low": low, "epsilon_high": 1 + high if name == "cispo" else high,
+        "beta": row.kl_in_loss, "scale_rewards": SCALES.get(name, "group"),
+        "args": {"sapo_temperature_pos": bound.get("praised"), "sapo_temperature_neg": bound.get("blamed")},
     }
-    return policy_trainer("GRPOTrainer", batch, REWARD, GROUP, passes, **(settings | changes))
+    kind = "GMPOTrainer" if name == "gmpo" else "GRPOTrainer"
+    return policy_trainer(kind, batch, REWARD, GROUP, passes, **(settings | changes))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -85,25 +92,26 @@ def test_a_group_row(name):
     agree(ours(METHODS[name], batch),
           made._compute_loss(POLICY, scored(made, batch) | {"advantages": row_advantage(batch)}))
     seen = objectives.build(METHODS[name])(SimpleNamespace(policy=POLICY), batch)[1].results()
-    assert 0 < seen["clip_fraction"] < 1
+    assert 0 < seen["clip_fraction"] < 1 or name == "sapo"  # which has no clip
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "lite_ppo"])
 def test_the_advantages_of_a_group(name):
     """Dr. GRPO's are the same.
 
-    GRPO's std is the population's (the paper does not say which), TRL's the sample's plus 1e-4.
+    GRPO's and Lite PPO's std is the population's (the papers do not say which), TRL's the sample's plus 1e-4.
 
-    The ratio is sqrt(G/(G-1)) + 1e-4/std: about 1.15 for four samples.
+    The ratio is sqrt(N/(N-1)) + 1e-4/std: about 1.15 for four samples.
     """
     batch = rollouts(METHODS[name])
     theirs = scored(grpo_trainer(name, batch), batch)["advantages"]
-    std = REWARD.view(-1, GROUP).std(1, unbiased=False).repeat_interleave(GROUP)
-    factor = (GROUP / (GROUP - 1)) ** 0.5 + 1e-4 / std if name == "grpo" else 1.0
+    count = {"grpo": GROUP, "dr_grpo": 0, "lite_ppo": len(REWARD)}[name]
+    std = REWARD.view(-1, count or 1).std(1, unbiased=False).repeat_interleave(count or 1)
+    factor = (count / (count - 1)) ** 0.5 + 1e-4 / std if count else 1.0
     torch.testing.assert_close(row_advantage(batch), theirs * factor, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo", "cispo"])
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo", "cispo", "sapo", "gmpo", "lite_ppo"])
 def test_a_step_in_two_passes(name):
     """TRL divides in passes of equally many rows by what our weights hold for the whole step.
 
@@ -152,9 +160,54 @@ def test_rloo():
         agree(mine - mine.detach(), theirs - theirs.detach())
 
 
+def test_deepseek_v32():
+    """TRL's off-policy mask and bias-corrected KL, on samples of another engine than OLD."""
+    row = change(METHODS["deepseek_v32"], far=0.1)
+    batch = rollouts(row)
+    sampled = Bigram(5, OLD, by=0.6).logp(batch.tokens, batch.mask)[0].detach()
+    batch = replace(batch, sampler_logp=sampled)
+    made = grpo_trainer("grpo", batch, beta=row.kl_in_loss, args={"use_bias_correction_kl": True},
+                        off_policy_mask_threshold=row.surrogate.keywords["far"])
+    inputs = scored(made, batch) | {"advantages": row_advantage(batch),
+                                    "sampling_per_token_logps": sampled[:, PROMPT:]}
+    agree(ours(row, batch), made._compute_loss(POLICY, inputs))
+    assert abs(ours(change(row, far=1e9), batch) - ours(row, batch)) > 1e-3  # some rows are dropped
+
+
 def test_overlong():
     from trl.rewards import get_soft_overlong_punishment
 
     lengths = torch.arange(1, 26)
     theirs = get_soft_overlong_punishment(20, 4)([[0] * n for n in lengths.tolist()])
     torch.testing.assert_close(credit.overlong(lengths, 20, 4), torch.tensor(theirs))
+
+
+MODES = {"tis": "token_truncate", "icepop": "token_mask", "sequence": "sequence_mask"}
+
+
+@pytest.mark.parametrize("part", MODES)
+def test_a_correction(part):
+    """TRL's weights for samples of another engine (vLLM's), and where they stand: on the surrogate, not on
+    the KL."""
+    row = change(METHODS["grpo"], correction=part)
+    batch, bound = rollouts(row), row.correction.keywords
+    sampled = Bigram(5, OLD, by=0.6).logp(batch.tokens, batch.mask)[0].detach()
+    batch = weighed(replace(batch, sampler_logp=sampled), row, BUDGET)
+    most = bound.get("cap", bound.get("most", bound.get("widest")))
+    made = grpo_trainer("grpo", batch, use_vllm=True, vllm_importance_sampling_correction=True,
+                        vllm_importance_sampling_mode=MODES[part],
+                        vllm_importance_sampling_clip_min=bound.get("least"),
+                        vllm_importance_sampling_clip_max=most)
+    made._generate = reporting(made._generate, batch)
+    inputs = scored(made, batch)
+    theirs = inputs["importance_sampling_ratio"].expand(len(batch), BUDGET)
+    torch.testing.assert_close((batch.correction * batch.mask)[:, PROMPT:], theirs * batch.mask[:, PROMPT:])
+    assert (theirs != 1).any() and ((theirs == 0) & batch.mask[:, PROMPT:]).any() == (part != "tis")
+    agree(ours(row, batch), made._compute_loss(POLICY, inputs | {"advantages": row_advantage(batch)}))
+
+
+def reporting(generate, batch):
+    """What is generated, with the sampler's log-probs."""
+    lengths = batch.lengths.tolist()
+    logps = [row[PROMPT:n].tolist() for row, n in zip(batch.sampler_logp, lengths, strict=True)]
+    return lambda prompts: (*(said := generate(prompts))[:4], logps, *said[5:])

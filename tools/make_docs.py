@@ -123,11 +123,12 @@ def methods_page() -> str:
 
 def row_section(row, remark: str) -> str:
     from postgrad.methods import constants
-    numbers = {name: value for name, value in constants(row).items() if value}
+    numbers = {name: value for name, value in constants(row).items() if value and not isinstance(value, str)}
     lines = [f"### {row.name}\n\n{words(row.about)[:1].upper()}{words(row.about)[1:]}.\n\n"
              f"Paper: {words(row.paper)}\n"]
-    lines += [part(row, name) for name in ("score", "loss", "credit", "surrogate", "choose", "weigh",
-                                           "select") if callable(getattr(row, name, None))]
+    lines += [part(row, name) for name in ("score", "loss", "credit", "surrogate", "choose", "mark",
+                                           "correction", "weigh", "select")
+              if callable(getattr(row, name, None))]
     if getattr(row, "kl_in_loss", 0) > 0:
         lines.append(part(row, "kl"))
     if row.reference:

@@ -5,6 +5,7 @@ An assembly line calls them one after another; so do the tests, on a language th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -60,7 +61,8 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     """
     old = entropy = ref = value = None
     facts: dict[str, float] = {}
-    early = {*method.credit_wants, *method.choose_wants}
+    early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
+    early |= {"old_logp"} if method.correction else set()
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
         old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature)
     if method.reference:
@@ -84,7 +86,7 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
     return replace(batch, mask=learned(batch, method), adv=adv, returns=returns,
-                   old_logp=old if several else None, facts=facts)
+                   old_logp=old if several or "old_logp" in early else None, facts=facts)
 
 
 def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
@@ -97,7 +99,20 @@ def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
 
 def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
     """The columns that a row's function wants, by name."""
-    return {name: batch.mask.sum(1) if name == "lengths" else getattr(batch, name) for name in names}
+    made = {"lengths": lambda: batch.mask.sum(1), "parts": lambda: part_scores(batch)[0],
+            "part_weights": lambda: part_scores(batch)[1]}
+    return {name: made[name]() if name in made else getattr(batch, name) for name in names}
+
+
+def part_scores(batch: Batch) -> tuple[Tensor, Tensor]:  # [B, K] each
+    """The parts that the verdicts were summed from and their weights; NaN where a part was not judged. Of
+    scores that are no sum, the score."""
+    verdicts = [s.verdict for s in batch.scored]
+    names = sorted({name for verdict in verdicts for name in verdict.weights})
+    scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
+    weights = [[v.weights.get(name, 0.0) for name in names] or [1.0] for v in verdicts]
+    return (torch.tensor(scores, dtype=torch.float32, device=batch.mask.device),
+            torch.tensor(weights, dtype=torch.float32, device=batch.mask.device))
 
 
 def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, seed: int,
@@ -123,8 +138,14 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
 
 def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
     """The rows of one optimizer step with the weights of that step,
-    over the tokens that the row of the table chooses."""
+    over the tokens that the row of the table chooses, the marks of its surrogate, and its correction."""
     counted = batch.mask
     if method.choose:
         counted = counted & method.choose(batch.mask, batch.adv, **further(batch, method.choose_wants))
-    return replace(batch, weight=method.weigh(counted, budget))
+    marked = None
+    if method.mark:
+        marked = counted & method.mark(counted, batch.adv, **further(batch, method.mark_wants))
+    correction = None
+    if method.correction:
+        correction = method.correction(batch.sampler_logp, batch.old_logp, batch.mask)
+    return replace(batch, weight=method.weigh(counted, budget), marked=marked, correction=correction)

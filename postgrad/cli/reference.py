@@ -54,7 +54,9 @@ def constants_part() -> list[str]:
     def defaults(row: dict) -> str:
         return ", ".join(f"{name} {as_typed(value)}" for name, value in row["defaults"].items())
 
-    return ["", "## Constants of rows", "", "Every number of a row can be set: `method.high=0.3`.", "",
+    return ["", "## Constants of rows", "", "Every number of a row can be set: `method.high=0.3`; so can the "
+            "parts that go by a name, `method.correction=tis`, and after them their own numbers: "
+            "`method.cap=3`.", "",
             *markdown(["constant", "what it is", "when to change it", "in the rows"],
                       [[f"`{r['setting']}`", r["about"], r["when"], defaults(r)] for r in rows])]
 

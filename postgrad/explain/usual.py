@@ -97,6 +97,23 @@ USUAL = (
                 "than the one trained: a wrong temperature, mask or weight copy.",
         formula="mean over tokens of |sampler_logp - old_logp|", source=TRAIN),
     Metric(
+        name="mismatch_kl",
+        meaning="How far the sampler's distribution is from the trainer's, per token, with a correction on.",
+        healthy="Below 1e-3. Growth over a run: the engines part as the policy changes, and so do sampled "
+                "and trained text.",
+        formula="mean over tokens of k3 = w - 1 - log w, with w = exp(old_logp - sampler_logp)",
+        source=TRAIN),
+    Metric(
+        name="corrected_away",
+        meaning="The share of tokens that the correction for another sampler drops.",
+        healthy="Below 0.01. More: much of what is sampled is not learned from; look at mismatch_kl.",
+        formula="tokens with a weight of 0 / tokens", source=TRAIN),
+    Metric(
+        name="effective_share",
+        meaning="What the corrected tokens are worth, as a share of as many samples of the policy itself.",
+        healthy="Above 0.9. Near 0: a few tokens have nearly all the weight.",
+        formula="(sum of w)^2 / (tokens * sum of w^2)", source=TRAIN),
+    Metric(
         name="approx_kl",
         meaning="How far the policy has moved from the one that drew the samples, per token.",
         healthy="0 on the first update on fresh samples, below about 0.02 after several. More: lower the "

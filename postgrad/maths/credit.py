@@ -3,7 +3,7 @@
     credit(reward [B, T], mask [B, T], group_size) -> adv [B, T], zero outside the mask
 
 What else a function wants of the batch it takes by keyword, and its row of the table says so (credit_wants):
-gae the critic's value [B, T].
+gae the critic's value [B, T]. It sees a whole collection at once.
 
 The samples of one prompt are contiguous rows, group_size of them. Group functions look at a row's summed
 reward and give all its tokens the same advantage; a row with an empty mask (a rollout kept out of the loss)
@@ -121,6 +121,59 @@ def group_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     adv, _, size = _centred(reward, mask, group_size)
     std = ((adv**2).sum(1, keepdim=True) / size).sqrt()
     return _spread(adv / std.clamp(min=FLAT), mask)
+
+
+def batch_scaled(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
+    """A_i = (r_i - mean of its group) / std(r of the whole collection), population std (Lite PPO 2508.08221).
+
+    (1, 0), (0, 0): the collection's std is sqrt(3)/4, so the advantages are (2/sqrt 3, -2/sqrt 3), (0, 0):
+    a group that differs by little is not blown up to the size of one that differs by much.
+    """
+    adv, counts, _ = _centred(reward, mask, group_size)
+    total = groups(row_sum(reward), group_size)[counts]
+    std = total.std(unbiased=False) if len(total) else total.sum()
+    return _spread(adv / std.clamp(min=FLAT), mask)
+
+
+def over_mean(reward: Tensor, mask: Tensor, group_size: int, *, all_wrong: float = 0.0) -> Tensor:
+    """A_i = (r_i - m) / m, m the mean of the group; `all_wrong` where m is not above 0 (MaxRL 2602.02710).
+
+        E[1/G sum_i A_i grad log pi(y_i)] = sum_{k <= K} (1/k) grad pass@k,    the first K terms of grad log p
+    for rewards of 0 and 1, p the chance of a 1. K = G - 1 with all_wrong = 0, K = G with -1, which is the
+    formula carried on to m = 0. (1, 0, 0, 0) gives (3, -1, -1, -1): a rare success counts for more.
+    """
+    adv, counts, size = _centred(reward, mask, group_size)
+    mean = torch.where(counts, groups(row_sum(reward), group_size), 0.0).sum(1, keepdim=True) / size
+    return _spread(torch.where(mean > FLAT, adv / mean.clamp(min=FLAT), all_wrong), mask)
+
+
+def length_weighted(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
+    """A_i = r_i - sum_j |y_j| r_j / sum_j |y_j| (OPO 2505.23585): the baseline with the least noise where a
+    reply's squared gradient grows as its length.
+
+    Rewards (1, 0) of 3 and 1 tokens: the baseline is 3/4, the advantages (1/4, -3/4).
+    """
+    adv, _, _ = _centred(reward, mask, group_size)
+    length = groups(mask.sum(1), group_size).to(adv)
+    baseline = (length * adv).sum(1, keepdim=True) / length.sum(1, keepdim=True).clamp(min=1)
+    return _spread(adv - baseline, mask)
+
+
+def each_reward(reward: Tensor, mask: Tensor, group_size: int, *, parts: Tensor,
+                part_weights: Tensor) -> Tensor:  # parts, part_weights [B, K]
+    """A_i = sum_k w_k (r_k,i - mean(r_k)) / std(r_k): each of several rewards is normalised in its group,
+    then they are summed (GDPO 2601.05242, whose row whitens the sum over the collection).
+
+    Four samples with rewards (1, 0), (0, 1), (0, 0), (1, 1) of weight 1 get (0, 0, -2, 2), and the same with
+    the second reward ten times as large, where group_zscore of the sum nearly forgets the first. A part that
+    is NaN was not judged, and has no say.
+    """
+    total = torch.zeros_like(reward)
+    for k in range(parts.shape[1]):
+        there = mask & parts[:, k].isfinite()[:, None]
+        placed = place_reward(parts[:, k].nan_to_num().to(reward), there)
+        total = total + part_weights[:, k: k + 1] * group_zscore(placed, there, group_size)
+    return total
 
 
 def gae(

@@ -6,6 +6,8 @@ import torch
 from postgrad.maths import credit
 
 D = torch.float64
+GROUPS = [credit.group_zscore, credit.group_centre, credit.leave_one_out, credit.batch_scaled,
+          credit.over_mean, credit.length_weighted]
 
 
 def rows(*scores):
@@ -48,7 +50,49 @@ def test_zscore_by_hand():
     assert per_row(credit.group_zscore(*rows(1, 0, 5, 3), 2)) == [1, -1, 1, -1]
 
 
-@pytest.mark.parametrize("function", [credit.group_zscore, credit.group_centre, credit.leave_one_out])
+def test_batch_scaled_by_hand():
+    got = credit.batch_scaled(*rows(1, 0, 0, 0), 2)  # mean 1/4, std sqrt(3)/4; +-1/2 in the first group
+    assert per_row(got) == [1.1547, -1.1547, 0, 0]
+    wide = credit.batch_scaled(*rows(1, 0, 0.1, 0), 2)  # std 0.420565: a narrow group stays narrow
+    assert per_row(wide) == [1.1889, -1.1889, 0.1189, -0.1189]
+    one = rows(0.3, 2.0, -1.0, 0.7)
+    torch.testing.assert_close(credit.batch_scaled(*one, 4), credit.group_zscore(*one, 4))
+
+
+def test_over_mean_by_hand():
+    assert per_row(credit.over_mean(*rows(1, 0, 0, 0), 4)) == [3, -1, -1, -1]
+    assert per_row(credit.over_mean(*rows(1, 1, 1, 0), 4)) == [0.3333, 0.3333, 0.3333, -1]
+    assert per_row(credit.over_mean(*rows(0, 0, 1, 0), 2)) == [0, 0, 1, -1]
+    assert per_row(credit.over_mean(*rows(0, 0, 1, 0), 2, all_wrong=-1.0)) == [-1, -1, 1, -1]
+
+
+def test_each_reward_by_hand():
+    mask = torch.ones(4, 1, dtype=torch.bool)
+    parts = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    one, none = torch.ones(4, 2), torch.zeros(4, 1, dtype=D)
+    assert credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist() == [0, 0, -2, 2]
+    large = parts * torch.tensor([1.0, 10.0])
+    assert credit.each_reward(none, mask, 4, parts=large, part_weights=one)[:, 0].tolist() == [0, 0, -2, 2]
+    half = credit.each_reward(none, mask, 4, parts=parts, part_weights=one * torch.tensor([1.0, 0.5]))
+    assert half[:, 0].tolist() == [0.5, -0.5, -1.5, 1.5]
+    parts[3, 1] = torch.nan  # not judged: the second reward is compared among three, mean 1/3, std sqrt(2)/3
+    got = credit.each_reward(none, mask, 4, parts=parts, part_weights=one)[:, 0].tolist()
+    root = math.sqrt(0.5)
+    assert got == pytest.approx([1 - root, -1 + 2 * root, -1 - root, 1])
+
+
+def test_length_weighted_by_hand():
+    mask = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]]).bool()
+    reward = credit.place_reward(torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=D), mask)
+    adv = credit.length_weighted(reward, mask, 2)  # 3 tokens of 1 and 1 of 0: 3/4; then 1/2
+    assert per_row(adv) == [0.25, -0.75, 0.5, -0.5] and adv[0].tolist() == [0, 0.25, 0.25, 0.25]
+    level = torch.tensor([[0, 1], [0, 1], [0, 1]]).bool()
+    reward = credit.place_reward(torch.tensor([0.3, 2.0, -1.0], dtype=D), level)
+    alike = credit.group_centre(reward, level, 3)
+    torch.testing.assert_close(credit.length_weighted(reward, level, 3), alike)
+
+
+@pytest.mark.parametrize("function", GROUPS)
 def test_equal_rewards_give_exactly_zero(function):
     assert not function(*rows(0.1, 0.1, 0.1), 3).any()  # 0.1 * 3 / 3 != 0.1 in floating point
     assert not function(*(x.float() if x.dtype == D else x for x in rows(0.3, 0.3, 0.3, 0.7, 0.7, 0.7)),
@@ -68,7 +112,7 @@ def test_zscore_is_shift_and_scale_invariant():
     torch.testing.assert_close(credit.group_zscore(reward, mask, 4), credit.group_zscore(other, mask, 4))
 
 
-@pytest.mark.parametrize("function", [credit.group_zscore, credit.group_centre, credit.leave_one_out])
+@pytest.mark.parametrize("function", GROUPS)
 def test_a_row_without_tokens_is_not_in_its_group(function):
     reward, mask = rows(1, 0, 0, 99)
     mask[3] = False

@@ -8,6 +8,7 @@ estimator          mean           gradient of its mean in a loss, on policy
 k1 = d             KL(pi||ref)    0: E[grad log pi] = 0, so k1 in a loss does nothing
 k2 = d^2/2         not the KL     grad KL(pi||ref): the right gradient from the biased value
 k3 = e^-d - 1 + d  KL(pi||ref)    grad KL(ref||pi): the other direction
+weighted k3        KL(pi||ref)    grad KL(pi||ref), on samples of an older policy too
 k1 in the reward   KL(pi||ref)    grad KL(pi||ref): there the score function carries it
 """
 
@@ -37,6 +38,15 @@ def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """
     d = logp - ref_logp
     return torch.expm1(-d) + d
+
+
+def weighted_k3(logp: Tensor, ref_logp: Tensor, *, old_logp: Tensor) -> Tensor:
+    """rho k3, rho = pi/pi_old: k3 on samples of an older policy (DeepSeek-V3.2, 2512.02556).
+
+    Its mean over samples of pi_old is KL(pi||ref), and so is that of its gradient, the ratio's with it: in a
+    loss, on policy, (k3 + 1 - ref/pi) grad log pi = d grad log pi, as k2.
+    """
+    return (logp - old_logp).exp() * k3(logp, ref_logp)
 
 
 def exact_kl(logits_p: Tensor, logits_q: Tensor) -> Tensor:  # [..., V], [..., V] -> [...]

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from postgrad.maths.kl import adaptive_coefficient, exact_kl, k1, k2, k3
+from postgrad.maths.kl import adaptive_coefficient, exact_kl, k1, k2, k3, weighted_k3
 
 P, Q = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
 
@@ -32,6 +32,17 @@ def in_a_loss(estimator):
     logits = P.log().requires_grad_()
     (P * estimator(torch.log_softmax(logits, -1), Q.log())).sum().backward()
     return logits.grad
+
+
+def test_weighted_k3_is_unbiased_on_samples_of_an_older_policy_and_so_is_its_gradient():
+    old = torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
+    logits = P.log().requires_grad_()
+    mean = (old * weighted_k3(torch.log_softmax(logits, -1), Q.log(), old_logp=old.log())).sum()
+    mean.backward()
+    torch.testing.assert_close(mean, exact_kl(P.log(), Q.log()))
+    torch.testing.assert_close(logits.grad, gradient(lambda x: exact_kl(x, Q.log())))
+    # on policy the gradient is k2's
+    torch.testing.assert_close(in_a_loss(lambda p, q: weighted_k3(p, q, old_logp=P.log())), in_a_loss(k2))
 
 
 def in_the_reward():

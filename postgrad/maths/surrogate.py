@@ -6,8 +6,8 @@ One signature, parameters bound in the table by functools.partial:
 
 ratio rho = exp(logp - old_logp). `clipped` marks the tokens on which the clip is at work. No mean is taken
 here: the loss of a step is (loss * weight).sum(). On policy (rho = 1, nothing clipped) every one of them has
-the gradient of policy_gradient, except sequence_ratio, which has it when all tokens of a row share one
-weight, times 1/length through its sequence_mean.
+the gradient of policy_gradient, except sequence_ratio and geometric_mean, which have it when all tokens of a
+row share one weight, times 1/length through their sequence_mean.
 """
 
 from __future__ import annotations
@@ -42,6 +42,22 @@ def clipped_ratio(
     return _clip(log_ratio.exp(), adv, mask, low, high)
 
 
+def stale_dropped(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, sampler_logp: Tensor, low: float,
+    high: float, far: float
+) -> tuple[Tensor, Tensor]:
+    """clipped_ratio, without the blamed rows from which the policy has gone too far.
+
+        a row is dropped where A < 0 and mean_t (log mu_t - log pi_t) > far
+    DeepSeek-V3.2 (2512.02556): mu are the probabilities that the sampler reported, pi the present ones, so
+    that both several updates and another engine count. `clipped` holds the dropped rows too.
+    """
+    loss, clipped = clipped_ratio(logp, old_logp, adv, mask, low=low, high=high)
+    gone = torch.where(mask, sampler_logp - logp.detach(), 0.0)
+    stale = (row_sum(gone) / mask.sum(1).clamp(min=1) > far)[:, None] & (adv < 0) & mask
+    return torch.where(stale, 0.0, loss), clipped | stale
+
+
 def sequence_ratio(
     logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float
 ) -> tuple[Tensor, Tensor]:
@@ -73,6 +89,69 @@ def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: flo
     ratio = torch.where(mask, logp - old_logp, 0.0).exp().detach()
     held = ratio.clamp(1.0 - low, 1.0 + high)
     return torch.where(mask, -held * adv * logp, 0.0), mask & (held != ratio)
+
+
+def probability_clip(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float, square: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """DPPO: a token leaves the gradient once its PROBABILITY has moved too far the way its advantage pushes.
+
+        keep = p - p_old <= high where A > 0, p - p_old >= -low elsewhere
+        loss = -keep rho A + square (log rho)^2
+    Qi et al. 2026 (2602.04879), the trust region by total variation, of which |p - p_old| is the sampled
+    token's share. A rare token may grow a hundredfold (1e-5 to 1e-3), a sure one may not fall from 0.99 to
+    0.8: the ratio's clip has both the other way round. square: prime-rl's pull to the policy that sampled.
+    """
+    log_ratio = torch.where(mask, logp - old_logp, 0.0)
+    moved = (logp.exp() - old_logp.exp()).detach()
+    keep = torch.where(adv > 0, moved <= high, moved >= -low)
+    loss = square * log_ratio**2 - torch.where(keep, log_ratio.exp() * adv, 0.0)
+    return torch.where(mask, loss, 0.0), mask & ~keep
+
+
+def soft_gate(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, praised: float, blamed: float
+) -> tuple[Tensor, Tensor]:
+    """SAPO: a sigmoid in place of the clip: -A (4/tau) sigmoid(tau (rho - 1)), tau = `praised` where A > 0,
+    `blamed` elsewhere.
+
+    Gao et al. 2025 (2511.20347). The gradient is policy_gradient's times 4 rho s (1 - s), s the sigmoid:
+    1 at rho = 1, and falling smoothly on both sides; a larger tau falls sooner. Nothing is cut.
+    """
+    ratio = torch.where(mask, logp - old_logp, 0.0).exp()
+    tau = torch.where(adv > 0, praised, blamed).to(logp)
+    gate = torch.sigmoid(tau * (ratio - 1.0)) * 4.0 / tau
+    return torch.where(mask, -gate * adv, 0.0), torch.zeros_like(mask)
+
+
+def geometric_mean(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float, high: float
+) -> tuple[Tensor, Tensor]:
+    """GMPO: one weight for a row, the geometric mean of its tokens' ratios, each clipped in log space.
+
+        l_t = log rho_t held to [-low, high] where that holds A back,    loss of a row = -A exp(mean_t l_t)
+    Zhao et al. 2025 (2507.20673). Written by token as sequence_ratio is: the value is the row's at each of
+    its tokens, the gradient exp(mean l) grad l_t, so that sequence_mean weights give the paper's loss and
+    its gradient. Unlike GSPO a token is clipped alone, and its row goes on.
+    """
+    log_ratio = torch.where(mask, logp - old_logp, 0.0)
+    held = log_ratio.clamp(-low, high)
+    kept = torch.where(adv > 0, torch.minimum(log_ratio, held), torch.maximum(log_ratio, held))
+    mean = (row_sum(kept) / mask.sum(1).clamp(min=1)).exp().detach()[:, None]
+    return torch.where(mask, -adv * mean * (kept - kept.detach()).exp(), 0.0), mask & (kept != log_ratio)
+
+
+def marked_penalty(
+    logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, marked: Tensor, penalty: float
+) -> tuple[Tensor, Tensor]:
+    """KL-Cov: the ratio, unclipped, and on the marked tokens a pull back: -rho A + marked penalty |log rho|.
+
+    Cui et al. 2025 (2505.22617); |log rho| stands for the KL there, as in their code. `clipped` are the
+    marked tokens that have moved.
+    """
+    log_ratio = torch.where(mask, logp - old_logp, 0.0)
+    pull = torch.where(marked, penalty * log_ratio.abs(), 0.0)
+    return torch.where(mask, pull - log_ratio.exp() * adv, 0.0), mask & marked & (log_ratio != 0)
 
 
 def clipped_value(value: Tensor, old_value: Tensor, returns: Tensor, *, clip: float) -> Tensor:  # all [B, T]

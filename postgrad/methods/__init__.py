@@ -4,6 +4,7 @@ Two algorithms are compared by reading two rows; a variant is a row, never a fla
 
 row         what a row is          constants   what of it can be set, and what a run keeps of it
 supervised, preference, policy   the rows, by what they learn from
+parts       what of a policy row is set by a name: a correction, a choice of tokens
 words       what each constant is, and when to change it
 A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so.
 What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
@@ -18,13 +19,14 @@ from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
-from postgrad.methods.constants import change, constants, described, difference, title
+from postgrad.methods.constants import change, constants, described, difference, parts, title
+from postgrad.methods.parts import PARTS
 from postgrad.methods.row import SOURCES, Method, Policy, Preference, Row, Supervised
 from postgrad.settings import suggest
 from postgrad.user_code import load_file
 
-__all__ = ["METHODS", "SOURCES", "Method", "Policy", "Preference", "Row", "Supervised", "change", "constants",
-           "described", "difference", "get", "method", "named", "register", "rows_in", "title"]
+__all__ = ["METHODS", "PARTS", "SOURCES", "Method", "Policy", "Preference", "Row", "Supervised", "change",
+           "constants", "described", "difference", "get", "method", "named", "register", "rows_in", "title"]
 
 FIRST = ("supervised", "preference", "policy")
 
@@ -104,13 +106,15 @@ def method(row: str | Method, **changes: object) -> Method:
 
 
 def find(row: Method) -> Method | None:
-    """The row of the table, or of the user's file, that this one is but for its constants;
+    """The row of the table, or of the user's file, that this one is but for its constants and named parts;
     None where there is none."""
     known = get(row.file) if row.file else METHODS.get(row.name) if row.name in _BUILT_IN else None
-    if known is None or constants(known).keys() != constants(row).keys():
+    if known is None:
         return None
+    alike = change(known, **{field: name for field, name in parts(row).items() if name in PARTS[field]})
     words: dict = {"constants": {}}
-    return known if not difference(described(known) | words, described(row) | words) else None
+    same = constants(alike).keys() == constants(row).keys()
+    return known if same and not difference(described(alike) | words, described(row) | words) else None
 
 
 def named(words: str | Mapping) -> Method:

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from postgrad.methods.parts import PARTS
 from postgrad.methods.ranges import range_of
 from postgrad.settings import check_range, suggest
 from postgrad.user_code import called, text_hash
@@ -65,14 +66,26 @@ def _homes(row: Row) -> dict[str, list[tuple[str, str | None]]]:
     return homes
 
 
-def constants(row: Row) -> dict[str, object]:
-    """Every number of a row that can be set, by the name that sets it.
+def parts(row: Row) -> dict[str, str]:
+    """The parts of a row that are set by a name: {"choose": "all", "correction": "tis"}. A function that has
+    none there goes by its own."""
+    held = {field: getattr(row, field) for field in PARTS if hasattr(row, field)}
+    return {field: next((name for name, values in PARTS[field].items() if _plain(values[field]) is _plain(x)),
+                        called(x).rpartition(".")[2] if callable(x) else "") for field, x in held.items()}
 
-    GRPO: {"kl_in_loss": 0.04, ..., "low": 0.2, ...}
+
+def _plain(function: object) -> object:
+    return function.func if isinstance(function, partial) else function
+
+
+def constants(row: Row) -> dict[str, object]:
+    """Everything of a row that can be set, by the name that sets it: parts by their names, and numbers.
+
+    GRPO: {"correction": "none", ..., "kl_in_loss": 0.04, ..., "low": 0.2, ...}
 
     A name that stands in two places is written with its place: "credit.lam".
     """
-    out: dict[str, object] = {}
+    out: dict[str, object] = dict(parts(row))
     for name, homes in _homes(row).items():
         for place, key in homes:
             value = getattr(row, place) if key is None else bound(getattr(row, place))[key]
@@ -86,8 +99,9 @@ def change(row: Row, **values: object) -> Row:
     "surrogate.high" is high too.
     """
     named = {f.name for f in fields(row)}
-    for name, value in values.items():
-        if name in named and not isinstance(getattr(row, name), int | float):
+    for name, value in sorted(values.items(), key=lambda x: x[0] not in PARTS):  # a part brings its constants
+        by_name = name in PARTS and isinstance(value, str)
+        if name in named and not by_name and not isinstance(getattr(row, name), int | float):
             row = replace(row, **{name: value})
         else:
             row = set_constant(row, name, value)
@@ -95,6 +109,11 @@ def change(row: Row, **values: object) -> Row:
 
 
 def set_constant(row: Row, name: str, value: object) -> Row:
+    if name in parts(row):
+        if value not in PARTS[name]:
+            raise ValueError(f"method.{name}={value!r}: there is no such part."
+                             f"{suggest(str(value), PARTS[name])}")
+        return replace(row, **PARTS[name][str(value)])
     place, _, key = name.rpartition(".")
     homes = [home for home in _homes(row).get(key, ()) if not place or home[0] == place]
     if not homes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from postgrad.maths import credit, surrogate, weights
+from postgrad.maths import choice, credit, kl, surrogate, weights
 from postgrad.methods.row import Policy
 
 POLICY = (
@@ -90,5 +90,92 @@ POLICY = (
         weigh=weights.token_mean, ratio=False,
         paper="Karpathy 2025, nanochat (github.com/karpathy/nanochat)",
         about="GRPO with nearly all taken away: on policy, no ratio, no KL, no std",
+    ),
+    # The paper's clip by total variation (it has one by KL too), with the threshold, the eight minibatches
+    # and Dr. GRPO's advantages and weights of its authors' script. prime-rl, whose default it is, takes
+    # low=high=0.2, the token mean and square=1e-3 (from Kimi K2.5, arXiv:2602.02276). The ratio and the
+    # probabilities are those of the policy that sampled, here our own, so no correction stands between.
+    Policy(
+        name="dppo",
+        credit=credit.group_centre,
+        surrogate=partial(surrogate.probability_clip, low=0.15, high=0.15, square=0.0),
+        weigh=weights.fixed_length, minibatches=8, unbiased=True,
+        paper="Qi et al. 2026, arXiv:2602.04879",
+        about="the clip is on the change of a token's probability, not on its ratio",
+    ),
+    # An all-wrong group gets 0, as prime-rl has it: unbiased for the terms k <= G - 1. With all_wrong=-1
+    # it is so for k <= G, and failures of prompts that were never solved are pushed down. For verdicts of 0
+    # and 1; for other scores nothing is claimed. Sum over a reply's tokens, as the formula has it.
+    Policy(
+        name="maxrl",
+        credit=partial(credit.over_mean, all_wrong=0.0), surrogate=surrogate.policy_gradient,
+        weigh=weights.sequence_sum, ratio=False,
+        paper="Tajwar et al. 2026, arXiv:2602.02710",
+        about="the group's mean as the scale: climbs sum of pass@k / k, towards log-likelihood",
+    ),
+    # The paper's variant with a baseline, for several samples a prompt. The KL weight and its place are those
+    # of OpenRLHF's documentation; the paper's runs vary it.
+    Policy(
+        name="reinforce_pp",
+        credit=credit.group_centre, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
+        weigh=weights.token_mean, whiten=True, kl_in_loss=1e-3, kl=kl.k2,
+        paper="Hu et al. 2025, REINFORCE++, arXiv:2501.03262",
+        about="the group's mean is taken off, the spread is that of all tokens; KL by k2",
+    ),
+    # Four minibatches, as the paper's runs. TRL's and the paper's temperatures; verl's default is 1 for both.
+    Policy(
+        name="sapo",
+        credit=credit.group_zscore, surrogate=partial(surrogate.soft_gate, praised=1.0, blamed=1.05),
+        weigh=weights.sequence_mean, minibatches=4,
+        paper="Gao et al. 2025, arXiv:2511.20347",
+        about="a sigmoid of the ratio in place of the clip",
+    ),
+    # The clip is exp(-0.4) to exp(0.4), as in the paper; verl's default is 0.2. Eight minibatches are those
+    # of Dr. GRPO's code, which the paper's runs are made with; its KL is 0 there.
+    Policy(
+        name="gmpo",
+        credit=credit.group_zscore, surrogate=partial(surrogate.geometric_mean, low=0.4, high=0.4),
+        weigh=weights.sequence_mean, minibatches=8,
+        paper="Zhao et al. 2025, arXiv:2507.20673",
+        about="the geometric mean of a reply's ratios, each clipped by itself",
+    ),
+    # The std is that of all rewards of the collection; the paper speaks of a batch. One update of each
+    # collection: it does not print how many it makes.
+    Policy(
+        name="lite_ppo",
+        credit=credit.batch_scaled, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
+        weigh=weights.token_mean,
+        paper="Liu et al. 2025, arXiv:2508.08221",
+        about="mean of the group, std of the collection, token mean, and nothing else",
+    ),
+    # On policy, without KL or entropy, as in the paper. The paper's baseline holds the sample itself, and so
+    # does this one: a bias that falls as 1/G.
+    Policy(
+        name="opo",
+        credit=credit.length_weighted, surrogate=surrogate.policy_gradient,
+        weigh=weights.sequence_sum, ratio=False,
+        paper="Hao et al. 2025, arXiv:2505.23585",
+        about="the baseline weighs rewards by length: the least noise of the gradient",
+    ),
+    # All but the credit and the whitening is GRPO's row. The parts are those of a sum of rewards
+    # (reward=number+think) with its weights; a single reward is GRPO's, whitened.
+    Policy(
+        name="gdpo",
+        credit=credit.each_reward, credit_wants=("parts", "part_weights"), whiten=True,
+        surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2), weigh=weights.sequence_mean,
+        kl_in_loss=0.04,
+        paper="Liu et al. 2026, arXiv:2601.05242",
+        about="several rewards, each normalised by itself before they are summed",
+    ),
+    # The share is the paper's for 32B (2e-3 for 7B). The covariance is taken once for a step, from the policy
+    # that sampled; in the paper's code from the present one, and anew in each micro-batch, so that its update
+    # depends on the split. Eight minibatches, as there.
+    Policy(
+        name="kl_cov",
+        credit=credit.group_zscore, surrogate=partial(surrogate.marked_penalty, penalty=1.0),
+        surrogate_wants=("marked",), mark=partial(choice.top_covariance, share=2e-4),
+        mark_wants=("old_logp",), weigh=weights.token_mean, minibatches=8,
+        paper="Cui et al. 2025, arXiv:2505.22617",
+        about="the few tokens that would lower the entropy most are held back",
     ),
 )

@@ -70,7 +70,7 @@ class Row(Open):
         found = methods.find(self)
         if found is None:
             return self.record()
-        changed = {k: v for k, v in constants(self).items() if constants(found)[k] != v}
+        changed = {k: v for k, v in constants(self).items() if constants(found).get(k) != v}
         return {"name": self.file or self.name, **changed} if changed else self.file or self.name
 
     def record(self) -> dict:
@@ -121,11 +121,13 @@ class Policy(Row):
     tokens to a step (weigh).
 
     credit and surrogate have one signature each (maths/credit.py, maths/surrogate.py);
-    what else they want of the batch
-    a row names, and they are handed it by keyword: credit_wants=("value",), surrogate_wants=("entropy",).
-    choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool
-    [B, T]; it sees the whole
-    step and is asked once, so that any split into passes gives the same update.
+    what else they want of the batch a row names, and they are handed it by keyword: credit_wants=("value",),
+    surrogate_wants=("entropy",); kl, the estimator of kl_in_loss, likewise.
+    choose: which tokens of a step count, (mask [B, T], adv [B, T], **choose_wants) -> bool [B, T]; mark:
+    which ones its surrogate treats otherwise, handed to it as the column `marked`. Both see the whole step
+    and are asked once (maths/choice.py), so that any split into passes gives the same update.
+    correction: how much a token counts where the sampler is another engine than the trainer, (sampler_logp,
+    old_logp, mask) -> weight [B, T] (maths/correction.py); None where it is our own.
     epochs, minibatches: the paper's schedule, how many passes are made over a collection of rollouts and how
     many optimizer steps a pass has. ratio: whether the surrogate weighs a token by pi/pi_old; without it a
     second update on the same samples would be wrong, and is refused.
@@ -141,10 +143,14 @@ class Policy(Row):
     surrogate_wants: tuple[str, ...] = ()
     choose: Callable | None = None
     choose_wants: tuple[str, ...] = ()
+    mark: Callable | None = None
+    mark_wants: tuple[str, ...] = ()
+    correction: Callable | None = None
     weigh: Callable
     kl_in_reward: float = 0.0
     kl_in_loss: float = 0.0
     kl: Callable = kl.k3          # the estimator of kl_in_loss
+    kl_wants: tuple[str, ...] = ()
     compares: bool = True         # credit compares the samples of a prompt, so it needs two of them at least
     critic: bool = False
     value_weight: float = 0.0
@@ -177,7 +183,8 @@ class Policy(Row):
     @property
     def wanted(self) -> frozenset[str]:
         """The further columns that any of its functions is handed."""
-        return frozenset((*self.credit_wants, *self.surrogate_wants, *self.choose_wants))
+        return frozenset((*self.credit_wants, *self.surrogate_wants, *self.choose_wants, *self.mark_wants,
+                          *self.kl_wants))
 
 
 Method = Supervised | Preference | Policy
@@ -191,6 +198,10 @@ COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "value": "the critic's values when the rollouts were made",
     "returns": "what the critic learns: advantage plus value",
     "lengths": "the sampled tokens of each row",
+    "parts": "the scores of the verdict's parts [B, K], for credit alone; one column, the score, where "
+             "it is no sum",
+    "part_weights": "what they are summed with [B, K]",
+    "marked": "the tokens that the row's mark picked, for its surrogate alone",
 }
 
 
@@ -210,6 +221,19 @@ def check_wants(row: Policy) -> None:
         raise ValueError(f"row {row.name} wants a column {name!r}.{suggest(name, COLUMNS)}")
     if row.wanted & {"value", "returns"} and not row.critic:
         raise ValueError(f"row {row.name} wants the critic's values and has no critic: set critic=True.")
+    if "marked" in {*row.credit_wants, *row.choose_wants, *row.mark_wants}:
+        raise ValueError(f"row {row.name}: marked is made after credit, for the surrogate alone.")
+    if ("marked" in row.surrogate_wants) != (row.mark is not None):
+        raise ValueError(f"row {row.name}: a mark is made for a surrogate that wants it: give both mark=... "
+                         "and surrogate_wants=('marked',), or neither.")
+    apart = {"parts", "part_weights"}
+    if apart & {*row.surrogate_wants, *row.choose_wants, *row.mark_wants, *row.kl_wants}:
+        raise ValueError(f"row {row.name}: the parts of a verdict are for credit alone.")
+    if apart & {*row.credit_wants} and (row.kl_in_reward or row.overlong or row.truncated_penalty
+                                        or row.scale_rewards):
+        raise ValueError(f"row {row.name}: its credit looks at the parts of the verdict, so that what else "
+                         "is put into the reward (kl_in_reward, overlong, truncated_penalty, scale_rewards) "
+                         "would have no say: leave it out.")
     if "returns" in row.credit_wants:
         raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit "
                          "cannot want them.")

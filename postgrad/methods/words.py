@@ -35,6 +35,47 @@ CONSTANTS = {
                        "leave it: the method has no lower clip"),
     "cispo.high": Words("how far above 1 a token's importance weight may rise; 4 is a largest weight of 5",
                         "lower where ratio_max is often above it and the reward is unsteady"),
+    "probability_clip.low": Words("how far a blamed token's probability may fall before it leaves the "
+                                  "gradient", "lower holds the policy nearer to its samples; prime-rl takes "
+                                  "0.2"),
+    "probability_clip.high": Words("how far a praised token's probability may rise before it leaves the "
+                                   "gradient", "lower holds the policy nearer to its samples; prime-rl takes "
+                                   "0.2"),
+    "probability_clip.square": Words("the weight of the squared log-ratio, a pull to the policy that sampled",
+                                     "1e-3 (prime-rl) where several updates carry the policy too far"),
+    "over_mean.all_wrong": Words("the advantage of every reply in a group without a success: 0, or -1",
+                                 "-1 adds the term k = G to the objective, and with it the noise of prompts "
+                                 "that are never solved"),
+    "soft_gate.praised": Words("how fast a praised token's gradient falls as its ratio leaves 1",
+                               "more holds the policy nearer to its samples"),
+    "soft_gate.blamed": Words("how fast a blamed token's gradient falls as its ratio leaves 1",
+                              "a little above `praised`: blame spreads over all other tokens"),
+    "geometric_mean.low": Words("how far a token's log-ratio may fall before it is held",
+                                "lower for mixture-of-experts models, where large ratios are noise"),
+    "geometric_mean.high": Words("how far a token's log-ratio may rise before it is held",
+                                 "lower for mixture-of-experts models, where large ratios are noise"),
+    "marked_penalty.penalty": Words("the weight of |log ratio| on the tokens that are held back",
+                                    "more where entropy falls to 0 all the same"),
+    "top_covariance.share": Words("the share of a step's tokens that is held back, at least one",
+                                  "2e-3 in the paper for a 7B model; more where entropy falls to 0"),
+    "stale_dropped.far": Words("how much likelier, per token in nats, a blamed reply may have been when it "
+                               "was sampled before it is dropped",
+                               "lower where clip_fraction is 0 and the run is unsteady with old samples"),
+    "choose": Words("the tokens of a step that count: all, or top_entropy, those at which the policy was "
+                    "least decided", "top_entropy where long chains are learned: most of their tokens are "
+                    "forced"),
+    "correction": Words("how samples of another engine are weighed: none, tis (truncated by token), icepop "
+                        "(dropped by token), sequence (dropped by reply)",
+                        "none where the sampler is our own; tis or icepop where mismatch is above 0.01"),
+    "truncated.cap": Words("the most that a token may count for", "lower where effective_share falls"),
+    "banded.least": Words("the ratio of trainer to sampler below which a token is dropped",
+                          "nearer to 1 drops more"),
+    "banded.most": Words("the ratio of trainer to sampler above which a token is dropped",
+                         "nearer to 1 drops more"),
+    "sequence_banded.widest": Words("the ratio of a whole reply above which it is dropped",
+                                    "it grows with the length of replies; lower where effective_share falls"),
+    "top_entropy.share": Words("the share of a step's tokens that count, at least one",
+                               "0.2 in the paper; 1 is all"),
     "kl_in_loss": Words("the weight of the KL to the start, as a part of the loss",
                         "0 needs no reference and is usual against a verifier; more where the reward can be "
                         "gamed (anchor.kl sets it too)"),

@@ -86,6 +86,13 @@ def index() -> list[dict]:
     for row in methods.METHODS.values():
         for name, value in methods.constants(row).items():
             add(f"method.{name}", *row.words(name), row.name, value)
+    plain = methods.get("grpo")
+    for field, options in methods.PARTS.items():
+        for part in options:
+            row = methods.change(plain, **{field: part})
+            for name, value in methods.constants(row).items():
+                if name not in methods.constants(plain):
+                    add(f"method.{name}", *row.words(name), f"{field}={part}", value)
     return list(found.values())
 
 

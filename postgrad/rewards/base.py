@@ -68,7 +68,8 @@ def weighted(parts: Mapping[str, tuple[Verdict, float]]) -> Verdict:
     errors = [f"{name}: {verdict.error}" for name, (verdict, _) in parts.items() if verdict.error]
     scores = {name: verdict.score for name, verdict in present.items()}
     error = "; ".join(errors) or None
-    return Verdict(score=score, reason=reason, parts=scores, error=error, absent=not present)
+    weights = {name: weight for name, (_, weight) in parts.items()}
+    return Verdict(score=score, reason=reason, parts=scores, weights=weights, error=error, absent=not present)
 
 
 def check(verify: Callable[[Prompt, str], Verdict], golds: Iterable[tuple[Prompt, str]], *,

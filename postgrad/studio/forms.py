@@ -97,7 +97,7 @@ def constant(row: Open, name: str, value, given: Mapping[str, str]) -> dict:
     return {"key": key, "name": name, "about": about, "when": when, "default": now,
             "value": given.get(key, now), "changed": given.get(key, now) != now,
             "yes_no": isinstance(value, bool),
-            "number": not isinstance(value, bool), "optional": False}
+            "number": isinstance(value, int | float) and not isinstance(value, bool), "optional": False}
 
 
 def fit(config) -> tuple:

@@ -140,6 +140,10 @@ WORKED = {
 }
 
 
+# of the scores of one group, and of no more
+BY_SCORES = ("raw", "group_zscore", "group_centre", "leave_one_out", "over_mean")
+
+
 def worked(group: dict, method: str, config: dict, row: dict | None = None) -> dict:
     """The group's advantages once more, by the function that trained: {"function", "adv", "gap"}; or {"why"}
     where they hang on what is not logged. row: as the run keeps it."""
@@ -155,8 +159,11 @@ def worked(group: dict, method: str, config: dict, row: dict | None = None) -> d
     if kept.get("critic"):
         return {"why": f"{method} asks a critic, token by token; the advantages that it gave are in "
                        "the strip below."}
-    if home != "postgrad.maths.credit" or row.get("wants"):
+    if home != "postgrad.maths.credit":
         return {"why": f"{method} has a credit function of its own, {name}; the advantages that it gave "
+                       "are in the strip."}
+    if name not in BY_SCORES or kept.get("whiten"):
+        return {"why": f"{method} looks at more than the scores of a group; the advantages that came out "
                        "are in the strip."}
     if kept.get("kl_in_reward"):
         return {"why": f"{method} has its KL inside the reward, token by token; the advantages that came out "

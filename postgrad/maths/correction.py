@@ -1,0 +1,44 @@
+"""Samples of one engine, trained in another: how much each token counts. One signature:
+
+    (sampler_logp, old_logp, mask), all [B, T]  ->  weight [B, T], 1 where the two agree
+
+w = pi_old / mu, mu the probabilities that the sampler reported, pi_old those of the policy as the trainer
+computes it. The weight multiplies the surrogate's loss; it is a constant of the step. Where the sampler is
+our own w is 1 up to rounding, and a row needs none.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from postgrad.maths.logprob import row_sum
+
+
+def truncated(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, cap: float = 2.0) -> Tensor:
+    """min(w, cap) token by token: truncated importance sampling (Yao et al. 2025, "Your efficient RL
+    framework secretly brings you off-policy RL training"; cap 2).
+
+    w = 3 counts as 2, w = 0.1 as 0.1.
+    """
+    return torch.where(mask, old_logp - sampler_logp, 0.0).exp().clamp(max=cap)
+
+
+def banded(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, least: float = 0.5,
+           most: float = 5.0) -> Tensor:
+    """w where least <= w <= most, else 0, token by token: IcePop (Ling team 2025, 2510.18855).
+
+    A token on which the engines part that far teaches nothing, of either sign.
+    """
+    ratio = torch.where(mask, old_logp - sampler_logp, 0.0).exp()
+    return torch.where((ratio >= least) & (ratio <= most), ratio, 0.0)
+
+
+def sequence_banded(sampler_logp: Tensor, old_logp: Tensor, mask: Tensor, *, widest: float = 3.0) -> Tensor:
+    """prod_t w_t of the whole reply where it is at most `widest`, else 0, for all its tokens alike (Liu et
+    al. 2025, "When speed kills stability"; 3 is TRL's).
+
+    Without a limit it is exact: the mean over the sampler's replies is that over the policy's own.
+    """
+    ratio = row_sum(torch.where(mask, old_logp - sampler_logp, 0.0)).exp()
+    return torch.where(ratio <= widest, ratio, 0.0)[:, None].expand_as(old_logp)
