@@ -72,7 +72,7 @@ def test_nothing_is_started_where_other_machines_can_ask(tmp_path):
 
 @pytest.mark.parametrize(("key", "text"), [("optim.lr", "-1"), ("optim.lr", "x"), ("steps", "0"),
                                            ("rollouts.group_size", "0"), ("optim.schedule", "cosin"),
-                                           ("rollouts.temperature", "0"), ("steps", "")])
+                                           ("rollouts.temperature", "0"), ("save_every", "x")])
 def test_a_bad_value_gets_the_library_s_own_sentence(tmp_path, key, text):
     with pytest.raises(ValueError) as fault:
         recipes.resolve("grpo:words", [f"{key}={text}"])
