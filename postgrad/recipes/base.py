@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
 from typing import ClassVar
 
 from postgrad import methods
@@ -15,6 +15,7 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning
 from postgrad.recipes import recipe_for
+from postgrad.records import Prompt
 from postgrad.rewards.base import Judge, check
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, parsed_names, setting
@@ -42,6 +43,10 @@ class Evaluation(Settings):
         if (self.every or 0) < 0 or self.problems < 1 or self.samples < 1:
             raise ValueError(f"evaluation.every {self.every}, problems {self.problems}, samples "
                              f"{self.samples}: expected every >= 0 and at least one problem and sample.")
+
+    def asked(self, task: Task, seed: int) -> list[Prompt]:
+        """The problems of a run's examinations, the same at each."""
+        return task.prompts(self.split, self.problems, seed_of(seed, "evaluation") % 2**31)
 
 
 # what several recipes say of a setting: about, and when to change it
@@ -110,6 +115,7 @@ class Parts:
 
     examine: None where this recipe has nothing to examine.
     notes: what is worth saying of its data before it begins; kept in the run's events.
+    data: what was counted in them (recipes/counts.py); kept in run.json.
     hooks: told of each step before it is examined and saved.
     """
 
@@ -122,6 +128,7 @@ class Parts:
     every: int = 0
     begins: Beginning | None = None
     notes: tuple[str, ...] = ()
+    data: Mapping[str, int] = field(default_factory=dict)
     hooks: tuple[Callable[[Now], None], ...] = ()
 
 
@@ -136,7 +143,7 @@ def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, m
     """The same held-out problems at every examination, with samples drawn anew. judge:
     where the task has no verifier.
     measures: as `evaluate` takes them."""
-    prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
+    prompts = evaluation.asked(task, seed)
     sampler = LocalSampler(model, chat)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     sampler.check(prompts, settings)

@@ -17,7 +17,7 @@ import torch
 
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
-from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_pairs
+from postgrad.data.preferences import prompt_of, read_pairs, read_singles, report, sentence, split_pairs
 from postgrad.data.rows import called
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.intervals import grouped_interval
@@ -26,6 +26,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
+from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.records import Batch, Conversation, Pair
 from postgrad.settings import Settings, setting
@@ -156,6 +157,7 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=notes(config, train + held),
+                 data=data_counts(map(prompt_of, train), map(prompt_of, held)),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

@@ -16,6 +16,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
+from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.records import Conversation
 from postgrad.settings import setting
@@ -87,14 +88,16 @@ def conversations(config: SFTConfig, task) -> list[Conversation]:
 def build(config: SFTConfig, begins: Beginning) -> Parts:
     model, chat = open_policy(config, begins)
     task = open_task(config.task) if config.task is not None else None
-    examine = None
+    rows, examine, examined = conversations(config, task), None, []
     if task and config.evaluation.every:
         prove(task)
+        examined = config.evaluation.asked(task, config.seed)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
-    batches = ConversationBatches(conversations(config, task), chat, config.method,
-                                  per_step=config.rows_per_step, steps=config.steps, seed=config.seed,
-                                  device=config.device, max_tokens=model.config.max_position_embeddings)
+    batches = ConversationBatches(rows, chat, config.method, per_step=config.rows_per_step,
+                                  steps=config.steps, seed=config.seed, device=config.device,
+                                  max_tokens=model.config.max_position_embeddings)
     models = Models(policy=model)
     return Parts(models=models, chat=chat, batches=batches, objective=objectives.build(config.method),
                  optim=Optim(models, config.optim, config.steps), examine=examine,
-                 every=config.evaluation.every)
+                 every=config.evaluation.every,
+                 data=data_counts((c.messages[:-1] for c in rows), (p.messages for p in examined)))
