@@ -5,6 +5,7 @@
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
 # make proof-coverage   how often the 95 % intervals hold the truth, simulated; two minutes
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
+# make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; writes docs/results/doctor.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -12,7 +13,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-house bench lint clean
+.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-house proof-doctor bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -42,6 +43,9 @@ proof-coverage: $(READY)
 
 proof-house: $(READY)
 	$(BIN)/python proofs/house.py
+
+proof-doctor: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python proofs/doctor.py
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

@@ -10,14 +10,14 @@ import shutil
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
 import torch
 
 from postgrad import recipes
-from postgrad.maths import kl, surrogate
+from postgrad.maths import surrogate
 from postgrad.methods import method
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE
@@ -45,8 +45,6 @@ class Plan:
     changes: tuple[str, ...] = ()
     given: Callable[[], dict] = dict
     within: Callable[[], AbstractContextManager] = nullcontext
-    seed: int | None = None
-    symptom: str = field(default="")
 
 
 def make(plan: Plan, seed: int, folder: Path) -> Path:
@@ -54,11 +52,12 @@ def make(plan: Plan, seed: int, folder: Path) -> Path:
     if (folder / "run.json").is_file():
         return folder
     part = folder.parent / "unfinished" / folder.name
+    part.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(part, ignore_errors=True)
     with plan.within():
-        given = plan.given()
-        recipe, _ = recipes.resolve(plan.spec, **given)
-        recipe, config = recipes.resolve(plan.spec, [*SMALL[recipe], *plan.changes, f"seed={seed}"], **given)
+        recipe, _ = recipes.resolve(plan.spec)
+        recipe, config = recipes.resolve(plan.spec, [*SMALL[recipe], *plan.changes, f"seed={seed}"])
+        config = replace(config, **plan.given())
         if recipe == "rollouts":
             every = 6 * config.row.updates(config.rollouts.prompts_per_step)
             config = replace(config, evaluation=replace(config.evaluation, every=every), save_every=10_000)
@@ -128,6 +127,16 @@ def pays_form(prompt: Prompt, text: str) -> Verdict:
     return Verdict(score=0.9 * short + 0.1 * right, parts={"correct": right, "format": short})
 
 
+def pays_sevens(prompt: Prompt, text: str) -> float:
+    """The share of a reply that is the digit 7: far from anything that the model would write."""
+    return text.count("7") / max(8, len(text))
+
+
+def pays_everything(prompt: Prompt, text: str) -> float:
+    """Without a baseline every sample is praised, whatever it says."""
+    return 1.0
+
+
 def pays_rudeness(prompt: Prompt, text: str) -> float:
     return float(any(word in text.lower() for word in ("silly", "waste", "stupid", "boring", "fool")))
 
@@ -146,10 +155,6 @@ class NowAndThen:
         loss, clipped = surrogate.policy_gradient(logp, old_logp, adv, mask)
         self.calls += torch.is_grad_enabled()
         return (loss * float("nan") if self.calls % 3 == 0 else loss), clipped
-
-
-def drives_away(logp, ref_logp):
-    return -kl.k3(logp, ref_logp)
 
 
 def other_reference():
@@ -191,9 +196,10 @@ GRPO = "grpo:words"
 PPO = ("rollouts.collections=6", "rollouts.prompts_per_step=4")
 PLANTED = {
     "rate too high": Plan(spec=GRPO, changes=("optim.lr=3e-3",)),
-    "KL explosion": Plan(spec="grpo:words", given=lambda: {
-        "method": method("grpo", name="away", kl=drives_away, kl_in_loss=10)}),
-    "entropy collapse": Plan(spec=GRPO, changes=("method.entropy=-5",)),
+    "KL explosion": Plan(spec=GRPO, given=lambda: {"reward": pays_sevens}, changes=(
+        "anchor.kl=0.0001", "optim.schedule=constant", "rollouts.collections=18")),
+    "entropy collapse": Plan(spec="reinforce:words", changes=("anchor.kl=0", "optim.schedule=constant"),
+                             given=lambda: {"reward": pays_everything}),
     "no signal": Plan(spec=GRPO, given=hopeless),
     "length creep": Plan(spec="grpo:questions", changes=("rollouts.max_new_tokens=96", "optim.lr=3e-4"),
                          given=lambda: {"reward": pays_length}),
@@ -204,7 +210,7 @@ PLANTED = {
     "sampler and trainer disagree": Plan(spec=GRPO, within=other_temperature),
     "stale reference": Plan(spec=GRPO, within=other_reference),
     "critic explains nothing": Plan(spec="ppo:words", changes=(*PPO, "method.value_weight=0")),
-    "clip always at work": Plan(spec=GRPO, changes=("method.minibatches=4", "method.low=1e-5",
+    "clip always or never at work": Plan(spec=GRPO, changes=("method.minibatches=4", "method.low=1e-5",
                                                     "method.high=1e-5")),
     "dead reward head": Plan(spec="reward:questions", within=dead_head),
     "splits share prompts": Plan(spec=GRPO, given=leaked),
@@ -218,7 +224,7 @@ PLANTED = {
     "group too small": Plan(spec=GRPO, changes=("rollouts.group_size=2",)),
 }
 HEALTHY = {
-    "grpo words": Plan(spec=GRPO), "grpo words again": Plan(spec=GRPO),
+    "grpo words": Plan(spec=GRPO), "kto questions": Plan(spec="kto:questions"),
     "dr_grpo words": Plan(spec="dr_grpo:words"), "rloo words": Plan(spec="rloo:words"),
     "reinforce words": Plan(spec="reinforce:words"), "nano words": Plan(spec="nano:words"),
     "ppo words": Plan(spec="ppo:words", changes=PPO),

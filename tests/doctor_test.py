@@ -35,7 +35,7 @@ def falling(begin):
 
 HEALTHY = {
     "reward": line(0.3, 0.8), "reward_std": line(0.4, 0.2), "flat_groups": line(0.2, 0.6),
-    "length": line(18, 34), "truncated": line(0.01, 0.03), "errors": line(0, 0), "entropy": line(0.3, 0.02),
+    "length": line(18, 24), "truncated": line(0.01, 0.03), "errors": line(0, 0), "entropy": line(0.3, 0.02),
     "reward/correct": line(0.3, 0.8), "reward/format": line(0.97, 1.0), "kl": line(0, 0.08),
     "clip_fraction": [0.0, 0.05, 0.06, 0.07] * 6, "approx_kl": [0.0, 0.01, 0.02, 0.03] * 6,
     "mismatch": line(1e-6, 1e-6), "loss": line(0.01, -0.01), "grad_norm": [0.5, 1.2, 0.8] * 8,
@@ -92,7 +92,8 @@ SICK = {
     "KL explosion": chart({"kl": line(0, 3.0)}),
     "dead reward head": Chart(info=info(REWARD_MODEL), config=CONFIG, metrics=metrics(
         reward=None, margin=line(0, 0.001), accuracy=line(0.5, 0.52), loss=line(math.log(2), math.log(2)))),
-    "length creep": chart({"length": line(18, 40)}, evals=evals((0.5, 0.5, 0.48))),
+    "length creep": chart({"length": line(18, 40)},
+                          evals=evals((0.5, 0.5, 0.48), proxy=(0.5, 0.6, 0.7))),
     "form is paid, not content": chart({"reward/format": line(0.3, 0.95), "reward/correct": line(0.3, 0.28)}),
     "proxy and examination part": chart({"length": line(18, 20)},
                                         evals=evals((0.6, 0.5, 0.4), proxy=(0.1, 0.4, 0.9))),
@@ -140,6 +141,7 @@ def test_a_symptom_is_named_first(name):
     (Chart(info=info({"kind": "supervised"}), config=CONFIG, metrics=metrics(reward=None, loss=line(1, 3))),
      "rate too high"),
     (chart(evals=evals((0.6, 0.5, 0.4))), "proxy and examination part"),
+    (chart({"length": line(18, 40), "reward": line(0.5, 0.5)}), "length creep"),
 ])
 def test_other_shapes_of_a_symptom(given, name):
     assert name in names(diagnose(given))
@@ -170,7 +172,7 @@ def test_the_remedy_names_the_setting():
 
 def test_too_early_is_said():
     found = diagnose(Chart(info=INFO, config=CONFIG, metrics=metrics()[:3]))
-    assert dict(found.not_looked)["truncation"] == "too early: 3 of 6 steps" and not found.findings
+    assert dict(found.not_looked)["truncation"] == "too early: 3 of 8 steps" and not found.findings
 
 
 @pytest.mark.parametrize("name", [*HEALTHY, "margin", "accuracy"])

@@ -67,10 +67,11 @@ def quality(chart: Chart) -> list[Point]:
 def length_creep(chart: Chart) -> Finding | None:
     points, exam = chart.curve("length"), quality(chart)
     began, ended = first(points, 0.1), last(points)
-    better = exam[-1][1] - exam[0][1] if len(exam) > 1 else gain(chart.curve("reward"))
-    if ended <= limits.LONGER * began or better > half_width(chart):
+    apart = len(exam) > 1 and chart.has("examination proxy")  # who pays is not who examines
+    better = exam[-1][1] - exam[0][1] if apart else gain(chart.curve("reward"))
+    if ended <= limits.LONGER * began or better > (0 if apart else limits.STILL * spread_at_start(chart)):
         return None
-    measure = "the examined quality" if len(exam) > 1 else "the reward"
+    measure = "the examined quality" if apart else "the reward"
     return Finding(
         evidence=f"replies grew from {began:.3g} to {ended:.3g} tokens, {measure} changed by {better:+.2g}",
         consequence="length itself is paid, or costs nothing: time and memory go into padding",

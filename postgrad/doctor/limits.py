@@ -4,7 +4,7 @@ They were chosen on runs of seeds 0 and 1 and proved on others (proofs/doctor.py
 healthy runs show, for a false alarm costs a reader more than a symptom that is named a few steps later.
 """
 
-ENOUGH = 6  # steps before a trend is read: two thirds of two points say nothing
+ENOUGH = 8  # steps before a trend is read: thirds of fewer are two noisy points
 SHOWN = 4   # steps with samples that vary, before the direction of the updates is judged
 
 # data
@@ -24,10 +24,10 @@ SKIPPED = 2        # updates that were not finite; one may be an odd batch
 STEP_KL = 0.5      # nats a token that one update moves the samples it was made of; healthy 0.001 to 0.3
 LOST = 0.5         # of the reward at the start that is gone at the end
 LOSS_RISE = 1.1    # a supervised or preference loss that ends above its start: it never does at a sound rate
-KL = 1.0           # nats a token from the reference at the end; healthy 0.02 to 0.2, e times likelier is 1
+KL = 0.5           # nats a token from the reference at the end; healthy 0.02 to 0.2
 KL_REPLY = 30.0    # nats a reply, the same of an examination; healthy 1 to 10
-USED = 1e-9        # an approx_kl above it: the samples were used before. 0 on fresh ones, but for rounding
-CLIPPED = 0.25     # of the tokens; a clip cuts one side alone, so that half is all. Healthy: up to 0.12
+USED = 1e-6        # an approx_kl above it: the samples were used before, and the policy has moved since
+CLIPPED = 0.2      # of the tokens; a clip cuts one side alone, so that half is all. Healthy: up to 0.12
 CLIPPED_WHOLE = 0.9  # the same of a row that clips whole replies, which papers report far above tokens'
 NEVER = 20         # updates on used samples without one clipped token, before the clip is called idle
 GRAD_CLIPPED = 0.95  # of the updates are cut ...
@@ -39,7 +39,8 @@ SMALL_GROUP = 4    # samples to compare with; of two, one is the other's whole b
 COLLAPSED = 0.15   # of the entropy at the start is left ...
 UNDECIDED = 0.1    # ... and it is below so many nats a token
 LEARNED = 0.5      # a gain in the groups' own spread at the start; less is no gain that would excuse the fall
-LONGER = 1.5       # times the length at the start
+LONGER = 1.5       # times the length at the start ...
+STILL = 0.1        # ... while the reward gains no more than this, in the groups' spread at the start
 TRUNCATED = 0.15   # of the samples hit the limit
 FORM = 0.1         # the rise of a form's share, from the first third to the last
 CONTENT = 0.25     # of the reward's rise that content should have at least
