@@ -28,7 +28,7 @@ SMALL = {  # what makes a run short, by recipe
     "rollouts": ["rollouts.prompts=400", "rollouts.prompts_per_step=8", "rollouts.group_size=4",
                  "rollouts.max_new_tokens=48", "rollouts.collections=12", "evaluation.problems=12",
                  "evaluation.samples=4"],
-    "sft": ["steps=16", "rows_per_step=24", "examples=500", "evaluation.every=8", "evaluation.problems=12",
+    "sft": ["steps=16", "examples=1100", "evaluation.every=8", "evaluation.problems=12",
             "evaluation.samples=4"],
     "preference": ["steps=16", "pairs.drawn=300", "pairs.held_out=60", "pairs.per_step=12",
                    "evaluation.every=8", "evaluation.problems=12", "evaluation.samples=4"],
@@ -132,11 +132,6 @@ def pays_sevens(prompt: Prompt, text: str) -> float:
     return text.count("7") / max(8, len(text))
 
 
-def pays_everything(prompt: Prompt, text: str) -> float:
-    """Without a baseline every sample is praised, whatever it says."""
-    return 1.0
-
-
 def pays_rudeness(prompt: Prompt, text: str) -> float:
     return float(any(word in text.lower() for word in ("silly", "waste", "stupid", "boring", "fool")))
 
@@ -198,8 +193,7 @@ PLANTED = {
     "rate too high": Plan(spec=GRPO, changes=("optim.lr=3e-3",)),
     "KL explosion": Plan(spec=GRPO, given=lambda: {"reward": pays_sevens}, changes=(
         "anchor.kl=0.0001", "optim.schedule=constant", "rollouts.collections=18")),
-    "entropy collapse": Plan(spec="reinforce:words", changes=("anchor.kl=0", "optim.schedule=constant"),
-                             given=lambda: {"reward": pays_everything}),
+    "entropy collapse": Plan(spec="grpo:questions", changes=("rollouts.temperature=0.1",)),
     "no signal": Plan(spec=GRPO, given=hopeless),
     "length creep": Plan(spec="grpo:questions", changes=("rollouts.max_new_tokens=96", "optim.lr=3e-4"),
                          given=lambda: {"reward": pays_length}),

@@ -39,7 +39,8 @@ HEALTHY = {
     "reward/correct": line(0.3, 0.8), "reward/format": line(0.97, 1.0), "kl": line(0, 0.08),
     "clip_fraction": [0.0, 0.05, 0.06, 0.07] * 6, "approx_kl": [0.0, 0.01, 0.02, 0.03] * 6,
     "mismatch": line(1e-6, 1e-6), "loss": line(0.01, -0.01), "grad_norm": [0.5, 1.2, 0.8] * 8,
-    "explained_variance": line(0.0, 0.4), "skipped": line(0, 0),
+    "explained_variance": line(0.0, 0.4), "value": line(0.0, 0.5), "return": line(0.3, 0.8),
+    "skipped": line(0, 0),
 }
 
 
@@ -100,9 +101,9 @@ SICK = {
     "entropy collapse": chart({"entropy": falling(0.3), "reward": line(0.3, 0.32)}),
     "truncation": chart({"truncated": line(0.4, 0.3)}),
     "no signal": chart({"flat_groups": line(0.95, 0.97), "reward": line(0.01, 0.0)}),
-    "critic explains nothing": chart({"explained_variance": line(0.01, -0.2)}),
+    "critic explains nothing": chart({"explained_variance": line(0.01, -0.2), "value": line(0, 0.001)}),
     "clip always or never at work": chart({"clip_fraction": [0.0, 0.4, 0.5, 0.45] * 6}),
-    "gradient always clipped": chart({"grad_norm": line(8.0, 6.0)}),
+    "gradient always clipped": chart({"grad_norm": line(40.0, 30.0)}),
     "group too small": chart(config=config(rollouts={"group_size": 2})),
     "duplicated prompts": chart(info=info(repeated=900)),
     "the run failed": chart(status={"state": "failed", "error": "ValueError: no"}),
@@ -141,7 +142,10 @@ def test_a_symptom_is_named_first(name):
     (Chart(info=info({"kind": "supervised"}), config=CONFIG, metrics=metrics(reward=None, loss=line(1, 3))),
      "rate too high"),
     (chart(evals=evals((0.6, 0.5, 0.4))), "proxy and examination part"),
+    (chart(metrics=[row | {"step": 5 * row["step"], "explained_variance": 0.01} for row in metrics()]),
+     "critic explains nothing"),
     (chart({"length": line(18, 40), "reward": line(0.5, 0.5)}), "length creep"),
+    (chart({"entropy": line(0.01, 0.01), "flat_groups": line(0.7, 0.9)}), "entropy collapse"),
 ])
 def test_other_shapes_of_a_symptom(given, name):
     assert name in names(diagnose(given))
@@ -155,14 +159,15 @@ def test_other_shapes_of_a_symptom(given, name):
     chart({"clip_fraction": line(0, 0), "approx_kl": line(0, 0)}),        # one update of each collection
     chart({"mismatch": line(0.02, 0.02)}, config=config() | {"device": "cuda"}),
     chart({"loss": [0.1, "nan", *[0.1] * 22]}),                           # one odd batch
-], ids=range(7))
+    chart({"explained_variance": line(0, 0.01)}),                         # a young critic that learns
+], ids=range(8))
 def test_what_only_looks_like_one(given):
     assert names(diagnose(given)) == []
 
 
 def test_the_remedy_names_the_setting():
     wanted = {"truncation": "rollouts.max_new_tokens=128", "rate too high": "optim.lr=1.0e-04",
-              "gradient always clipped": "optim.max_grad_norm=14", "KL explosion": "anchor.kl=0.12",
+              "gradient always clipped": "optim.max_grad_norm=70", "KL explosion": "anchor.kl=0.12",
               "group too small": "rollouts.group_size=8 rollouts.prompts_per_step=4",
               "clip always or never at work": "method.low=0.6 and method.high=0.6",
               "critic explains nothing": "method.value_weight=0.3"}

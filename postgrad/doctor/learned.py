@@ -45,17 +45,21 @@ def small_group(chart: Chart) -> Finding | None:
 
 
 def entropy_collapse(chart: Chart) -> Finding | None:
-    points = chart.curve("entropy")
+    points, paid = chart.curve("entropy"), chart.curve("reward")
     began, ended = first(points, 0.1), last(points)
-    if chart.row.get("kind") != "policy" or ended > min(limits.COLLAPSED * began, limits.UNDECIDED):
+    learned = gain(paid) > limits.LEARNED * spread_at_start(chart)
+    fell = ended < min(limits.COLLAPSED * began, limits.UNDECIDED) and not learned
+    none = first(points) < limits.DECIDED and first(chart.curve("flat_groups")) > limits.ALIKE
+    if chart.row.get("kind") != "policy" or not (fell or none):
         return None
-    if gain(chart.curve("reward")) > limits.LEARNED * spread_at_start(chart):
-        return None
+    temperature = chart.setting("rollouts.temperature", 1.0)
+    remedy = (f"set rollouts.temperature=1 (it is {temperature:g})" if temperature < 1 else
+              "set method.high=0.28 where the row has a clip, or method.entropy=0.001, and a lower optim.lr")
     return Finding(
-        evidence=f"entropy fell from {began:.3g} to {ended:.3g} nats a token, and the reward hardly moved "
-                 f"({first(chart.curve('reward')):.3g} to {last(chart.curve('reward')):.3g})",
-        consequence="all samples of a prompt are alike, so that nothing is left to compare and to learn from",
-        remedy="set method.high=0.28 where the row has a clip, or method.entropy=0.001; a lower optim.lr",
+        evidence=f"entropy {'fell from' if fell else 'is low from the start on,'} {began:.3g} to {ended:.3g} "
+                 f"nats a token, at a reward of {first(paid):.3g} to {last(paid):.3g}",
+        consequence="the samples of a prompt are alike, so that little is left to compare and to learn from",
+        remedy=remedy,
         figures={"entropy before": began, "entropy after": ended}, steps=span(points))
 
 

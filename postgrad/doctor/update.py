@@ -92,7 +92,7 @@ def kl_explosion(chart: Chart) -> Finding | None:
 
 def tighter_leash(chart: Chart) -> str:
     weight = chart.constant("kl_in_loss") or chart.constant("kl_in_reward") or chart.constant("beta")
-    leash = f"set anchor.kl={3 * weight:.2g} (it is {weight:g})" if weight > 0 else "set anchor.kl=0.05"
+    leash = f"set anchor.kl={max(0.02, 3 * weight):.2g}" + (f" (it is {weight:g})" if weight > 0 else "")
     return f"{leash}, or end the run sooner; in a row of your own look at the sign of its KL"
 
 
@@ -114,7 +114,8 @@ def clip(chart: Chart) -> Finding | None:
             consequence="most of what was sampled teaches nothing after the first update on it",
             remedy=f"set {names or 'a wider clip'}, or fewer updates (method.epochs, method.minibatches)",
             figures={"clip_fraction": share}, steps=span(points))
-    if len(points) >= limits.NEVER and max(values(points)) == 0:
+    meant = "ratio" in chart.row.get("functions", {}).get("surrogate", "")  # not a mere guard, as cispo's
+    if meant and len(points) >= limits.NEVER and max(values(points)) == 0:
         return Finding(
             evidence=f"no token was clipped in {len(points)} updates, {chart.updates:g} of each collection",
             consequence="the updates are so small that the samples could be used for more",
@@ -145,13 +146,17 @@ def gradient_clipped(chart: Chart) -> Finding | None:
 
 
 def critic(chart: Chart) -> Finding | None:
-    points = chart.curve("explained_variance")
-    share = last(points, 0.5)
-    if share > limits.EXPLAINED:
+    """After many updates it explains too little; after few, it has not moved towards the returns at all."""
+    points, said = chart.curve("explained_variance"), chart.curve("value")
+    share, gap = last(points, 0.5), last(chart.curve("return")) - said[0][1]
+    unmoved = abs(last(said) - said[0][1]) < limits.UNMOVED * abs(gap)
+    if share > limits.EXPLAINED or chart.steps < limits.LONG and not unmoved:
         return None
     weight = chart.constant("value_weight")
     return Finding(
-        evidence=f"the critic explains {share:.2f} of the variance of the returns in the second half",
+        evidence=f"the critic explains {share:.2f} of the variance of the returns in the second half"
+                 + (f", and says {last(said):.2g} where they are {last(chart.curve('return')):.2g}"
+                    if unmoved else ""),
         consequence="advantages are rewards with the critic's noise on top: PPO without a baseline",
         remedy=f"set method.value_weight={max(0.1, 3 * weight):.2g} (it is {weight:g}), or method.lam=1, "
                "which asks the critic least",
