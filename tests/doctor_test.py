@@ -4,6 +4,7 @@ first, and what cannot be looked for is said."""
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -205,6 +206,12 @@ def test_figures_by_hand():
     assert (first(points), last(points)) == (1.5, 5.5)
     assert correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(1) and correlation([1, 1], [0, 2]) is None
     assert correlation([1, 2, 3, 4], [1, -1, -1, 1]) == pytest.approx(0)
+
+
+def test_the_page_has_every_symptom_in_order():
+    page = (Path(__file__).parent.parent / "docs" / "doctor.md").read_text()
+    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")][1:]
+    assert rows == [[f"| {s.name}", s.about] for s in SYMPTOMS]
 
 
 # the command

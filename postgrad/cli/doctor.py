@@ -51,7 +51,7 @@ def tell(folder: Path, found: Diagnosis, as_json: bool) -> None:
               f"   do: {finding.remedy}.")
     if not found.findings:
         print("\nNothing wrong was found.")
-    print(f"\nLooked for and not found: {', '.join(found.clear) or 'nothing'}.")
+    print(f"\nLooked for and not found: {'; '.join(found.clear) or 'nothing'}.")
     if found.not_looked:
         print("Could not be looked for: "
               + "; ".join(f"{name} ({why})" for name, why in found.not_looked) + ".")

@@ -25,7 +25,8 @@ def no_signal(chart: Chart) -> Finding | None:
     remedy = ("take easier problems or a model that has seen demonstrations (postgrad train sft), or set "
               f"rollouts.group_size={2 * size}" if hard else "take harder problems")
     return Finding(
-        evidence=f"{first(points):.0%} of the groups at first score alike, at a reward of {paid:.3g}",
+        evidence=f"in the first third of the run {first(points):.0%} of the groups score alike, at a reward "
+                 f"of {paid:.3g}",
         consequence="such groups have no advantage: the steps are drawn and teach nothing",
         remedy=remedy, figures={"flat_groups": first(points), "reward": paid}, steps=span(points))
 

@@ -13,16 +13,16 @@ REPEATED = 0.1     # of the training prompts; generators repeat a few of their s
 ERRORS = 0.01      # of the verdicts: one in a hundred is a fault that comes back, not a hiccup of the machine
 
 # sampler, reference, sign
-MISMATCH = {"fp32": 0.003, "bf16": 0.05}  # nats a token; own engine: 1e-6 and 0.01. Twice rounding and more
+MISMATCH = {"fp32": 0.003, "bf16": 0.05}  # nats a token; our own engine has 1e-6 and 0.01
 FIRST_KL = 0.01    # nats a token at step 1, where policy and reference are one model: rounding gives 1e-5
 FIRST_SCORE = 0.1  # nats a reply, the same of a preference row's log-ratio
-AGAINST = -0.2     # correlation of advantage and change; healthy runs 0.3 to 0.9, chance over 4 steps +-0.2
+AGAINST = -0.3     # correlation of advantage and change; healthy runs 0.3 to 0.9, chance over 4 steps +-0.19
 MASKED = 0.9       # of a finished reply's tokens that are trained: all of them, in every row of the table
 
 # the update
 SKIPPED = 2        # updates that were not finite; one may be an odd batch
 STEP_KL = 0.5      # nats a token that one update moves the samples it was made of; healthy 0.001 to 0.3
-LOST = 0.5         # of the reward at the start that is gone at the end
+LOST = 0.5         # of the groups' spread at the start, by which the reward is lower at the end
 LOSS_RISE = 2.0    # times a supervised or preference loss at the start; data that it knew: up to 1.7
 KL = 0.5           # nats a token from the reference at the end; healthy 0.02 to 0.2
 KL_REPLY = 30.0    # nats a reply, the same of an examination; healthy 1 to 10
