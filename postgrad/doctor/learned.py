@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from postgrad.doctor import limits
-from postgrad.doctor.chart import Chart, Finding, Point, first, last, span
+from postgrad.doctor.chart import Chart, Finding, Point, as_float, first, last, span
 from postgrad.doctor.update import spread_at_start, tighter_leash
 
 FORMS = ("format", "think", "boxed")  # parts of a verdict that judge the form alone
@@ -85,11 +85,11 @@ def length_creep(chart: Chart) -> Finding | None:
         figures={"length before": began, "length after": ended, "gain": better}, steps=span(points))
 
 
-def half_width(chart: Chart) -> float:
-    """Half the width of the last examination's interval: a change below it may be chance."""
+def chance(chart: Chart, *steps: int) -> float:
+    """By how much two examinations may differ by chance: their intervals' half widths, as of a difference."""
     name = "reward_interval" if chart.examined("reward") else "pass@1_interval"
-    ends = next((row[name] for row in reversed(chart.evals) if row.get(name)), None)
-    return (float(ends[1]) - float(ends[0])) / 2 if ends else 0.0
+    ends = [row[name] for row in chart.evals if row["step"] in steps and row.get(name)]
+    return math.hypot(*((as_float(high) - as_float(low)) / 2 for low, high in ends))
 
 
 def parting(chart: Chart) -> Finding | None:
@@ -99,7 +99,7 @@ def parting(chart: Chart) -> Finding | None:
     name = "the proxy" if chart.examined("proxy") else "the reward in training"
     best = max(exam, key=lambda point: point[1])
     fall, rise = exam[-1][1] - best[1], proxy[-1][1] - proxy[0][1]
-    if rise <= 0 or fall >= -half_width(chart):
+    if rise <= 0 or fall >= -chance(chart, best[0], exam[-1][0]):
         return None
     return Finding(
         evidence=f"{name} rose from {proxy[0][1]:.3g} to {proxy[-1][1]:.3g}, while the examined quality fell "

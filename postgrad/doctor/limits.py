@@ -21,7 +21,7 @@ MASKED = 0.9       # of a finished reply's tokens that are trained: all of them,
 
 # the update
 SKIPPED = 2        # updates that were not finite; one may be an odd batch
-STEP_KL = 0.5      # nats a token that one update moves the samples it was made of; healthy 0.001 to 0.3
+STEP_SIZE = 0.45   # nats a token by which an update moves the samples it was made of; healthy 0.02 to 0.2
 LOST = 0.5         # of the groups' spread at the start, by which the reward is lower at the end
 LOSS_RISE = 2.0    # times a supervised or preference loss at the start; data that it knew: up to 1.7
 KL = 0.5           # nats a token from the reference at the end; healthy 0.02 to 0.2

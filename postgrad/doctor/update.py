@@ -24,14 +24,13 @@ def skipped(chart: Chart) -> Finding | None:
         figures={"skipped": len(bad), "steps": len(chart.metrics)}, steps=(bad[0], bad[-1]))
 
 
-def step_kl(chart: Chart) -> list[Point]:
-    """How far each update moved the samples it was made of, in nats a token: the mean of exp(d) - 1 - d, with
-    d the change of a token's log-probability."""
+def step_sizes(chart: Chart) -> list[Point]:
+    """How far each update moved the samples it was made of: the mean size of the change of a token's
+    log-probability, in nats."""
     found = []
     for step, rows in chart.shown.items():
-        moved = [x for row in rows for x in trained(row["columns"], "moved") if math.isfinite(x)]
-        if moved:
-            found.append((step, fmean(math.exp(min(x, 20.0)) - 1 - x for x in moved)))
+        moved = [abs(x) for row in rows for x in trained(row["columns"], "moved") if math.isfinite(x)]
+        found += [(step, fmean(moved))] if moved else []
     return found
 
 
@@ -41,18 +40,18 @@ def rate_too_high(chart: Chart) -> Finding | None:
 
 
 def update_too_large(chart: Chart) -> Finding | None:
-    """An early update that moves its own samples far, and a reward that is lost after it."""
-    moved, reward = step_kl(chart), chart.curve("reward")
-    step, largest = max(moved[: max(1, len(moved) // 3)], key=lambda point: point[1])
+    """Early updates that move their own samples far, and a reward that is lost after them."""
+    moved, reward = step_sizes(chart), chart.curve("reward")
+    size = first(moved) if moved else 0.0
     began, ended = max(values(reward[: max(1, len(reward) // 3)])), last(reward)
-    if largest <= limits.STEP_KL or ended > began - limits.LOST * spread_at_start(chart):
+    if size <= limits.STEP_SIZE or ended > began - limits.LOST * spread_at_start(chart):
         return None
     return Finding(
-        evidence=f"the update of step {step} moved its own samples by {largest:.2g} nats a token; the reward "
+        evidence=f"in the first third an update moves its own samples by {size:.2g} nats a token; the reward "
                  f"fell from {began:.3g} to {ended:.3g}",
         consequence="single updates destroy what the model could do",
-        remedy=lower_rate(chart), figures={"step_kl": largest, "reward before": began, "reward after": ended},
-        steps=(step, reward[-1][0]))
+        remedy=lower_rate(chart), figures={"step size": size, "reward before": began, "reward after": ended},
+        steps=span(reward))
 
 
 def spread_at_start(chart: Chart) -> float:
