@@ -14,7 +14,7 @@ LAYERS = (
     {"records", "stats", "hub", "options", "template"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
-    {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display"},
+    {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor"},
     {"opening"},
     {"recipes"},
     {"studio"},
@@ -98,7 +98,7 @@ def test_maths_is_torch_alone(path):
     assert {name.split(".")[0] for name, _ in imports(path)} <= allowed
 
 
-@pytest.mark.parametrize("name", ["run", "report", "explain"])
+@pytest.mark.parametrize("name", ["run", "report", "explain", "doctor"])
 def test_readers_of_runs_need_no_torch(name):
     code = (f"import sys, postgrad.{name}; print(*(m for m in ('torch', 'numpy', 'tokenizers') if m "
             "in sys.modules))")

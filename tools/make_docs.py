@@ -84,8 +84,8 @@ VERBS = {"sample": "sampler.base", "score": "rewards.base", "credit": "maths.cre
 
 def words(doc: str | None) -> str:
     """The first paragraph of a docstring, on one line, as Markdown that stands for itself."""
-    first = " ".join((doc or "").split("\n\n")[0].split())
-    return plain(first)
+    from postgrad.methods.compare import first_paragraph
+    return plain(first_paragraph(doc))
 
 
 def plain(text: str) -> str:
@@ -96,8 +96,8 @@ def plain(text: str) -> str:
 
 def formulas(doc: str | None) -> str:
     """The lines of a docstring that are set apart, as code."""
-    lines = [line.strip() for line in inspect.cleandoc(doc or "").splitlines() if line.startswith("    ")]
-    return "".join(f" `{' '.join(line.split())}`" for line in lines)
+    from postgrad.methods.compare import set_apart
+    return "".join(f" `{line}`" for line in set_apart(doc))
 
 
 def pages() -> dict[str, str]:

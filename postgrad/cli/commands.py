@@ -9,6 +9,8 @@ from pathlib import Path
 
 from postgrad.cli.audit import audit
 from postgrad.cli.chat import chat
+from postgrad.cli.diff import diff
+from postgrad.cli.doctor import doctor
 from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
 from postgrad.cli.memory import memory
@@ -136,6 +138,6 @@ def studio(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs,
-            "methods": methods, "explain": explain, "audit": audit, "export": export, "fetch": fetch,
-            "label": label, "memory": memory, "pick": pick, "rlaif": rlaif, "studio": studio,
-            "verifiers": verifiers}
+            "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
+            "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
+            "studio": studio, "verifiers": verifiers}

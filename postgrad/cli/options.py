@@ -150,6 +150,23 @@ class MethodsOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DoctorOptions(Settings):
+    run: str = option(about="a run's folder, or a folder of runs", metavar="RUN", positional=True)
+    watch: bool = option(False, "look again while the run goes on, until it ends")
+    every: float = option(10.0, "seconds between two looks, with --watch", metavar="SECONDS")
+
+    def __post_init__(self):
+        if not self.every > 0:
+            raise ValueError(f"--every {self.every} must be above 0 seconds.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions(Settings):
+    first: str = option(about="a row of the table, or FILE.py", metavar="METHOD", positional=True)
+    second: str = option(about="another", metavar="METHOD", positional=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExplainOptions(Settings):
     name: str | None = option(None, "without it: all metrics", metavar="METRIC|METHOD|SETTING",
                               positional=True)

@@ -157,7 +157,8 @@ def described(row: Row) -> dict:
     functions of the user's own by their text too."""
     return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
             "constants": constants(row), "functions": {k: called(f) for k, f in functions(row).items()},
-            "wants": sorted(getattr(row, "wanted", ())), "texts": _texts(row)}
+            "wants": sorted(getattr(row, "wanted", ())), "compares": getattr(row, "compares", False),
+            "texts": _texts(row)}
 
 
 def _texts(row: Row) -> dict[str, str]:

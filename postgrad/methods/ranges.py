@@ -13,9 +13,11 @@ from postgrad.user_code import called
 RANGES: dict[str, Range] = {
     "low": NOT_NEGATIVE, "high": NOT_NEGATIVE, "kl_in_loss": NOT_NEGATIVE, "kl_in_reward": NOT_NEGATIVE,
     "truncated_penalty": NOT_NEGATIVE, "kl_stop": NOT_NEGATIVE, "epochs": COUNT, "minibatches": COUNT,
-    "square": NOT_NEGATIVE, "praised": POSITIVE, "blamed": POSITIVE, "penalty": NOT_NEGATIVE,
-    "share": FRACTION, "far": NOT_NEGATIVE, "cap": POSITIVE, "least": NOT_NEGATIVE, "most": POSITIVE,
-    "widest": POSITIVE, "value_weight": NOT_NEGATIVE, "value_clip": NOT_NEGATIVE, "gae.gamma": FRACTION, "gae.lam": FRACTION,
+    "probability_clip.square": NOT_NEGATIVE, "soft_gate.praised": POSITIVE, "soft_gate.blamed": POSITIVE,
+    "marked_penalty.penalty": NOT_NEGATIVE, "top_covariance.share": FRACTION, "top_entropy.share": FRACTION,
+    "stale_dropped.far": NOT_NEGATIVE, "truncated.cap": POSITIVE, "banded.least": NOT_NEGATIVE,
+    "banded.most": POSITIVE, "sequence_banded.widest": POSITIVE, "value_weight": NOT_NEGATIVE,
+    "value_clip": NOT_NEGATIVE, "gae.gamma": FRACTION, "gae.lam": FRACTION,
     "beta": POSITIVE, "simpo.gamma": NOT_NEGATIVE, "cdpo.eps": ERROR_RATE, "orpo.lam": NOT_NEGATIVE,
     "cpo.alpha": NOT_NEGATIVE, "kto.wanted": NOT_NEGATIVE, "kto.unwanted": NOT_NEGATIVE,
     "reward.smoothing": ERROR_RATE, "reward.centre": NOT_NEGATIVE}

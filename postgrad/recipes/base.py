@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
 from typing import ClassVar
 
 from postgrad import methods
@@ -41,6 +41,10 @@ class Evaluation(Settings):
                          "test for the last figure alone; train to see whether a model has learned by heart")
 
     prefix: ClassVar[str] = "evaluation."
+
+    def asked(self, task: Task, seed: int) -> list[Prompt]:
+        """The problems of a run's examinations, the same at each."""
+        return task.prompts(self.split, self.problems, seed_of(seed, "evaluation") % 2**31)
 
 
 # what several recipes say of a setting: about, and when to change it
@@ -109,6 +113,7 @@ class Parts:
 
     examine: None where this recipe has nothing to examine.
     notes: what is worth saying of its data before it begins; kept in the run's events.
+    data: what was counted in them (recipes/counts.py); kept in run.json.
     hooks: told of each step before it is examined and saved.
     """
 
@@ -121,6 +126,7 @@ class Parts:
     every: int = 0
     begins: Beginning | None = None
     notes: tuple[str, ...] = ()
+    data: Mapping[str, int] = field(default_factory=dict)
     hooks: tuple[Callable[[Now], None], ...] = ()
 
 
@@ -143,7 +149,7 @@ def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, m
     """The same held-out problems at every examination, with samples drawn anew. judge:
     where the task has no verifier. truncate: as in `fitting`.
     measures: as `evaluate` takes them."""
-    prompts = task.prompts(evaluation.split, evaluation.problems, seed_of(seed, "evaluation") % 2**31)
+    prompts = evaluation.asked(task, seed)
     sampler = LocalSampler(model, chat)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     prompts = fitting(sampler, prompts, settings, truncate)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
-from postgrad.data.preferences import read_pairs, read_singles, report, sentence, split_rows
+from postgrad.data.preferences import prompt_of, read_pairs, read_singles, report, sentence, split_rows
 from postgrad.data.rows import called
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.intervals import grouped_interval
@@ -24,6 +24,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
+from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation, Pair
@@ -158,6 +159,7 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=reading.notes(batches.limit) + notes(config, train + held),
+                 data=data_counts(map(prompt_of, train), map(prompt_of, held)),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

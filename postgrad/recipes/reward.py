@@ -18,6 +18,7 @@ import torch
 from postgrad import methods, objectives
 from postgrad.batches import PairBatches
 from postgrad.chat import Chat
+from postgrad.data.preferences import prompt_of
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
@@ -25,6 +26,7 @@ from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
+from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import Reading
 from postgrad.recipes.preference import Pairs, judge, notes, read
@@ -127,6 +129,7 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
 
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=reading.notes(batches.limit) + notes(config, train + held),
+                 data=data_counts(map(prompt_of, train), map(prompt_of, held)),
                  optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
                  every=config.evaluation.every if held else 0)
 

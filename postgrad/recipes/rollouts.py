@@ -32,6 +32,7 @@ from postgrad.recipes.base import (
     fitting,
     prove,
 )
+from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout
 from postgrad.rewards.base import Judge, judge_all
@@ -252,7 +253,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
                    method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device, **own)
+    examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return Parts(models=models, chat=chat, batches=batches,
+                 data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
                  optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
                  examine=examination(config, models, chat, task, judge),

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from postgrad import __version__, methods
-from postgrad.chat import Chat
+from postgrad.batches.keep import pick
 from postgrad.files import file_hash, said
 from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.models import is_adapted
@@ -29,6 +29,7 @@ from postgrad.records import Batch, Scored
 from postgrad.run import Run, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
+from postgrad.stats import Stats
 from postgrad.user_code import record
 
 Build = Callable[..., Parts]  # (config, begins) -> Parts
@@ -64,7 +65,8 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     parts = replace(build(config, begins), begins=begins)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
-             "begins_with": fingerprint(begins.origin) if begins else None, **inputs(config)}
+             "begins_with": fingerprint(begins.origin) if begins else None, "data": dict(parts.data),
+             **inputs(config)}
     names = {"model": getattr(config, "model", None), "task": getattr(config, "task", None)}
     names = {k: tasks.label(v) if v is not None else None for k, v in names.items() if hasattr(config, k)}
     row = {}
@@ -251,7 +253,7 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
 
     def samples(now: Now) -> None:
         if now.batch.scored:
-            run.log_samples(now.step, list(sample_rows(now, parts.chat)))
+            run.log_samples(now.step, list(sample_rows(now, parts)))
 
     def show(now: Now) -> None:
         if watch:
@@ -279,23 +281,40 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
     return [samples, show, *parts.hooks, examination, save]
 
 
-def sample_rows(now: Now, chat: Chat, groups: int = 2) -> Iterator[dict]:
+def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
     """The rollouts of a step's first groups, with what is known of each token."""
-    shown: list[str] = []
-    for i, s in enumerate(now.batch.scored):
-        name = s.rollout.prompt.id
-        if name not in shown:
-            if len(shown) == groups:
-                continue
-            shown.append(name)
-        at = len(s.rollout.prompt_tokens)
-        columns = {key: [round(x, 5) for x in rows[i][at: at + len(s.rollout.tokens)].float().tolist()]
-                   for key, rows in [*now.stats.columns.items(), ("mask", list(now.batch.mask))]}
+    rows = first_groups(now.batch)
+    columns = {name: [values[i] for i in rows] for name, values in now.stats.columns.items()}
+    columns["mask"] = [now.batch.mask[i] for i in rows]
+    if "logp" in columns:
+        columns["moved"] = [after - before[: len(after)] for before, after
+                            in zip(columns["logp"], logp_after(now, parts, rows), strict=True)]
+    for k, i in enumerate(rows):
+        s = now.batch.scored[i]
+        reply = slice(at := len(s.rollout.prompt_tokens), at + len(s.rollout.tokens))
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
-               "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
-               "columns": columns, "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
-               "score": s.verdict.score, "reason": s.verdict.reason, "parts": dict(s.verdict.parts),
-               "finished": s.rollout.finished, "adv": mean_advantage(now.batch, i)}
+               "tokens": parts.chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
+               "columns": {name: [round(x, 5) for x in values[k][reply].float().tolist()]
+                           for name, values in columns.items()},
+               "prompt_tokens": parts.chat.pieces(s.rollout.prompt_tokens),
+               "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
+               "parts": dict(s.verdict.parts), "finished": s.rollout.finished,
+               "adv": mean_advantage(now.batch, i)}
+
+
+def first_groups(batch: Batch, groups: int = 2) -> list[int]:
+    """The rows of a batch's first prompts."""
+    names = list(dict.fromkeys(s.rollout.prompt.id for s in batch.scored))[:groups]
+    return [i for i, s in enumerate(batch.scored) if s.rollout.prompt.id in names]
+
+
+@torch.no_grad()
+def logp_after(now: Now, parts: Parts, rows: list[int]) -> list[torch.Tensor]:  # [T] each
+    """What the policy says of the tokens of these rows after the update."""
+    stats = Stats()
+    for micro in pick(now.batch, rows).split(parts.optim.tokens_per_pass):
+        stats.add(parts.objective(now.models, micro)[1])
+    return stats.columns["logp"]
 
 
 def mean_advantage(batch: Batch, row: int) -> float | None:

@@ -18,6 +18,7 @@ from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
+from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
@@ -92,9 +93,10 @@ def read(config: SFTConfig, task, reading: Reading) -> tuple[list[Conversation],
 def build(config: SFTConfig, begins: Beginning) -> Parts:
     model, chat = open_policy(config, begins)
     task = open_task(config.task) if config.task is not None else None
-    examine, every = None, config.evaluation.every
+    examine, every, examined = None, config.evaluation.every, []
     if task and every:
         prove(task)
+        examined = config.evaluation.asked(task, config.seed)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
     most, reading = model.config.max_position_embeddings, Reading(config.rows, config.data)
     line = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
@@ -107,7 +109,9 @@ def build(config: SFTConfig, begins: Beginning) -> Parts:
         examine, every = partial(loss_on, objective, models, kept, config), every or -(-config.steps // 10)
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=every,
-                 notes=reading.notes(batches.limit))
+                 notes=reading.notes(batches.limit),
+                 data=data_counts((c.messages[:-1] for c in train),
+                                  [*(p.messages for p in examined), *(c.messages[:-1] for c in held)]))
 
 
 def loss_on(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:

@@ -18,14 +18,16 @@ COLOURS = {  # what may colour the tokens: name -> (label, kind, what it says)
     "adv": ("Advantage", "signed", "How much each token is praised (teal) or blamed (rust)."),
     "ratio": ("Ratio", "signed",
               "How much likelier (teal) or less likely (rust) the token has become since it was sampled."),
+    "moved": ("Moved", "signed",
+              "How much the update raised (teal) or lowered (rust) the token's log-probability."),
     "kl": ("KL", "size", "How far the policy has moved from the reference at this token (k3, nats)."),
     "entropy": ("Entropy", "size", "How undecided the policy was before this token (nats)."),
     "logp": ("Surprise", "size",
              "How unlikely the token was when it came: minus its log-probability (nats)."),
     "mask": ("Mask", "mask", "The tokens that are trained; a prompt is read and never trained."),
 }
-NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "kl": "KL", "entropy": "entropy",
-           "logp": "log-probability"}
+NUMBERS = {"mask": "mask", "adv": "advantage", "ratio": "ratio", "moved": "moved", "kl": "KL",
+           "entropy": "entropy", "logp": "log-probability"}
 
 
 def clean(text: object) -> str:

@@ -1,0 +1,164 @@
+"""The chart of a run: what its folder says, as rows and curves; what a symptom is, and one that was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+
+Point = tuple[int, float]  # step, value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """All that a symptom looks at.
+
+    Chart.of(Run.open("runs/first")); in a test, Chart(metrics=[{"step": 1, "kl": 0.1}, ...]).
+    info, config: run.json and config.json; the others are the logs of the same name.
+    """
+
+    info: Mapping = field(default_factory=dict)
+    config: Mapping = field(default_factory=dict)
+    metrics: Sequence[Mapping] = ()
+    evals: Sequence[Mapping] = ()
+    samples: Sequence[Mapping] = ()
+    status: Mapping = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, run) -> Chart:
+        """The chart of a run that is open to be read."""
+        logs = {name: run.rows(name)[0] for name in ("metrics", "evals", "samples")}
+        return cls(info=run.info, config=run.config, status=run.state(), **logs)
+
+    # settings
+
+    def setting(self, name: str, default=None):
+        """A setting by its dotted name, or the default where the run has none."""
+        here: object = self.config
+        for part in name.split("."):
+            here = here.get(part) if isinstance(here, Mapping) else None
+        return default if here is None else here
+
+    @property
+    def row(self) -> Mapping:
+        """The row of the table that is trained, as the run has kept it."""
+        return self.info.get("row") or {}
+
+    def constant(self, name: str, default: float = 0.0) -> float:
+        return self.row.get("constants", {}).get(name, default)
+
+    @property
+    def updates(self) -> float:
+        """Updates of one collection, at most."""
+        return self.constant("epochs", 1) * self.constant("minibatches", 1)
+
+    # curves
+
+    @cached_property
+    def steps(self) -> int:
+        return int(self.metrics[-1]["step"]) if self.metrics else 0
+
+    def curve(self, name: str) -> list[Point]:
+        """The finite values of a metric with their steps."""
+        return finite(self.metrics, name)
+
+    def examined(self, name: str) -> list[Point]:
+        """The finite values of an examination with their steps."""
+        return finite(self.evals, name)
+
+    @cached_property
+    def shown(self) -> dict[int, list[Mapping]]:
+        """The logged samples by step, those alone of which the trained tokens are known."""
+        by_step: dict[int, list[Mapping]] = {}
+        for row in self.samples:
+            if isinstance(row.get("columns"), Mapping) and "mask" in row["columns"]:
+                by_step.setdefault(int(row["step"]), []).append(row)
+        return by_step
+
+    def has(self, name: str) -> bool:
+        """Whether a figure was logged: "kl", "examination pass@1", "samples moved", "data leaked"."""
+        place, _, key = name.rpartition(" ")
+        if place == "data":
+            return key in (self.info.get("data") or {})
+        if place == "samples":
+            return any(key in row["columns"] for rows in self.shown.values() for row in rows)
+        return bool(self.examined(key) if place == "examination" else self.curve(key))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A symptom that was found: the figures that show it, what follows from it, what to set.
+
+    steps: the first and the last that it was seen at.
+    """
+
+    evidence: str
+    consequence: str
+    remedy: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+    steps: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Symptom:
+    """One thing that can be wrong, and the pure function of a chart that finds it.
+
+    needs: figures without which it cannot be looked for; "kl|examination kl_reply" is one of the two.
+    after: steps without which it is too early to say.
+    """
+
+    name: str
+    about: str
+    find: Callable[[Chart], Finding | None]
+    needs: tuple[str, ...] = ()
+    after: int = 0
+
+    def cannot_look(self, chart: Chart) -> str:
+        """Why it cannot be looked for; "" where it can."""
+        missing = [name for name in self.needs if not any(map(chart.has, name.split("|")))]
+        if missing:
+            return f"{missing[0].replace('|', ' or ')} is not logged"
+        return f"too early: {chart.steps} of {self.after} steps" if chart.steps < self.after else ""
+
+
+def finite(rows: Iterable[Mapping], name: str) -> list[Point]:
+    points = ((int(row["step"]), as_float(row[name])) for row in rows if name in row)
+    return [(step, value) for step, value in points if math.isfinite(value)]
+
+
+def as_float(value: object) -> float:
+    """A logged value: "nan" and "inf" are floats again, what is no number is nan."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def values(points: Iterable[Point]) -> list[float]:
+    return [value for _, value in points]
+
+
+def first(points: Sequence[Point], share: float = 1 / 3) -> float:
+    """The mean over the first share of a curve."""
+    return fmean(values(points[: max(1, round(share * len(points)))]))
+
+
+def last(points: Sequence[Point], share: float = 1 / 3) -> float:
+    """The mean over the last share of a curve."""
+    return fmean(values(points[-max(1, round(share * len(points))):]))
+
+
+def span(points: Sequence[Point]) -> tuple[int, int]:
+    return points[0][0], points[-1][0]
+
+
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Pearson's; None where one of the two does not vary."""
+    mx, my = fmean(xs), fmean(ys)
+    sx = math.sqrt(sum((x - mx) ** 2 for x in xs))
+    sy = math.sqrt(sum((y - my) ** 2 for y in ys))
+    if sx * sy < 1e-12:
+        return None
+    return sum((x - mx) * (y - my) for x, y in zip(xs, ys, strict=True)) / (sx * sy)
