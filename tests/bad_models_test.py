@@ -228,7 +228,8 @@ def test_weights_that_are_gone_when_a_run_goes_on(folder, tmp_path, capsys):
                  "out", "--json"]) == 0
     (folder / "model.safetensors").unlink()
     capsys.readouterr()
-    check(["resume", "out", "--json"], capsys, tmp_path, "there is no bad/model.safetensors: put it back")
+    check(["resume", "out", "steps=2", "--json"], capsys, tmp_path,
+          "there is no bad/model.safetensors: put it back")
 
 
 def test_of_an_adapter_on_the_hub_only_the_shape_is_fetched(tmp_path, capsys, monkeypatch):

@@ -116,7 +116,7 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
         ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
         ("ptx=-1", "anchor.ptx is -1.0"),
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
-        ("minibatches=0", "grpo: minibatches is 0, and must be a whole number from 1"),
+        ("minibatches=0", "method.minibatches is 0: it must be at least 1"),
         ("epochs=1.5", "epochs is 1.5"),
         ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
         ("optim.schedule=cosin", "optim.schedule is 'cosin'"),

@@ -179,9 +179,9 @@ def test_where_nothing_is_chosen_nothing_is_trained():
     for kind, method, more in ((ChosenPairs, "online_dpo", {}), (ChosenTexts, "rejection", {"best": 1.0})):
         for batch in line(kind, method, verify=lambda prompt, text: Verdict(score=0.5), **more):
             assert not batch.weight.any() and batch.facts["chosen_share"] == 0
-    for batch in line(ChosenPairs, "online_dpo",
-                      verify=lambda prompt, text: Verdict(score=len(text), error="broken")):
-        assert not batch.weight.any() and batch.facts["errors"] == 12
+    with pytest.raises(ValueError, match="none of 12 replies could be judged: broken"):
+        next(iter(line(ChosenPairs, "online_dpo",
+                       verify=lambda prompt, text: Verdict(score=len(text), error="broken"))))
     with pytest.raises(ValueError, match="best_of_n chooses among the samples of a group"):
         line(ChosenTexts, "best_of_n", settings=Rollouts(group_size=1))
 

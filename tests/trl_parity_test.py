@@ -95,7 +95,7 @@ def variety(completions, **columns):
 
 
 # of DAPO's row, what TRL's loss_type="dapo" does not have
-PLAIN = {"resample_flat": False, "overlong": False, "high": 0.2}
+PLAIN = {"resample_flat": False, "overlong": False, "high": 0.2, "minibatches": 1}
 
 
 @pytest.mark.parametrize(("row", "settings"), [

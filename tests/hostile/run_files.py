@@ -14,7 +14,7 @@ from hostile.drive import Case, Place
 DEEP = "[" * 100_000
 NEST = '{"a":' * 50_000
 LISTS = (("runs",), ("GET", "/runs"), ("GET", "/"), ("GET", "/runs/bad"), ("runs", "runs/bad"))
-RESUME, EXPORT = ("resume", "runs/bad", "--json"), ("export", "runs/bad", "--out", "out")
+RESUME, EXPORT = ("resume", "runs/bad", "steps=3", "--json"), ("export", "runs/bad", "--out", "out")
 LOGS = ("metrics.jsonl", "evals.jsonl", "samples.jsonl", "events.jsonl")
 LAST = "checkpoints/000002"
 
