@@ -8,7 +8,6 @@ more as `python -m postgrad`, with some seconds on top for its imports. About te
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -21,7 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
 from hostile import data_files, gguf_files, model_files, run_files, store_files  # noqa: E402
 from hostile.drive import BUDGET, Outcome, drive, small_run, warm  # noqa: E402
-from results import bar  # noqa: E402
+from results import bar, end  # noqa: E402
 
 IMPORTS, EVERY = 8.0, 12  # seconds of processor time for a fresh process, and which cases get one
 
@@ -56,10 +55,7 @@ def main() -> None:
             for fault, what in faults.items()]
     rows.append(bar("the longest", f"<= {BUDGET} s", f"{worst[0]:.2f} s ({worst[1]})", worst[0] <= BUDGET,
                     command))
-    print(json.dumps(rows, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    sys.exit(not all(row["holds"] for row in rows))
+    end(rows, args.out)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ Beside ours, the interval of Student over problems. About two minutes on one cor
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from results import bar, grid  # noqa: E402
+from results import bar, end, grid  # noqa: E402
 
 from postgrad.maths.intervals import gain_interval, mean_interval  # noqa: E402
 from postgrad.maths.passk import pass_at_k  # noqa: E402
@@ -119,10 +118,7 @@ def main() -> None:
                 "always", f"{min(row['covers'] for row in sure):.3f}; narrowest "
                 f"{min(row['width'] for row in sure):.4f}",
                 all(row["covers"] == 1 and row["width"] > 0 for row in sure), command)]
-    print(json.dumps(bars, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(bars, indent=1) + "\n")
-    sys.exit(not all(row["holds"] for row in bars))
+    end(bars, args.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ About a minute on one core.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import subprocess
@@ -20,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
 from hostile.mistakes import BUDGET, MISTAKES, Answer, Mistake, lay, try_one  # noqa: E402
-from results import bar  # noqa: E402
+from results import bar, end  # noqa: E402
 
 
 def load() -> None:
@@ -78,10 +77,7 @@ def main() -> None:
             bar(f"{what}: processor time beyond imports", f"<= {BUDGET:g} s", f"{slow:.2f} s ({line})",
                 slow <= BUDGET, command),
             bar("10 of them in processes of their own: faults", "0", str(len(apart)), not apart, command)]
-    print(json.dumps(rows, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    sys.exit(not all(row["holds"] for row in rows))
+    end(rows, args.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Then every verifier reads 232 replies of 100,000 characters. About a quarter of 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -23,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 from hostile.arena import family  # noqa: E402
 from hostile.replies import longest, replies  # noqa: E402
 from hostile.verifiers import Judge, fault_of, jailed, ours  # noqa: E402
-from results import bar  # noqa: E402
+from results import bar, end  # noqa: E402
 
 LENGTH, BUDGET = 100_000, 0.25  # characters, seconds of processor time
 
@@ -81,10 +80,7 @@ def main() -> None:
             f"{slow:.3f} s ({name})", slow <= BUDGET, command),
         bar("children and descriptors left behind", "0", f"{after[0] - before[0]} and {after[1] - before[1]}",
             after <= before, command)]
-    print(json.dumps(rows, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    sys.exit(not all(row["holds"] for row in rows))
+    end(rows, args.out)
 
 
 if __name__ == "__main__":

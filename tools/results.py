@@ -10,8 +10,10 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "docs" / "results"
@@ -59,6 +61,15 @@ def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables:
     path = RESULTS / f"{topic}.json"
     path.write_text(json.dumps(body, indent=1) + "\n")
     return render(path)
+
+
+def end(bars: list[dict], out: Path | None) -> NoReturn:
+    """The end of a proof: its bars on the screen, in a file where one is named, and as its exit code."""
+    text = json.dumps(bars, indent=1)
+    print(text)
+    if out:
+        out.write_text(text + "\n")
+    sys.exit(not all(row["holds"] for row in bars))
 
 
 def render(path: Path) -> Path:
