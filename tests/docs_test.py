@@ -9,6 +9,7 @@ minutes, a server) are parsed, and their trainings resolved to a config.
 """
 
 import io
+import json
 import re
 import runpy
 import shlex
@@ -213,3 +214,13 @@ def test_what_a_refusal_says_is_what_the_page_shows(capsys):
     assert shown
     for line, text in shown.items():
         assert main(shlex.split(line)[1:]) == 2 and capsys.readouterr().err.strip() == text
+
+
+def test_every_result_is_bars_and_its_page_is_made_from_them():
+    for path in sorted((ROOT / "docs" / "results").glob("*.json")):
+        found = json.loads(path.read_text())
+        assert {"title", "commit", "date", "seeds", "machine", "bars"} <= found.keys(), path.name
+        page = path.with_suffix(".md").read_text()
+        for row in found["bars"]:
+            assert row.keys() == {"name", "target", "measured", "holds", "command"}, path.name
+            assert row["name"].replace("|", "\\|") in page, path.name
