@@ -86,9 +86,11 @@ def test_examinations_ask_what_was_counted():
     assert len(asked) == 5 and asked != Evaluation(problems=5).asked(task, 4)
 
 
-def test_moved_is_the_change_of_the_log_probability(tmp_path):
-    """The logged change, against the weights before and after the update."""
-    run = trained(tmp_path, "steps=1", "evaluation.every=0")
+@pytest.mark.parametrize("tokens", [2048, 190])
+def test_moved_is_the_change_of_the_log_probability(tmp_path, tokens):
+    """The logged change, against the weights before and after the update, however the passes are cut."""
+    run = trained(tmp_path, "steps=1", "evaluation.every=0", "prompts_per_step=5", "seed=2",
+                  f"tokens_per_pass={tokens}")
     (before, chat), (after, _) = open_model("tiny-chat"), open_model(f"{run.folder}@1")
     for row in run.rows("samples")[0]:
         tokens = row["token_ids"]

@@ -286,16 +286,16 @@ def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
     rows = first_groups(now.batch)
     columns = {name: [values[i] for i in rows] for name, values in now.stats.columns.items()}
     columns["mask"] = [now.batch.mask[i] for i in rows]
-    if "logp" in columns:
-        columns["moved"] = [after - before[: len(after)] for before, after
-                            in zip(columns["logp"], logp_after(now, parts, rows), strict=True)]
+    after = logp_after(now, parts, rows) if "logp" in columns else []
     for k, i in enumerate(rows):
         s = now.batch.scored[i]
         reply = slice(at := len(s.rollout.prompt_tokens), at + len(s.rollout.tokens))
+        known = {name: values[k][reply] for name, values in columns.items()}
+        known |= {"moved": after[k][reply] - known["logp"]} if after else {}
         yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
                "tokens": parts.chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
-               "columns": {name: [round(x, 5) for x in values[k][reply].float().tolist()]
-                           for name, values in columns.items()},
+               "columns": {name: [round(x, 5) for x in values.float().tolist()]
+                           for name, values in known.items()},
                "prompt_tokens": parts.chat.pieces(s.rollout.prompt_tokens),
                "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
                "parts": dict(s.verdict.parts), "finished": s.rollout.finished,
