@@ -12,7 +12,7 @@ from small import CHAT, PROMPTS, TALKS, small_model, small_models
 from postgrad.batches import ConversationBatches, PairBatches, Shuffled
 from postgrad.methods import METHODS
 from postgrad.models import Models
-from postgrad.models.checkpoint import read_state, write_state
+from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.records import Pair
 
 # the deck
@@ -66,7 +66,7 @@ def test_conversations_resumed_are_the_same(at, tmp_path):
     whole = [contents(b) for b in conversation_line()]
     first = conversation_line()
     begun = [contents(b) for b in itertools.islice(first, at)]
-    write_state(tmp_path, {"batches": first.state(), "other": torch.ones(1)}, policy=small_model(), chat=CHAT)
+    copy_state({"batches": first.state(), "other": torch.ones(1)}, policy=small_model(), chat=CHAT)(tmp_path)
     second = conversation_line()
     second.restore(read_state(tmp_path)["batches"])
     assert begun + [contents(b) for b in second] == whole

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from postgrad.files import load_json, said
-from postgrad.models.load import save_model
+from postgrad.models.load import save_model, weights_of
 from postgrad.models.lora import is_adapted
-from postgrad.models.peft import write_adapter
+from postgrad.models.peft import adapter_of, write_adapter
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
@@ -28,18 +29,28 @@ LARGEST = 2**30  # bytes of state.json
 TENSORS = "state.tensors"
 
 
-def write_state(folder: Path, state: dict, *, policy, chat, base: str = "") -> None:
-    """state.json and state.tensors beside the model's own files;
-    an adapter on the model `base` also by itself."""
+def copy_state(state: dict, *, policy, chat, base: str = "") -> Callable[[Path], None]:
+    """A run's state as it is now, copied, and a function that writes it into a folder later: state.json and
+    state.tensors beside the model's own files; an adapter on the model `base` also by itself."""
     tensors: dict[str, Tensor] = {}
-    plain = _take_out(state, "", tensors)
-    save_model(policy, folder)
-    if is_adapted(policy):
-        write_adapter(policy, folder / "adapter", base)
-    chat.save(folder)
-    # two names of one memory are refused, so each tensor is a copy
-    save_file({k: v.detach().to("cpu", copy=True).contiguous() for k, v in tensors.items()}, folder / TENSORS)
-    (folder / "state.json").write_text(json.dumps(plain))
+    plain = json.dumps(_take_out(state, "", tensors))
+    kept, weights = _copies(tensors), _copies(weights_of(policy))
+    adapter = _copies(adapter_of(policy)) if is_adapted(policy) else None
+
+    def write(folder: Path) -> None:
+        save_model(policy, folder, weights=weights)
+        if adapter is not None:
+            write_adapter(policy, folder / "adapter", base, adapter)
+        chat.save(folder)
+        save_file(kept, folder / TENSORS)
+        (folder / "state.json").write_text(plain)
+
+    return write
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Each tensor by itself, in main memory: training goes on with the originals."""
+    return {name: tensors[name].detach().to("cpu", copy=True).contiguous() for name in tensors}
 
 
 def read_state(folder: Path) -> dict:
@@ -53,8 +64,8 @@ def read_state(folder: Path) -> dict:
 
 
 def size_of(state: dict, policy) -> int:
-    """The bytes that `write_state` writes of tensors: the weights, the optimizer's two moments of each, and
-    whatever else a run keeps."""
+    """The bytes of tensors that `copy_state` keeps and writes: the weights, the optimizer's two moments of
+    each, and whatever else a run keeps."""
     tensors: dict[str, Tensor] = {}
     _take_out(state, "", tensors)
     return sum(x.numel() * x.itemsize for x in (*tensors.values(), *policy.parameters()))

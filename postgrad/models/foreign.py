@@ -168,17 +168,14 @@ class Foreign(nn.Module):
         return self.state_dict()
 
     def save(self, tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None, largest: int,
-             more: Mapping[str, Tensor], facts: dict) -> None:
-        """tensors: as `merged` names them.
-
-        more and facts: what stands beside them in the weights and in config.json.
-        """
+             facts: dict) -> None:
+        """tensors: as `merged` names them, and what stands beside them. facts: likewise, in config.json."""
         plain = {name.removeprefix(INSIDE): x.detach() for name, x in tensors.items()}
         if dtype:
             once = {x.data_ptr(): x.to(dtype) for x in plain.values()}  # a tied weight stays one
             plain = {name: once[x.data_ptr()] for name, x in plain.items()}
         with quiet():
-            self.network.save_pretrained(folder, state_dict=plain | dict(more), max_shard_size=largest)
+            self.network.save_pretrained(folder, state_dict=plain, max_shard_size=largest)
         path = folder / "config.json"
         kept = {"dtype": str(dtype or self.head.dtype).removeprefix("torch.")}
         path.write_text(json.dumps(json.loads(path.read_text()) | kept | facts, indent=1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import ChainMap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -183,22 +183,30 @@ def _same_head(listed: dict[str, Stored]) -> None:
                          "set tie_word_embeddings to false.")
 
 
+def weights_of(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor]:
+    """What a model's folder holds of it, by name: an adapter merged into its body, the head of a reward
+    model."""
+    if isinstance(model, ScalarModel):
+        return ChainMap({SCORE: model.score_head.weight.detach()}, model.body.merged())
+    return model.merged()
+
+
 def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None,
-               largest: int = LARGEST) -> None:
+               largest: int = LARGEST, weights: Mapping[str, Tensor] | None = None) -> None:
     """config.json and model.safetensors (several, above `largest` bytes); `transformers` reads the result, a
     reward model as a sequence classifier. An adapter is written merged into its body, so that the folder is a
     model like any other.
+
+    weights: those of another moment (`weights_of`), in place of the present ones.
     """
     scalar = isinstance(model, ScalarModel)
     body = model.body if scalar else model
-    tensors, network = body.merged(), body.body if isinstance(body, Adapted) else body
+    tensors, network = weights or weights_of(model), body.body if isinstance(body, Adapted) else body
     named = network if isinstance(network, Foreign) else body.config
-    more = {SCORE: model.score_head.weight.detach()} if scalar else {}
     facts = {"architectures": [named.architecture("SequenceClassification")], "num_labels": model.heads,
              "postgrad": {"head": model.head}} if scalar else {}
     if isinstance(network, Foreign):
-        return network.save(tensors, folder, dtype, largest, more, facts)
-    tensors = ChainMap(more, tensors)
+        return network.save(tensors, folder, dtype, largest, facts)
     write_weights(tensors, folder, dtype, largest)
     written = (body.config.written()
                | {"torch_dtype": str(dtype or next(iter(tensors.values())).dtype).removeprefix("torch.")})

@@ -36,17 +36,25 @@ def is_adapter(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and not any(path.is_file() for path in weight_files(folder))
 
 
-def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str) -> None:
-    """The adapter alone, and the head of a reward model with it. base: the name or folder of the model under
-    it. One that was trained on a body in 4 bits fits the whole model nearly, not exactly; the merged folder
-    holds what was trained."""
+def adapter_of(model: Adapted | ScalarModel) -> dict[str, Tensor]:
+    """The adapter's tensors by peft's names, and the head of a reward model with them."""
     scalar = isinstance(model, ScalarModel)
     adapter: Adapter = (model.body if scalar else model).adapter
     tensors = {HEAD: model.score_head.weight} if scalar else {}
     paths = [path.removeprefix(INSIDE) for path in adapter.paths]
     for path, a, b in zip(paths, adapter.A.values(), adapter.B.values(), strict=True):
         tensors |= {f"{AHEAD}{path}.lora_A.weight": a, f"{AHEAD}{path}.lora_B.weight": b}
-    _save(tensors, {
+    return tensors
+
+
+def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
+                  tensors: dict[str, Tensor] | None = None) -> None:
+    """The adapter alone, and the head of a reward model with it. base: the name or folder of the model under
+    it. One that was trained on a body in 4 bits fits the whole model nearly, not exactly; the merged folder
+    holds what was trained. tensors: those of another moment (`adapter_of`), in place of the present ones."""
+    scalar = isinstance(model, ScalarModel)
+    adapter: Adapter = (model.body if scalar else model).adapter
+    _save(tensors or adapter_of(model), {
         "peft_type": "LORA", "task_type": "SEQ_CLS" if scalar else "CAUSAL_LM",
         "base_model_name_or_path": base, "r": adapter.rank,
         "lora_alpha": int(adapter.alpha) if float(adapter.alpha).is_integer() else adapter.alpha,

@@ -19,14 +19,14 @@ from postgrad.batches.keep import pick
 from postgrad.files import file_hash, said
 from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.models import is_adapted
-from postgrad.models.checkpoint import read_state, seed_everything, size_of, write_state
+from postgrad.models.checkpoint import copy_state, read_state, seed_everything, size_of
 from postgrad.opening import rewards, tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Batch, Scored
-from postgrad.run import Run, check_name
+from postgrad.run import Run, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
 from postgrad.stats import Stats
@@ -219,12 +219,12 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
              callback: Callable[[int, dict], None] | None = None) -> Run:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
-        with run.locked(), stop_on_signal(getattr(watch, "stopping", None)) as stop:
+        with run.locked(), Saves(run) as saves, stop_on_signal(getattr(watch, "stopping", None)) as stop:
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 examine(run, parts, 0, watch)
             train(parts.models, parts.batches, parts.objective, parts.optim, run,
-                  hooks(run, parts, config, stop, watch, callback))
+                  hooks(run, parts, config, stop, saves, watch, callback))
     except Stopped as end:
         run.status("stopped", error=str(end))
         raise
@@ -247,7 +247,7 @@ def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     return row
 
 
-def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
+def hooks(run: Run, parts: Parts, config, stop: Callable, saves: Saves, watch: Watch | None,
           callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
     worries = Worries(run, worries_of(config), aloud=watch is not None)
 
@@ -272,9 +272,11 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, watch: Watch | None,
             state = state_of(parts.models, parts.optim, parts.batches)
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
-            run.save(now.step,
-                     lambda folder: write_state(folder, state, policy=policy, chat=parts.chat, base=under),
-                     size=size_of(state, policy))
+            saves.start(now.step, copy_state(state, policy=policy, chat=parts.chat, base=under),
+                        size_of(state, policy))
+        if asked:
+            saves.wait()
+        saves.check()
         if asked:
             raise Stopped(asked)
 

@@ -23,6 +23,7 @@ line without its newline.
 reader  rows, curves and the state of a run, for whoever looks
 writer  the lock of the one process that writes, its rows and its status
 folder  class Run, which adds checkpoints and the way back to them; and the list of runs
+saves   checkpoints that are written while the run goes on
 rows    strict JSON, and the lines of the logs
 disk    files, locks and checkpoint folders under kills, full disks and flipped bits
 
@@ -33,6 +34,7 @@ from postgrad.files import DiskFull
 from postgrad.run.disk import DamagedCheckpoint, RunBusy, check_name
 from postgrad.run.folder import Run, list_runs
 from postgrad.run.rows import LOGS, dumps, number, plain
+from postgrad.run.saves import Saves
 
-__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Run", "RunBusy", "check_name", "dumps", "list_runs",
-           "number", "plain"]
+__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Run", "RunBusy", "Saves", "check_name", "dumps",
+           "list_runs", "number", "plain"]

@@ -73,7 +73,7 @@ class Run(Writer):
         expected bytes, for the sentence when the disk is full.
         """
         self._own()
-        assert keep >= 1 and self.next_step == step + 1, (
+        assert keep >= 1 and self.next_step > step, (
             f"save({step}, keep={keep}) where step {self.next_step} is next")
         home = self.folder / "checkpoints"
         target, temp = home / f"{step:06d}", home / f".tmp-{step:06d}-{os.getpid()}"

@@ -1,0 +1,62 @@
+"""Checkpoints that are written while the run goes on: one thread, one checkpoint at a time.
+
+What is written was copied before, so that the next steps can change what they like. A checkpoint becomes
+visible whole or not at all (`Run.save`): a kill in the middle of one costs the steps since the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+from postgrad.run.folder import Run
+
+
+class Saves:
+    """with Saves(run) as saves: saves.start(step, write, size) at a checkpoint, saves.check() at every step.
+
+    At the end of the block the last one is on the disk, unless Ctrl-C asked for an end at once.
+    """
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.thread: Thread | None = None
+        self.fault: BaseException | None = None
+
+    def __enter__(self) -> Saves:
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            return
+        self.wait()
+        if error is None:
+            self.check()
+        elif self.fault is not None:
+            error.add_note(f"a checkpoint could not be written either: {self.fault}")
+
+    def start(self, step: int, write: Callable[[Path], None], size: int) -> None:
+        """Begins to write a checkpoint, after the one before it is written."""
+        self.wait()
+        self.check()
+
+        def work() -> None:
+            try:
+                self.run.save(step, write, size=size)
+            except BaseException as error:  # raised where the run looks next
+                self.fault = error
+
+        self.thread = Thread(target=work, name=f"checkpoint {step}", daemon=True)
+        self.thread.start()
+
+    def wait(self) -> None:
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+
+    def check(self) -> None:
+        """Raises what a checkpoint failed with."""
+        if self.fault is not None:
+            fault, self.fault = self.fault, None
+            raise fault
