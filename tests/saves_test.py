@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 import torch
-from run_small import logged, make, names, put
+from run_small import logged, make, put
 from small import CHAT, small_model
 
 from postgrad.models import load_model
@@ -39,7 +39,7 @@ def test_the_run_goes_on_and_the_next_checkpoint_waits_for_the_last(tmp_path):
         saves.start(1, slow, 0)
         logged(run, 2)
         saves.check()
-        assert names(run.folder / "checkpoints")[0].startswith(".tmp-000001") or not run.checkpoints()
+        assert not run.checkpoints()
         may.set()
         saves.start(2, put("two"), 0)
         assert 1 in run.checkpoints()
