@@ -84,7 +84,7 @@ VERBS = {"sample": "sampler.base", "score": "rewards.base", "credit": "maths.cre
 
 def words(doc: str | None) -> str:
     """The first paragraph of a docstring, on one line, as Markdown that stands for itself."""
-    from postgrad.methods.compare import first_paragraph
+    from postgrad.methods.docstrings import first_paragraph
     return plain(first_paragraph(doc))
 
 
@@ -96,7 +96,7 @@ def plain(text: str) -> str:
 
 def formulas(doc: str | None) -> str:
     """The lines of a docstring that are set apart, as code."""
-    from postgrad.methods.compare import set_apart
+    from postgrad.methods.docstrings import set_apart
     return "".join(f" `{line}`" for line in set_apart(doc))
 
 
