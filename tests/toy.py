@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -43,6 +45,17 @@ REWARD = (TOKENS[:, 3] == 0) * (0.25 + 0.75 * (TOKENS == 2).any(1).double())
 VERDICTS = [SimpleNamespace(verdict=Verdict(
     score=float(r), weights={"stop": 0.25, "two": 0.75}, parts={"stop": float(r > 0), "two": float(r == 1)}))
     for r in REWARD]
+
+
+@contextmanager
+def paying(reward: Tensor) -> Iterator[None]:
+    """Another reward of the 15 sequences, for a while."""
+    global REWARD
+    before, REWARD = REWARD, reward
+    try:
+        yield
+    finally:
+        REWARD = before
 
 
 # [B, T] -> [B, T]: the state in which the token of each column is chosen
@@ -123,6 +136,14 @@ def exact_gradient(beta: float) -> Tensor:
     table = POLICY.clone().requires_grad_()
     logp, ref_logp = Talker(table).row_logp(), Talker(REFERENCE).row_logp()
     (logp.exp() * (REWARD - beta * (logp - ref_logp))).sum().backward()
+    return table.grad[0]
+
+
+def pass_at_k_gradient(reward: Tensor, most: int) -> Tensor:
+    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
+    table = POLICY.clone().requires_grad_()
+    p = Talker(table).expected(reward)
+    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
     return table.grad[0]
 
 
@@ -210,6 +231,12 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
     return Measured(mean, float((chance * ((each - mean) ** 2).sum((1, 2))).sum().sqrt()))
 
 
+def estimate(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> tuple[Tensor, Measured]:
+    """The exact gradient of what a row climbs, and the row's estimator of it, on policy."""
+    exact = exact_gradient(method.kl_in_reward + method.kl_in_loss)
+    return exact, measure(method, group_size, critic=critic)
+
+
 def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dict:
     """How far the mean of a row's estimator is from the exact gradient, on policy,
     and off policy (samples of an older policy).
@@ -218,8 +245,7 @@ def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dic
         what is left, over that multiple;
     noise: the standard deviation of one group's gradient over the same length.
     """
-    exact = exact_gradient(method.kl_in_reward + method.kl_in_loss)
-    on = measure(method, group_size, critic=critic)
+    exact, on = estimate(method, group_size, critic)
     off = measure(method, group_size, off_policy=True, critic=critic)
     scale = (on.mean * exact).sum() / (exact**2).sum()
     return {

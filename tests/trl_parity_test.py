@@ -8,6 +8,7 @@ schedule without warmup.
 
 import pytest
 import torch
+from against import against
 from both_sides import Kept, folder_of, furthest, moved, ours, scorer_of, trl
 
 import postgrad as pg
@@ -58,18 +59,22 @@ def agree(mine, theirs):
     assert torch.sqrt(off / way) < 1e-3
 
 
+@against("TRL", sft="two steps of its trainer and of ours give the same gradients and weights")
 def test_sft(model, tmp_path):
     """As it stands: TRL trains the completion alone where a row has a prompt, as we train the assistant's
     turns."""
     agree(ours(model, "sft", tmp_path, data=TALKS, rows_per_step=12), trl("SFT", model, tmp_path, TALKS, {}))
 
 
+@against("TRL", dpo="two steps of its trainer and of ours give the same gradients and weights")
 def test_dpo(model, tmp_path):
     """As it stands: beta 0.1, sigmoid."""
     agree(ours(model, "dpo", tmp_path, data=PAIRS, pairs={"per_step": 12}),
           trl("DPO", model, tmp_path, PAIRS, {}))
 
 
+@against("TRL", reward="two steps of its trainer and of ours, with head.centre as its "
+         "center_rewards_coefficient, give the same gradients and weights")
 def test_reward(scorer, tmp_path):
     """Our head draws scores towards 0 by default (head.centre 0.01), TRL's center_rewards_coefficient is
     None: both ways."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from against import against
 from theirs import BUDGET, OLD, POLICY, PROMPT, REFERENCE, agree, answers, ours
 
 from postgrad.batches.columns import further, weighed
@@ -43,6 +44,9 @@ def tokens_of(batch):
             for now, old, ref, adv, mask in columns]
 
 
+@against("verl", dppo="-A sg(min(rho, C)) log pi on the tokens that are kept, where the row has -A rho: "
+         "another value, the same gradient while rho is below C")
+@against("prime-rl", dppo="the row with square=1e-3 has its pull on the squared log-ratio")
 def test_dppo_by_total_variation():
     """verl's loss is -A sg(min(rho, C)) log pi on the tokens it keeps; the row's is -A rho: another value,
     the same gradient while rho is below C."""
@@ -64,6 +68,8 @@ def test_dppo_by_total_variation():
     agree(ours(squared, batch), mine + 1e-3 * pull / (len(batch) * BUDGET))
 
 
+@against("verl", kl_cov="takes the covariance from the present policy, anew in each micro-batch; with that "
+         "of the policy that sampled, once for a step, the loss is the row's")
 def test_kl_cov():
     """The covariance is taken from the policy that sampled; verl's, from the present one."""
     row = change(METHODS["kl_cov"], share=0.1)
@@ -79,6 +85,8 @@ def test_kl_cov():
     agree(ours(row, batch), theirs)
 
 
+@against("verl", sapo="the same, as sequence mean",
+         gmpo="adds 1e-8 to a reply's length; with the paper's clip of 0.4 the same to 1e-7")
 def test_sapo_and_gmpo_as_verl_has_them():
     """verl's geo_mean adds 1e-8 to the length."""
     sapo, gmpo = rollouts(METHODS["sapo"]), rollouts(METHODS["gmpo"])
@@ -98,6 +106,9 @@ def test_sapo_and_gmpo_as_verl_has_them():
     agree(ours(METHODS["gmpo"], gmpo), whole, within=1e-7)
 
 
+@against("verl", reinforce_pp="whitens by the sample's std of all tokens plus 1e-8, the row by the "
+         "population's: the row's advantages are sqrt(N/(N-1)) times as large over N tokens; the loss is "
+         "the same")
 def test_reinforce_pp_with_its_baseline():
     """verl's whitening divides by the sample's std of all tokens, plus 1e-8; ours by the population's."""
     row = METHODS["reinforce_pp"]
@@ -119,6 +130,7 @@ def test_reinforce_pp_with_its_baseline():
     agree(ours(row, batch), loss / len(every))
 
 
+@against("verl", opo="the same advantages and loss")
 def test_opo():
     row = METHODS["opo"]
     batch = rollouts(row)
@@ -131,6 +143,8 @@ def test_opo():
     agree(ours(row, batch), theirs)
 
 
+@against("verl", gdpo="z-scores and whitening divide by the sample's std; a group's cancels in the "
+         "whitening, which leaves the row's advantages sqrt(N/(N-1)) times as large over N tokens")
 def test_gdpo():
     """verl's z-scores and whitening divide by the sample's std; a group's cancels in the whitening."""
     row, batch = METHODS["gdpo"], answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)

@@ -45,8 +45,12 @@ def beside(a: dict, b: dict) -> list[tuple[str, object, object]]:
 
 def used(row: Method) -> dict[str, object]:
     """The functions of a row, each as it is told; the estimator of a KL alone that has a weight."""
-    idle = {"kl"} if not getattr(row, "kl_in_loss", 0) else set()
-    return {part: told(function) for part, function in functions(row).items() if part not in idle}
+    return {part: told(function) for part, function in functions(row).items() if part not in idle(row)}
+
+
+def idle(row: Method) -> set[str]:
+    """The functions that a row has and does not use."""
+    return {"kl"} if not getattr(row, "kl_in_loss", 0) else set()
 
 
 def settable(row: Method) -> dict[str, object]:

@@ -10,7 +10,7 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 APART = "    "
@@ -33,11 +33,16 @@ def docstring(function: Callable) -> str:
     margin away, and with it what tells a formula at the end of a docstring from words."""
     home = plain(function)
     try:
-        node = ast.parse(textwrap.dedent(inspect.getsource(home))).body[0]
+        return _in_source(home) or home.__doc__ or ""
     except (OSError, TypeError, SyntaxError):  # typed in, built in, or an object that can be called
         return home.__doc__ or ""
-    text = ast.get_docstring(node, clean=False) if isinstance(node, ast.FunctionDef | ast.ClassDef) else None
-    return f"{text.rstrip()}\n{' ' * node.body[0].col_offset}" if text else home.__doc__ or ""
+
+
+@lru_cache(maxsize=1000)
+def _in_source(function: Callable) -> str:
+    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    text = ast.get_docstring(node, clean=False) if isinstance(node, ast.FunctionDef | ast.ClassDef) else ""
+    return f"{text.rstrip()}\n{' ' * node.body[0].col_offset}" if text else ""
 
 
 def pieces(doc: str | None) -> list[Piece]:
