@@ -19,6 +19,8 @@ sys.path[:0] = [str(HERE), str(HERE / "tests")]
 import bias  # noqa: E402
 from against import Held, found  # noqa: E402
 
+from postgrad.methods.constants import written  # noqa: E402
+
 FAMILIES = {  # kind of a row -> heading, and what its functions are for
     "supervised": ("Imitate", "`-log pi` of the tokens that are trained. `weigh` says how much each token "
                    "counts; `select`, which samples are imitated where the model writes its own."),
@@ -114,9 +116,8 @@ def formulas(page) -> str:
     """Each function of the row: its name with the line where it stands, and its docstring."""
     out = []
     for part in page.parts:
-        bound = ", ".join(f"{name}={value:g}" for name, value in part.constants.items())
         out.append(f"### {FUNCTIONS.get(part.field, part.field)}\n\n"
-                   f"[`{part.function}({bound})`](../../{part.file}#L{part.line}) in "
+                   f"[`{written(part.function, part.constants)}`](../../{part.file}#L{part.line}) in "
                    f"`{part.file}:{part.line}`\n")
         out += [f"```text\n{piece.text}\n```\n" if piece.kind == "formula" else f"{plain(piece.text)}\n"
                 for piece in part.pieces]
@@ -185,8 +186,7 @@ def neighbours(page) -> str:
 def brief(value: object) -> str:
     """A part of a row in a cell: a function by its name and constants."""
     if isinstance(value, dict):
-        bound = ", ".join(f"{name}={number:g}" for name, number in value["constants"].items())
-        return f"`{value['function']}({bound})`" if bound else f"`{value['function']}`"
+        return f"`{written(value['function'], value['constants'])}`"
     return plain({True: "yes", False: "no"}.get(value, shown(value)) if isinstance(value, bool)
                  else shown(value))
 

@@ -26,7 +26,8 @@ from postgrad.settings import suggest
 from postgrad.user_code import load_file
 
 __all__ = ["METHODS", "PARTS", "SOURCES", "Method", "Policy", "Preference", "Row", "Supervised", "change",
-           "constants", "described", "difference", "get", "method", "named", "register", "rows_in", "title"]
+           "constants", "described", "difference", "get", "is_file", "method", "named", "register", "rows_in",
+           "rows_of", "title"]
 
 FIRST = ("supervised", "preference", "policy")
 
@@ -75,15 +76,28 @@ _BUILT_IN = frozenset(METHODS)
 
 def get(name: str) -> Method:
     """The row of that name; FILE.py, or FILE.py:NAME where it defines several, is a row of the user's own."""
-    file, _, inside = name.partition(".py:") if ".py:" in name else (name.removesuffix(".py"), "", "")
-    if name.endswith(".py") or ".py:" in name:
-        return _from_file(Path(f"{file}.py"), inside)
+    rows = rows_of(name)
+    if len(rows) > 1:
+        raise ValueError(f"{name} defines several rows: name one, e.g. {name}:{rows[0].name}.")
+    return rows[0]
+
+
+def rows_of(name: str) -> list[Method]:
+    """The rows that a name means: one of the table, FILE.py:NAME, or all that FILE.py defines."""
+    if is_file(name):
+        file, _, inside = name.partition(".py:")
+        return _from_file(Path(f"{file.removesuffix('.py')}.py"), inside)
     if name in METHODS:
-        return METHODS[name]
+        return [METHODS[name]]
     raise ValueError(f"there is no method {name!r}.{suggest(name.lower().replace('-', '_'), METHODS)}")
 
 
-def _from_file(path: Path, name: str) -> Method:
+def is_file(name: str) -> bool:
+    """Whether a name is that of a user's file, with or without a row in it."""
+    return name.endswith(".py") or ".py:" in name
+
+
+def _from_file(path: Path, name: str) -> list[Method]:
     module = load_file(path, "row")
     rows = {row.name: row for row in rows_in(module) if METHODS.get(row.name) is not row}
     if not rows:
@@ -91,12 +105,11 @@ def _from_file(path: Path, name: str) -> Method:
                          "name='mine', high=0.3).")
     if name and name not in rows:
         raise ValueError(f"{path} has no row {name!r}.{suggest(name, rows)}")
-    if not name and len(rows) > 1:
-        raise ValueError(f"{path} defines several rows: name one, e.g. {path}:{next(iter(rows))}.")
-    row = rows[name or next(iter(rows))]
-    if row.name in _BUILT_IN:
-        raise ValueError(f"{path}: {row.name} is a row of the table: give yours another name.")
-    return change(row, file=f"{path}:{row.name}")
+    taken = [rows[name]] if name else list(rows.values())
+    for row in taken:
+        if row.name in _BUILT_IN:
+            raise ValueError(f"{path}: {row.name} is a row of the table: give yours another name.")
+    return [change(row, file=f"{path}:{row.name}") for row in taken]
 
 
 def method(row: str | Method, **changes: object) -> Method:

@@ -19,6 +19,7 @@ from postgrad.methods.docstrings import Piece, docstring, pieces, plain
 from postgrad.methods.ranges import range_of
 from postgrad.methods.row import Method, Policy
 from postgrad.methods.words import words_of
+from postgrad.user_code import called
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -90,16 +91,20 @@ def page(row: Method, table: Mapping[str, Method]) -> Page:
 
 
 def part(field: str, function: Callable) -> Part:
-    file, line = place(function)
-    return Part(field, plain(function).__name__, file, line, bound(function), pieces(docstring(function)))
+    name = called(function).rpartition(".")[2]
+    return Part(field, name, *place(function), bound(function), pieces(docstring(function)))
 
 
 def place(function: Callable) -> tuple[str, int]:
-    """The file and the line of a function."""
+    """The file and the line of a function; its module and 0 where it has no source."""
     home = plain(function)
-    path = Path(inspect.getsourcefile(home) or "").resolve()
-    return (path.relative_to(ROOT) if path.is_relative_to(ROOT) else path).as_posix(), \
-        inspect.getsourcelines(home)[1]
+    home = home if inspect.isroutine(home) or inspect.isclass(home) else type(home)
+    try:
+        path, line = Path(inspect.getsourcefile(home) or "").resolve(), inspect.getsourcelines(home)[1]
+    except (OSError, TypeError):  # typed in, or built in
+        return str(home.__module__), 0
+    near = next((folder for folder in (ROOT, Path.cwd()) if path.is_relative_to(folder)), None)
+    return (path.relative_to(near) if near else path).as_posix(), line
 
 
 def constant(row: Method, name: str, value: object) -> Constant:
