@@ -116,11 +116,12 @@ row = method("nano", name="bold", paper="none", about="more praise", surrogate=p
 def test_a_user_s_row_has_a_page_too(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(MINE)
-    said = page(get(str(path)), METHODS)
+    row = get(str(path))
+    said = page(row, METHODS)
     surrogate = next(part for part in said.parts if part.field == "surrogate")
     assert (surrogate.file, surrogate.line, surrogate.constants) == (str(path), 7, {"much": 1.0})
     assert [p.kind for p in surrogate.pieces] == ["words", "formula"]
     assert said.departures == "A row for the tests." and said.neighbours[0].name == "nano"
-    text = method_pages.row_page(said, None, [])
+    text = method_pages.row_page(row, said, None, [])
     assert "```text\nloss = -(A + much max(A, 0)) log pi\n```" in text and "## Bias" not in text
     assert "a second update is refused" in text and "`much`" in text

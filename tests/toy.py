@@ -139,12 +139,9 @@ def exact_gradient(beta: float) -> Tensor:
     return table.grad[0]
 
 
-def pass_at_k_gradient(reward: Tensor, most: int) -> Tensor:
-    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
-    table = POLICY.clone().requires_grad_()
-    p = Talker(table).expected(reward)
-    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
-    return table.grad[0]
+def objective_gradient(method: Policy) -> Tensor:
+    """The exact gradient of what a row says that it climbs."""
+    return exact_gradient(method.kl_in_reward + method.kl_in_loss)
 
 
 def exact_values(beta: float) -> Tensor:
@@ -160,6 +157,14 @@ def exact_values(beta: float) -> Tensor:
         here = (state == s) & MASK
         value[s] = (to_go * reach)[here].sum() / (reach.expand_as(to_go)[here].sum() if here.any() else 1.0)
     return value
+
+
+def pass_at_k_gradient(reward: Tensor, most: int) -> Tensor:
+    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
+    table = POLICY.clone().requires_grad_()
+    p = Talker(table).expected(reward)
+    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
+    return table.grad[0]
 
 
 CRITIC = exact_values(0.02) + random_table(3, 0.2)[0, :, 0]  # about right, as a trained critic is
@@ -231,12 +236,6 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
     return Measured(mean, float((chance * ((each - mean) ** 2).sum((1, 2))).sum().sqrt()))
 
 
-def estimate(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> tuple[Tensor, Measured]:
-    """The exact gradient of what a row climbs, and the row's estimator of it, on policy."""
-    exact = exact_gradient(method.kl_in_reward + method.kl_in_loss)
-    return exact, measure(method, group_size, critic=critic)
-
-
 def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dict:
     """How far the mean of a row's estimator is from the exact gradient, on policy,
     and off policy (samples of an older policy).
@@ -245,7 +244,8 @@ def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dic
         what is left, over that multiple;
     noise: the standard deviation of one group's gradient over the same length.
     """
-    exact, on = estimate(method, group_size, critic)
+    exact = objective_gradient(method)
+    on = measure(method, group_size, critic=critic)
     off = measure(method, group_size, off_policy=True, critic=critic)
     scale = (on.mean * exact).sum() / (exact**2).sum()
     return {

@@ -50,8 +50,8 @@ BIAS = """\
 ## How biased they are
 
 On a language of 15 sequences the mean gradient of every row is computed, not sampled, and compared with the
-exact gradient of the mean reward less the row's KL: 0 is the exact direction. A constant factor is no bias; a
-learning rate absorbs it. What a bias buys is on the rows' pages.
+exact gradient of what the row climbs: the mean reward, less a KL where it has one. 0 is the exact direction. A
+constant factor is no bias; a learning rate absorbs it. What a bias is made of is on the rows' pages.
 
 ![the relative bias of every policy row](methods/figures/all.svg)
 """
@@ -82,7 +82,7 @@ def pages() -> Mapping[str, str]:
     held = found()
     made = {"methods.md": table(METHODS), "methods/bias.json": bias.as_json(measured)}
     made |= {f"methods/{file}": text for file, text in bias.figures(measured).items()}
-    return made | {f"methods/{name}.md": row_page(page(row, METHODS), measured.get(name),
+    return made | {f"methods/{name}.md": row_page(row, page(row, METHODS), measured.get(name),
                                                   [h for h in held if h.row == name])
                    for name, row in METHODS.items()}
 
@@ -97,11 +97,11 @@ def table(rows: Mapping) -> str:
     return "\n".join([*parts, BIAS])
 
 
-def row_page(page, measured: Mapping | None, held: list[Held]) -> str:
+def row_page(row, page, measured: Mapping | None, held: list[Held]) -> str:
     sections = {
         "Formulas": formulas(page), "Constants": constants(page),
         "Departures from the paper": plain(page.departures or "None that is known."),
-        "Updates": updates(page), "Bias": how_biased(page, measured),
+        "Updates": updates(page), "Bias": how_biased(row, page, measured),
         "The rows next to it": neighbours(page), "TRL and verl": libraries(held),
     }
     made = "Made by `python tools/make_docs.py`; all rows: [methods.md](../methods.md)."
@@ -153,14 +153,14 @@ def updates(page) -> str:
         if page.updates == 1 else ".")
 
 
-def how_biased(page, measured: Mapping | None) -> str:
+def how_biased(row, page, measured: Mapping | None) -> str:
     if not measured:
         return ""
     told = ("The mean of its gradient is the exact one, but for that factor."
             if not measured["bias"] else
             f"What is left is {bias.said(measured['bias'])} of its length, in another direction.")
     out = [f"On the language of 15 sequences, with {bias.GROUP} samples of a prompt, on policy, its mean "
-           f"gradient is {measured['scale']:.3g} times the exact gradient of the mean reward less its KL. "
+           f"gradient is {measured['scale']:.3g} times the exact gradient of {bias.climbs(row)}. "
            f"{told} The noise of one group is {measured['noise']:.2g} times the gradient. "
            "(`tests/oracle_test.py` measures it.) Each point is a component of the gradient; on the dashed "
            "line there is no bias.",
