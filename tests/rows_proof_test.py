@@ -5,6 +5,7 @@ import json
 import pytest
 import results
 import rows
+from against import found
 
 from postgrad.methods import METHODS
 
@@ -33,6 +34,8 @@ def test_what_is_absent_does_not_hold(tmp_path):
     assert len(bars) == 3 and not any(b["holds"] for b in bars + rows.by_hand(tmp_path))
     assert {b["measured"] for b in bars + rows.by_hand(tmp_path)} == {"not measured"}
     assert all(not b["holds"] for b in rows.by_row({}) + rows.by_test({}, rows.TESTED) + rows.by_library({}))
+    skipped = dict.fromkeys([h.file for h in found()] + [f"{h.file}::{h.test}" for h in found()], (0, 0))
+    assert not any(b["holds"] for b in rows.by_library(skipped))
 
 
 def test_what_is_there_is_taken(tmp_path):

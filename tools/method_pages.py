@@ -50,8 +50,8 @@ BIAS = """\
 ## How biased they are
 
 On a language of 15 sequences the mean gradient of every row is computed, not sampled, and compared with the
-exact gradient of what the row climbs: the mean reward, less a KL where it has one. 0 is the exact direction. A
-constant factor is no bias; a learning rate absorbs it. What a bias is made of is on the rows' pages.
+exact gradient of what the row climbs: the mean reward, less a KL where it has one. 0 is the exact direction.
+A constant factor is no bias: a learning rate absorbs it.
 
 ![the relative bias of every policy row](methods/figures/all.svg)
 """

@@ -5,7 +5,8 @@ Two algorithms are compared by reading two rows; a variant is a row, never a fla
 row         what a row is          constants   what of it can be set, and what a run keeps of it
 supervised, preference, policy   the rows, by what they learn from
 parts       what of a policy row is set by a name: a correction, a choice of tokens
-words       what each constant is, and when to change it
+words, ranges   what each constant is, when to change it, and what it may be
+compare     two rows side by side      pages   all that is to be said of a row, as data
 A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so.
 What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
 prompt), and no row has a learning rate. Any other module in this folder adds the rows it defines; so does a
