@@ -114,6 +114,10 @@ PLAIN = {"resample_flat": False, "overlong": False, "high": 0.2, "minibatches": 
     # Dr. GRPO's row as it stands: no std, so nothing to differ in.
     (lambda: pg.METHODS["dr_grpo"], {"loss_type": "dr_grpo", "scale_rewards": "none"}),
 ], ids=["defaults", "paper", "dr_grpo"])
+@against("TRL", grpo="its defaults are no row: DAPO's token mean with a clip of 0.2 both ways, no KL, and "
+         "the sample's std; with beta its KL has the ratio in it, unless use_bias_correction_kl is off. Set "
+         "so, two steps of both give the same gradients and weights",
+         dr_grpo="two steps of its trainer and of ours give the same gradients and weights")
 def test_grpo(row, settings, model, tmp_path):
     """TRL is given what our run sampled; rewards, advantages, loss and update are its own."""
     kept, group = Kept(), 4

@@ -85,8 +85,7 @@ def grpo_trainer(name, batch, passes=1, **changes):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@against("TRL", grpo="its defaults are DAPO's loss without KL; with loss_type grpo and beta 0.04 "
-         "surrogate, KL and normaliser are the same",
+@against("TRL", grpo="loss_type grpo with beta 0.04: the same surrogate, KL and normaliser",
          dr_grpo="loss_type dr_grpo with scale_rewards none: the same",
          dapo="loss_type dapo with epsilon_high 0.28: the same surrogate and normaliser",
          gspo="loss_type grpo with importance_sampling_level sequence: the same surrogate and normaliser",

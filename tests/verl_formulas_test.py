@@ -11,7 +11,7 @@ from against import against
 from theirs import BUDGET, OLD, POLICY, PROMPT, REFERENCE, agree, answers, ours
 
 from postgrad.batches.columns import further, weighed
-from postgrad.maths import credit
+from postgrad.maths import choice, credit
 from postgrad.methods import METHODS, change
 from postgrad.records import Verdict
 
@@ -68,21 +68,27 @@ def test_dppo_by_total_variation():
     agree(ours(squared, batch), mine + 1e-3 * pull / (len(batch) * BUDGET))
 
 
-@against("verl", kl_cov="takes the covariance from the present policy, anew in each micro-batch; with that "
-         "of the policy that sampled, once for a step, the loss is the row's")
+@against("verl", kl_cov="takes the covariance from the present policy, and in each micro-batch by itself; "
+         "the row's from the policy that sampled, once for a step. With the same tokens held back the loss "
+         "is the same")
 def test_kl_cov():
     """The covariance is taken from the policy that sampled; verl's, from the present one."""
-    row = change(METHODS["kl_cov"], share=0.1)
+    row = change(METHODS["kl_cov"], share=0.3)
     batch = rollouts(row)
     every = [token for sample in tokens_of(batch) for token in sample]
-    mean_adv, mean_logp = (sum(x) / len(every) for x in ([t[3] for t in every], [t[1] for t in every]))
-    covariance = [float((adv - mean_adv) * (old - mean_logp)) for _, old, _, adv in every]
-    order = sorted(range(len(every)), key=lambda i: -covariance[i])
-    held = order[: max(1, int(len(every) * 0.1))]
-    assert len(held) == 3 and batch.marked.sum() == 3
-    theirs = sum(-adv * (logp - old).exp() + (i in held) * (logp - old).abs()
-                 for i, (logp, old, _, adv) in enumerate(every)) / len(every)
-    agree(ours(row, batch), theirs)
+    count = max(1, int(0.3 * len(every)))
+    now = POLICY.logp(batch.tokens, batch.mask)[0].detach()
+    present = choice.top_covariance(batch.mask, batch.adv, old_logp=now, share=0.3)
+    for marked, which in ((batch.marked, 1), (present, 0)):
+        columns = [t[3] for t in every], [t[which].detach() for t in every]
+        mean_adv, mean_logp = (sum(x) / len(every) for x in columns)
+        behind = [-float((adv - mean_adv) * (logp - mean_logp)) for adv, logp in zip(*columns, strict=True)]
+        held = sorted(range(len(every)), key=behind.__getitem__)[:count]
+        assert marked.sum() == count > 3
+        theirs = sum(-adv * (logp - old).exp() + (i in held) * (logp - old).abs()
+                     for i, (logp, old, _, adv) in enumerate(every)) / len(every)
+        agree(ours(row, replace(batch, marked=marked)), theirs)
+    assert (batch.marked != present).any()
 
 
 @against("verl", sapo="the same, as sequence mean",
