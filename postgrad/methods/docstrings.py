@@ -41,7 +41,9 @@ def docstring(function: Callable) -> str:
 @lru_cache(maxsize=1000)
 def _in_source(function: Callable) -> str:
     node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    text = ast.get_docstring(node, clean=False) if isinstance(node, ast.FunctionDef | ast.ClassDef) else ""
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return ""
+    text = ast.get_docstring(node, clean=False)
     return f"{text.rstrip()}\n{' ' * node.body[0].col_offset}" if text else ""
 
 

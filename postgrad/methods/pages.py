@@ -79,14 +79,15 @@ class Page:
 
 def page(row: Method, table: Mapping[str, Method]) -> Page:
     """The page of a row, one of the table's or a user's own."""
-    schedule = (row.epochs, row.minibatches, row.ratio) if isinstance(row, Policy) else (1, 1, False)
+    epochs, minibatches, ratio = ((row.epochs, row.minibatches, row.ratio) if isinstance(row, Policy)
+                                  else (1, 1, False))
     return Page(
         name=row.name, kind=row.kind, source=row.source, about=row.about, paper=row.paper,
         reference=row.reference,
         parts=[part(field, function) for field, function in functions(row).items() if field not in idle(row)],
         constants=[constant(row, name, value) for name, value in constants(row).items()],
-        departures=departures(row), neighbours=neighbours(row, table.values()),
-        **dict(zip(("epochs", "minibatches", "ratio"), schedule, strict=True)),
+        departures=departures(row), epochs=epochs, minibatches=minibatches, ratio=ratio,
+        neighbours=neighbours(row, table.values()),
     )
 
 
@@ -135,11 +136,10 @@ def remarks(text: str) -> dict[str, str]:
     statement in which it is made."""
     lines, found = text.splitlines(), {}
     for statement in ast.parse(text).body:
-        for node in ast.walk(statement):
-            named = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
-            name = named.get("name")
+        for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
+            name = {k.arg: k.value for k in call.keywords}.get("name")
             if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                found[name.value] = above(lines, node.lineno) or above(lines, statement.lineno)
+                found[name.value] = above(lines, call.lineno) or above(lines, statement.lineno)
     return found
 
 
