@@ -79,6 +79,12 @@ def test_what_is_said_of_a_library_stands_on_a_test_of_that_row():
         assert h.row in tested, f"{h.file} says something of {h.row} and does not test it"
 
 
+def test_the_columns_that_a_row_wants_are_named():
+    assert page(METHODS["grpo"], METHODS).wants == {}
+    assert page(METHODS["ppo"], METHODS).wants.keys() == {"value"}
+    assert "handed: `value`, the critic's values when" in (PAGES / "ppo.md").read_text()
+
+
 def test_a_comment_is_read_where_it_stands():
     text = """
 # Why it

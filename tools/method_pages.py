@@ -113,7 +113,8 @@ def row_page(row, page, measured: Mapping | None, held: list[Held]) -> str:
 
 
 def formulas(page) -> str:
-    """Each function of the row: its name with the line where it stands, and its docstring."""
+    """Each function of the row: its name with the line where it stands, and its docstring; then the columns
+    that they want."""
     out = []
     for part in page.parts:
         out.append(f"### {FUNCTIONS.get(part.field, part.field)}\n\n"
@@ -121,6 +122,9 @@ def formulas(page) -> str:
                    f"`{part.file}:{part.line}`\n")
         out += [f"```text\n{piece.text}\n```\n" if piece.kind == "formula" else f"{plain(piece.text)}\n"
                 for piece in part.pieces]
+    if page.wants:
+        columns = "; ".join(f"`{name}`, {plain(about)}" for name, about in page.wants.items())
+        out.append(f"Further columns that they are handed: {columns}.\n")
     return "\n".join(out).replace("\n```\n\n```text\n", "\n")  # formulas one after the other stand together
 
 

@@ -45,6 +45,8 @@ def in_full(row) -> None:
         print(f"\n{part.field}  {written(part.function, part.constants)}  {part.file}:{part.line}")
         for piece in part.pieces:
             print(f"  {'  ' * (piece.kind == 'formula')}{piece.text}")
+    for name, about in said.wants.items():
+        print(f"\nwants {name}: {about}")
     on = [c for c in said.constants if c.on]
     if on:
         print()

@@ -17,7 +17,7 @@ from postgrad.methods.compare import Difference, compare, idle
 from postgrad.methods.constants import bound, constants, functions
 from postgrad.methods.docstrings import Piece, docstring, pieces, plain
 from postgrad.methods.ranges import range_of
-from postgrad.methods.row import Method, Policy
+from postgrad.methods.row import COLUMNS, Method, Policy
 from postgrad.methods.words import words_of
 from postgrad.user_code import called
 
@@ -56,7 +56,8 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All that is to be said of a row. updates: optimizer steps of a collection, passes times minibatches."""
+    """All that is to be said of a row. wants: the further columns of the batch that its functions are handed,
+    and what they are. updates: optimizer steps of a collection, passes times minibatches."""
 
     name: str
     kind: str
@@ -65,6 +66,7 @@ class Page:
     paper: str
     reference: bool
     parts: list[Part]
+    wants: dict[str, str]
     constants: list[Constant]
     departures: str
     epochs: int
@@ -85,6 +87,7 @@ def page(row: Method, table: Mapping[str, Method]) -> Page:
         name=row.name, kind=row.kind, source=row.source, about=row.about, paper=row.paper,
         reference=row.reference,
         parts=[part(field, function) for field, function in functions(row).items() if field not in idle(row)],
+        wants={name: COLUMNS[name] for name in sorted(getattr(row, "wanted", ()))},
         constants=[constant(row, name, value) for name, value in constants(row).items()],
         departures=departures(row), epochs=epochs, minibatches=minibatches, ratio=ratio,
         neighbours=neighbours(row, table.values()),
