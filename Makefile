@@ -8,7 +8,8 @@
 # make proof-mistakes   the mistakes of tests/hostile/mistakes.py at the command line, through the real main; a minute
 # make proof-mend   what a second look found: every fault's tests and corpora; an hour; writes docs/results/mend.*
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
-# make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; writes docs/results/doctor.*
+# make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; for proof-rows
+# make proof-rows   every row's tests, and the figures that bake-off, distillation and doctor left; writes docs/results/rows.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -17,7 +18,7 @@ BIN = .venv/bin
 READY = .venv/.ready
 
 .PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
-	proof-doctor bench lint clean
+	proof-doctor proof-rows bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -59,6 +60,9 @@ proof-house: $(READY)
 
 proof-doctor: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python proofs/doctor.py
+
+proof-rows: $(READY)
+	$(BIN)/python proofs/rows.py
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

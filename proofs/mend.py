@@ -13,7 +13,6 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "tools")]
@@ -70,24 +69,6 @@ PARTS = {"mistakes": "mistakes.py", "files": "hostile_files.py", "coverage": "in
          "replies": "totality.py", "gym": "generators.py"}
 
 
-def tested(folder: Path) -> dict[str, tuple[int, int]]:
-    """How many tests of each file or function ran, and how many of them failed."""
-    path = folder / "tests.xml"
-    if not path.exists():
-        names = sorted({name for group in MENDS.values() for name in group})
-        subprocess.run([sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junitxml={path}", *names],
-                       cwd=HERE)
-    counts: dict[str, tuple[int, int]] = {}
-    for case in ElementTree.parse(path).iter("testcase"):
-        file = case.get("classname", "").replace(".", "/") + ".py"
-        function = f"{file}::{case.get('name', '').partition('[')[0]}"
-        failed = any(child.tag in ("failure", "error") for child in case)
-        for name in (file, function):
-            ran, wrong = counts.get(name, (0, 0))
-            counts[name] = ran + 1, wrong + failed
-    return counts
-
-
 def part(folder: Path, name: str, script: str) -> list[dict]:
     """The bars of another proof."""
     path = folder / f"{name}.json"
@@ -108,7 +89,8 @@ def mended(counts: dict[str, tuple[int, int]]) -> list[dict]:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    bars = mended(tested(folder))
+    names = sorted({name for group in MENDS.values() for name in group})
+    bars = mended(results.tested(folder / "tests.xml", names))
     page = json.loads((results.RESULTS / "rlhf.json").read_text())
     bars += [b for b in page["bars"] if b["name"].startswith("over-optimisation")]
     for name, script in PARTS.items():

@@ -6,7 +6,9 @@ import pytest
 
 from postgrad.cli import main
 from postgrad.methods import METHODS, method
-from postgrad.methods.compare import compare, first_paragraph, set_apart
+from postgrad.methods.compare import compare, told
+from postgrad.methods.constants import functions
+from postgrad.methods.docstrings import docstring, first_paragraph, pieces, plain, set_apart
 
 MINE = '''
 """A row of one's own."""
@@ -97,3 +99,34 @@ def test_docstrings_taken_apart():
     """
     assert first_paragraph(doc) == "In words, over two lines." and set_apart(doc) == ["f(x) = x^2"]
     assert first_paragraph(None) == "" and set_apart(None) == []
+
+
+def test_a_formula_that_ends_a_docstring_is_one():
+    assert set_apart("""The square.
+
+        f(x) = x^2
+    """) == ["f(x) = x^2"]
+
+
+def ends_with_formulas(x):
+    """The square.
+
+        f(x) = x^2
+             = x x
+        g(x) = 2 x"""
+    return x * x
+
+
+def test_docstrings_are_read_from_the_source():
+    """Whatever Python makes of the margin, and wherever the quotes are closed."""
+    assert told(ends_with_formulas)["formulas"] == ["f(x) = x^2 = x x", "g(x) = 2 x"]
+    assert [p.kind for p in pieces(docstring(ends_with_formulas))] == ["words", "formula", "formula"]
+    assert docstring(lambda x: x) == "" and docstring(int)
+
+
+@pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
+def test_what_a_function_says_is_whole(row):
+    """No word of a docstring is lost."""
+    for function in functions(row).values():
+        whole = " ".join(piece.text for piece in pieces(docstring(function)))
+        assert whole.split() == plain(function).__doc__.split() and told(function)["says"]

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import bias
 import pytest
 import torch
 import toy
@@ -49,9 +50,21 @@ def test_the_exact_gradient_is_a_finite_difference():
                                                          abs=1e-8)
 
 
+def held_to_what_is_kept(row, found):
+    """The numbers on the row's page are those measured, and the components that are drawn give them."""
+    shown = bias.kept({row.name: row})[row.name]
+    drawn = bias.beside(*(torch.tensor(shown[key]) for key in ("exact", "mean")))
+    stale = f"docs/methods shows another bias of {row.name}: python tools/make_docs.py --measure"
+    for numbers, near in ((shown, 1e-9), (drawn, 1e-4)):
+        assert (numbers["scale"], numbers["bias"]) == pytest.approx(
+            (found["scale"], found["relative_bias"]), rel=1e-3, abs=near), stale
+    assert shown["noise"] == pytest.approx(found["noise"], rel=1e-4), stale
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_is_as_biased_as_it_says(row):
     found = toy.compare(row)
+    held_to_what_is_kept(row, found)
     if row.unbiased:
         assert found["relative_bias"] < 1e-12
         assert (found["scale"] == pytest.approx(SCALE.get(row.name, found["scale"]), abs=1e-12)
@@ -77,24 +90,17 @@ def test_the_stated_factor_of_a_baseline_that_holds_the_sample_itself(group_size
     assert toy.compare(loo, group_size)["scale"] == pytest.approx(1.0, abs=1e-12)
 
 
-def pass_at_k_gradient(reward, most):
-    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
-    table = toy.POLICY.clone().requires_grad_()
-    p = toy.Talker(table).expected(reward)
-    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
-    return table.grad[0]
-
-
 @pytest.mark.parametrize("group_size", [2, 3, 4])
 @pytest.mark.parametrize(("all_wrong", "short"), [(0.0, 1), (-1.0, 0)])
-def test_maxrl_is_unbiased_for_the_objective_it_states(monkeypatch, group_size, all_wrong, short):
+def test_maxrl_is_unbiased_for_the_objective_it_states(group_size, all_wrong, short):
     """With 0 for an all-wrong group it climbs the terms k <= G - 1, with -1 those k <= G, and no others."""
     solved = (toy.REWARD == 1).double()
-    monkeypatch.setattr(toy, "REWARD", solved)
-    mean = toy.measure(change(METHODS["maxrl"], all_wrong=all_wrong), group_size).mean
-    torch.testing.assert_close(mean, pass_at_k_gradient(solved, group_size - short), rtol=0, atol=1e-14)
-    for other in (group_size - short + 1, group_size - short - 1):
-        assert not other or (mean - pass_at_k_gradient(solved, other)).norm() > 1e-3
+    with toy.paying(solved):
+        mean = toy.measure(change(METHODS["maxrl"], all_wrong=all_wrong), group_size).mean
+    most = group_size - short
+    torch.testing.assert_close(mean, toy.pass_at_k_gradient(solved, most), rtol=0, atol=1e-14)
+    for other in (most + 1, most - 1):
+        assert not other or (mean - toy.pass_at_k_gradient(solved, other)).norm() > 1e-3
 
 
 def corrected(**part):
@@ -157,9 +163,9 @@ def test_grpo_without_clip_and_kl_is_reinforce_with_a_group_baseline():
     assert a.noise == pytest.approx(b.noise)
 
 
-def test_a_baseline_takes_noise_away_from_a_shifted_reward(monkeypatch):
-    monkeypatch.setattr(toy, "REWARD", toy.REWARD + 5.0)
-    assert toy.compare(METHODS["rloo"])["noise"] < 0.5 * toy.compare(METHODS["reinforce"])["noise"]
+def test_a_baseline_takes_noise_away_from_a_shifted_reward():
+    with toy.paying(toy.REWARD + 5.0):
+        assert toy.compare(METHODS["rloo"])["noise"] < 0.5 * toy.compare(METHODS["reinforce"])["noise"]
 
 
 def no_credit(reward, mask, group_size, value=None):

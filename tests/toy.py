@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
@@ -43,6 +45,17 @@ REWARD = (TOKENS[:, 3] == 0) * (0.25 + 0.75 * (TOKENS == 2).any(1).double())
 VERDICTS = [SimpleNamespace(verdict=Verdict(
     score=float(r), weights={"stop": 0.25, "two": 0.75}, parts={"stop": float(r > 0), "two": float(r == 1)}))
     for r in REWARD]
+
+
+@contextmanager
+def paying(reward: Tensor) -> Iterator[None]:
+    """Another reward of the 15 sequences, for a while."""
+    global REWARD
+    before, REWARD = REWARD, reward
+    try:
+        yield
+    finally:
+        REWARD = before
 
 
 # [B, T] -> [B, T]: the state in which the token of each column is chosen
@@ -126,6 +139,11 @@ def exact_gradient(beta: float) -> Tensor:
     return table.grad[0]
 
 
+def objective_gradient(method: Policy) -> Tensor:
+    """The exact gradient of what a row says that it climbs."""
+    return exact_gradient(method.kl_in_reward + method.kl_in_loss)
+
+
 def exact_values(beta: float) -> Tensor:
     """V(state) of the policy, KL penalty included: the critic that knows."""
     talker, reference = Talker(POLICY), Talker(REFERENCE)
@@ -139,6 +157,14 @@ def exact_values(beta: float) -> Tensor:
         here = (state == s) & MASK
         value[s] = (to_go * reach)[here].sum() / (reach.expand_as(to_go)[here].sum() if here.any() else 1.0)
     return value
+
+
+def pass_at_k_gradient(reward: Tensor, most: int) -> Tensor:
+    """The gradient of sum_{k <= most} pass@k / k, pass@k = 1 - (1 - p)^k, p the chance of a reward of 1."""
+    table = POLICY.clone().requires_grad_()
+    p = Talker(table).expected(reward)
+    sum((1 - (1 - p) ** k) / k for k in range(1, most + 1)).backward()
+    return table.grad[0]
 
 
 CRITIC = exact_values(0.02) + random_table(3, 0.2)[0, :, 0]  # about right, as a trained critic is
@@ -218,7 +244,7 @@ def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dic
         what is left, over that multiple;
     noise: the standard deviation of one group's gradient over the same length.
     """
-    exact = exact_gradient(method.kl_in_reward + method.kl_in_loss)
+    exact = objective_gradient(method)
     on = measure(method, group_size, critic=critic)
     off = measure(method, group_size, off_policy=True, critic=critic)
     scale = (on.mean * exact).sum() / (exact**2).sum()

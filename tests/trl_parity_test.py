@@ -8,6 +8,7 @@ schedule without warmup.
 
 import pytest
 import torch
+from against import against
 from both_sides import Kept, folder_of, furthest, moved, ours, scorer_of, trl
 
 import postgrad as pg
@@ -58,18 +59,22 @@ def agree(mine, theirs):
     assert torch.sqrt(off / way) < 1e-3
 
 
+@against("TRL", sft="two steps of its trainer and of ours give the same gradients and weights")
 def test_sft(model, tmp_path):
     """As it stands: TRL trains the completion alone where a row has a prompt, as we train the assistant's
     turns."""
     agree(ours(model, "sft", tmp_path, data=TALKS, rows_per_step=12), trl("SFT", model, tmp_path, TALKS, {}))
 
 
+@against("TRL", dpo="two steps of its trainer and of ours give the same gradients and weights")
 def test_dpo(model, tmp_path):
     """As it stands: beta 0.1, sigmoid."""
     agree(ours(model, "dpo", tmp_path, data=PAIRS, pairs={"per_step": 12}),
           trl("DPO", model, tmp_path, PAIRS, {}))
 
 
+@against("TRL", reward="two steps of its trainer and of ours, with head.centre as its "
+         "center_rewards_coefficient, give the same gradients and weights")
 def test_reward(scorer, tmp_path):
     """Our head draws scores towards 0 by default (head.centre 0.01), TRL's center_rewards_coefficient is
     None: both ways."""
@@ -109,6 +114,10 @@ PLAIN = {"resample_flat": False, "overlong": False, "high": 0.2, "minibatches": 
     # Dr. GRPO's row as it stands: no std, so nothing to differ in.
     (lambda: pg.METHODS["dr_grpo"], {"loss_type": "dr_grpo", "scale_rewards": "none"}),
 ], ids=["defaults", "paper", "dr_grpo"])
+@against("TRL", grpo="its defaults are no row: DAPO's token mean with a clip of 0.2 both ways, no KL, and "
+         "the sample's std; with beta its KL has the ratio in it, unless use_bias_correction_kl is off. Set "
+         "so, two steps of both give the same gradients and weights",
+         dr_grpo="two steps of its trainer and of ours give the same gradients and weights")
 def test_grpo(row, settings, model, tmp_path):
     """TRL is given what our run sampled; rewards, advantages, loss and update are its own."""
     kept, group = Kept(), 4

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from against import against
 from theirs import (
     BUDGET,
     HOMES,
@@ -84,6 +85,14 @@ def grpo_trainer(name, batch, passes=1, **changes):
 
 
 @pytest.mark.parametrize("name", KINDS)
+@against("TRL", grpo="loss_type grpo with beta 0.04: the same surrogate, KL and normaliser",
+         dr_grpo="loss_type dr_grpo with scale_rewards none: the same",
+         dapo="loss_type dapo with epsilon_high 0.28: the same surrogate and normaliser",
+         gspo="loss_type grpo with importance_sampling_level sequence: the same surrogate and normaliser",
+         cispo="epsilon_high is the largest weight itself, 5 where the row has high=4: the same",
+         sapo="loss_type sapo, the same temperatures: the same surrogate and normaliser",
+         gmpo="its experimental GMPO trainer, clip 0.4 in log space: the same surrogate and normaliser",
+         lite_ppo="loss_type dapo: the same surrogate and normaliser")
 def test_a_group_row(name):
     """The surrogate, the KL and the normaliser, at the row's advantages, on samples of another policy:
     the clip is at work."""
@@ -96,6 +105,11 @@ def test_a_group_row(name):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "lite_ppo"])
+@against("TRL", grpo="divides advantages by the sample's std plus 1e-4, the row by the population's (the "
+         "paper does not say which): the row's are sqrt(G/(G-1)) times as large, 1.15 for four samples",
+         dr_grpo="the same advantages",
+         lite_ppo="divides by the sample's std of the batch plus 1e-4, the row by the population's: a "
+         "factor of sqrt(N/(N-1)) over N samples")
 def test_the_advantages_of_a_group(name):
     """Dr. GRPO's are the same.
 
@@ -112,6 +126,8 @@ def test_the_advantages_of_a_group(name):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "dapo", "cispo", "sapo", "gmpo", "lite_ppo"])
+@against("TRL", dapo="loss_type bnpo is the mean of the passes' token means: another loss as soon as a "
+         "step has two passes; loss_type dapo is the token mean of the step, as here")
 def test_a_step_in_two_passes(name):
     """TRL divides in passes of equally many rows by what our weights hold for the whole step.
 
@@ -140,6 +156,9 @@ def rloo_trainer(batch, clip):
     )
 
 
+@against("TRL", rloo="the same advantages, KL included; the loss is -min(s A, clip(s) A), s the ratio of "
+         "whole replies, where the paper's is REINFORCE's -A log pi. On policy the gradient is the same; "
+         "off policy, inside the clip, it is the row's with every advantage times s")
 def test_rloo():
     """Advantages, KL in the reward included, are the same. The paper's loss is REINFORCE's, -A log pi.
 
@@ -160,6 +179,8 @@ def test_rloo():
         agree(mine - mine.detach(), theirs - theirs.detach())
 
 
+@against("TRL", deepseek_v32="off_policy_mask_threshold and use_bias_correction_kl on loss_type grpo: the "
+         "same loss and gradient")
 def test_deepseek_v32():
     """TRL's off-policy mask and bias-corrected KL, on samples of another engine than OLD."""
     row = change(METHODS["deepseek_v32"], far=0.1)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from against import against
 from theirs import (
     BUDGET,
     HOMES,
@@ -64,12 +65,16 @@ def constants(name):
 
 
 @pytest.mark.parametrize("name", ["dpo", "online_dpo"])
+@against("TRL", dpo="the same loss and gradient",
+         online_dpo="the same loss and gradient; what is particular is where the pairs come from")
 def test_dpo(name):
     """online_dpo is the same loss: what is particular to it is where its pairs come from."""
     batch = pairs(UNEVEN)
     agree(ours(METHODS[name], batch), dpo_loss(batch, "sigmoid", **constants(name)))
 
 
+@against("TRL", ipo="log pi(y) is the mean over a reply's tokens, on the authors' advice; the paper's is "
+         "the sum. On replies of L tokens the row is L^2 times TRL's loss at L beta")
 def test_ipo():
     """The paper's log pi(y) is a sum over the tokens; TRL has the mean, on its authors' advice.
 
@@ -83,6 +88,7 @@ def test_ipo():
     agree(ours(row, batch), 4**2 * dpo_loss(batch, "ipo", beta=4 * beta))
 
 
+@against("TRL", cdpo="its DPO has no label smoothing; its CPO has, and is this row when given log-ratios")
 def test_cdpo():
     """TRL's sigmoid DPO has lost its label smoothing; its CPO still has it, and given log-ratios for
     log-probs it is cDPO."""
@@ -106,6 +112,7 @@ def test_robust(eps):
     agree(ours(robust, batch), dpo_loss(batch, "robust", beta=beta, label_smoothing=eps))
 
 
+@against("TRL", simpo="inside its CPO, with loss_type simpo and no likelihood term: the same")
 def test_simpo():
     """TRL has SimPO inside CPO, with no likelihood term."""
     batch = pairs(UNEVEN)
@@ -116,6 +123,8 @@ def test_simpo():
     agree(ours(METHODS["simpo"], batch), made.get_batch_loss_metrics(POLICY, cpo_inputs(batch))[0])
 
 
+@against("TRL", cpo="the likelihood term is the mean over all chosen tokens of the batch; the paper's is "
+         "the sum log pi(y_w). TRL's is the row with alpha over the mean number of chosen tokens")
 def test_cpo():
     """The paper's likelihood term is log pi(y_w), a sum; TRL's is the mean over all chosen
     tokens of the batch.
@@ -130,6 +139,8 @@ def test_cpo():
     assert abs(ours(row, batch) - theirs) > 1  # as it stands
 
 
+@against("TRL", orpo="the odds-ratio term is the same; the likelihood term has the prompt's tokens in it "
+         "too, as one mean over the batch, like the authors' code")
 def test_orpo():
     """The odds-ratio term is the same; TRL computes it in float32, so it is held to 1e-7.
 
@@ -146,6 +157,7 @@ def test_orpo():
     agree(odds + likelihood, theirs, within=1e-7)
 
 
+@against("TRL", reward="the same loss and gradient, the margin included")
 def test_reward():
     batch = pairs(UNEVEN, margin=torch.tensor([0.0, 0.5, 1.0, 0.0, 2.0]))
     order = torch.arange(len(batch)).view(-1, 2).T.flatten()
@@ -160,6 +172,7 @@ def test_reward():
 
 @pytest.mark.parametrize(("wanted", "unwanted"), [(1.0, 1.0), (1.5, 0.5)])
 @pytest.mark.parametrize("seed", [0, 8])
+@against("TRL", kto="the same loss and gradient, the baseline over other prompts' answers included")
 def test_kto(wanted, unwanted, seed):
     """The baseline too: the mean log-ratio of answers to other prompts, at least 0 (it is,
     in one of the two draws)."""

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from against import against
 from theirs import BUDGET, OLD, POLICY, PROMPT, REFERENCE, agree, answers, ours
 
 from postgrad.batches.columns import further, weighed
-from postgrad.maths import credit
+from postgrad.maths import choice, credit
 from postgrad.methods import METHODS, change
 from postgrad.records import Verdict
 
@@ -43,6 +44,9 @@ def tokens_of(batch):
             for now, old, ref, adv, mask in columns]
 
 
+@against("verl", dppo="-A sg(min(rho, C)) log pi on the tokens that are kept, where the row has -A rho: "
+         "another value, the same gradient while rho is below C")
+@against("prime-rl", dppo="the row with square=1e-3 has its pull on the squared log-ratio")
 def test_dppo_by_total_variation():
     """verl's loss is -A sg(min(rho, C)) log pi on the tokens it keeps; the row's is -A rho: another value,
     the same gradient while rho is below C."""
@@ -64,21 +68,31 @@ def test_dppo_by_total_variation():
     agree(ours(squared, batch), mine + 1e-3 * pull / (len(batch) * BUDGET))
 
 
+@against("verl", kl_cov="takes the covariance from the present policy, and in each micro-batch by itself; "
+         "the row's from the policy that sampled, once for a step. With the same tokens held back the loss "
+         "is the same")
 def test_kl_cov():
     """The covariance is taken from the policy that sampled; verl's, from the present one."""
-    row = change(METHODS["kl_cov"], share=0.1)
+    row = change(METHODS["kl_cov"], share=0.3)
     batch = rollouts(row)
     every = [token for sample in tokens_of(batch) for token in sample]
-    mean_adv, mean_logp = (sum(x) / len(every) for x in ([t[3] for t in every], [t[1] for t in every]))
-    covariance = [float((adv - mean_adv) * (old - mean_logp)) for _, old, _, adv in every]
-    order = sorted(range(len(every)), key=lambda i: -covariance[i])
-    held = order[: max(1, int(len(every) * 0.1))]
-    assert len(held) == 3 and batch.marked.sum() == 3
-    theirs = sum(-adv * (logp - old).exp() + (i in held) * (logp - old).abs()
-                 for i, (logp, old, _, adv) in enumerate(every)) / len(every)
-    agree(ours(row, batch), theirs)
+    count = max(1, int(0.3 * len(every)))
+    now = POLICY.logp(batch.tokens, batch.mask)[0].detach()
+    present = choice.top_covariance(batch.mask, batch.adv, old_logp=now, share=0.3)
+    for marked, which in ((batch.marked, 1), (present, 0)):
+        columns = [t[3] for t in every], [t[which].detach() for t in every]
+        mean_adv, mean_logp = (sum(x) / len(every) for x in columns)
+        behind = [-float((adv - mean_adv) * (logp - mean_logp)) for adv, logp in zip(*columns, strict=True)]
+        held = sorted(range(len(every)), key=behind.__getitem__)[:count]
+        assert marked.sum() == count > 3
+        theirs = sum(-adv * (logp - old).exp() + (i in held) * (logp - old).abs()
+                     for i, (logp, old, _, adv) in enumerate(every)) / len(every)
+        agree(ours(row, replace(batch, marked=marked)), theirs)
+    assert (batch.marked != present).any()
 
 
+@against("verl", sapo="the same, as sequence mean",
+         gmpo="adds 1e-8 to a reply's length; with the paper's clip of 0.4 the same to 1e-7")
 def test_sapo_and_gmpo_as_verl_has_them():
     """verl's geo_mean adds 1e-8 to the length."""
     sapo, gmpo = rollouts(METHODS["sapo"]), rollouts(METHODS["gmpo"])
@@ -98,6 +112,9 @@ def test_sapo_and_gmpo_as_verl_has_them():
     agree(ours(METHODS["gmpo"], gmpo), whole, within=1e-7)
 
 
+@against("verl", reinforce_pp="whitens by the sample's std of all tokens plus 1e-8, the row by the "
+         "population's: the row's advantages are sqrt(N/(N-1)) times as large over N tokens; the loss is "
+         "the same")
 def test_reinforce_pp_with_its_baseline():
     """verl's whitening divides by the sample's std of all tokens, plus 1e-8; ours by the population's."""
     row = METHODS["reinforce_pp"]
@@ -119,6 +136,7 @@ def test_reinforce_pp_with_its_baseline():
     agree(ours(row, batch), loss / len(every))
 
 
+@against("verl", opo="the same advantages and loss")
 def test_opo():
     row = METHODS["opo"]
     batch = rollouts(row)
@@ -131,6 +149,8 @@ def test_opo():
     agree(ours(row, batch), theirs)
 
 
+@against("verl", gdpo="z-scores and whitening divide by the sample's std; a group's cancels in the "
+         "whitening, which leaves the row's advantages sqrt(N/(N-1)) times as large over N tokens")
 def test_gdpo():
     """verl's z-scores and whitening divide by the sample's std; a group's cancels in the whitening."""
     row, batch = METHODS["gdpo"], answers([3, 5, 1, 2, 5, 4, 2, 2, 4, 1, 3, 5], weight=None)

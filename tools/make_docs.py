@@ -1,18 +1,16 @@
-"""The pages of docs/ that are made from the code:
-docs/methods.md from the table, docs/architecture.md from the layers.
+"""The pages of docs/ that are made from the code: docs/methods.md and docs/methods/ from the table,
+docs/architecture.md from the layers.
 
-    python tools/make_docs.py            writes them anew
+    python tools/make_docs.py            writes them anew; the bias of a row that is new is measured
+    python tools/make_docs.py --measure  measures that of all rows: where the maths of a row has changed
     python tools/make_docs.py --check    says which are not up to date, and ends with 1 if one is not
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
-import re
 import sys
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
@@ -20,28 +18,9 @@ sys.path.insert(0, str(HERE))
 DOCS = HERE / "docs"
 PACKAGE = HERE / "postgrad"
 
-FAMILIES = {  # kind of a row -> heading, and what its functions are for
-    "supervised": ("Imitate", "`-log pi` of the tokens that are trained. `weigh` says how much each token "
-                   "counts; `select`, which samples are imitated where the model writes its own."),
-    "preference": ("Prefer", "`score` makes a number of each row (no score: a scalar head does), `loss` "
-                   "makes a loss of the numbers of a pair, of a labelled answer or of a labelled step."),
-    "policy": ("Reinforce", "`credit` makes advantages of rewards, `surrogate` a loss of advantages, `weigh` "
-               "says how much each token counts in the step."),
-}
-METHODS_HEAD = """\
-# Methods
+import bias  # noqa: E402
+import method_pages  # noqa: E402
 
-Made from the table (`postgrad/methods/`) by `python tools/make_docs.py`; `postgrad methods` prints it too.
-
-An algorithm is a pair: where its batches come from, and its objective. There is one training loop, and a
-variant is a row of functions and constants, never a flag. Any constant can be set by its name:
-`postgrad train dapo:words method.high=0.3`, or `postgrad.method("dapo", high=0.3)` in Python
-([python.md](python.md#rows)). A row of your own is trained like ours: [a new row](../CONTRIBUTING.md#a-row).
-The formulas with their worked numbers: [equations.md](equations.md).
-
-What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
-prompt), and no row has a learning rate.
-"""
 ARCHITECTURE_HEAD = """\
 # Architecture
 
@@ -84,86 +63,12 @@ VERBS = {"sample": "sampler.base", "score": "rewards.base", "credit": "maths.cre
 
 def words(doc: str | None) -> str:
     """The first paragraph of a docstring, on one line, as Markdown that stands for itself."""
-    from postgrad.methods.compare import first_paragraph
-    return plain(first_paragraph(doc))
-
-
-def plain(text: str) -> str:
-    """Text in which no sign means anything to Markdown, with the papers of arXiv as links."""
-    text = re.sub(r"([*<|])", r"\\\1", text)
-    return re.sub(r"(?:arXiv:)?\b(\d{4}\.\d{5})\b", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
-
-
-def formulas(doc: str | None) -> str:
-    """The lines of a docstring that are set apart, as code."""
-    from postgrad.methods.compare import set_apart
-    return "".join(f" `{line}`" for line in set_apart(doc))
+    from postgrad.methods.docstrings import first_paragraph
+    return method_pages.plain(first_paragraph(doc))
 
 
 def pages() -> dict[str, str]:
-    return {"methods.md": methods_page(), "architecture.md": architecture_page()}
-
-
-# methods.md
-
-def methods_page() -> str:
-    from postgrad.methods import METHODS
-    comments = {row: text for path in sorted((PACKAGE / "methods").glob("*.py"))
-                for row, text in remarks(path).items()}
-    parts = [METHODS_HEAD]
-    for kind, (title, about) in FAMILIES.items():
-        rows = [row for row in METHODS.values() if row.kind == kind]
-        parts.append(
-            f"## {title}\n\n{about}\n\n| row | learns from | what is particular |\n|---|---|---|\n" + "".join(
-                f"| [`{row.name}`](#{row.name}) | {row.source} | {words(row.about)} |\n" for row in rows))
-    parts.append("## The rows, one by one\n")
-    parts += [row_section(row, comments.get(row.name, "")) for row in METHODS.values()]
-    return "\n".join(parts)
-
-
-def row_section(row, remark: str) -> str:
-    from postgrad.methods import constants
-    numbers = {name: value for name, value in constants(row).items() if value and not isinstance(value, str)}
-    lines = [f"### {row.name}\n\n{words(row.about)[:1].upper()}{words(row.about)[1:]}.\n\n"
-             f"Paper: {words(row.paper)}\n"]
-    lines += [part(row, name) for name in ("score", "loss", "credit", "surrogate", "choose", "mark",
-                                           "correction", "weigh", "select")
-              if callable(getattr(row, name, None))]
-    if getattr(row, "kl_in_loss", 0) > 0:
-        lines.append(part(row, "kl"))
-    if row.reference:
-        lines.append("- reference: yes, the model that the run starts from")
-    if numbers:
-        lines.append("- constants: " + ", ".join(f"`{name}={value:g}`" if not isinstance(value, bool)
-                                                 else f"`{name}`" for name, value in numbers.items()))
-    if remark:
-        lines.append(f"- what differs: {remark}")
-    return "\n".join(lines) + "\n"
-
-
-def part(row, name: str) -> str:
-    given: Callable = getattr(row, name)
-    function = given.func if isinstance(given, partial) else given
-    file = Path(inspect.getsourcefile(function)).relative_to(HERE).as_posix()
-    return (f"- {name}: [`{function.__name__}`](../{file}). "
-            f"{words(function.__doc__)}{formulas(function.__doc__)}")
-
-
-def remarks(path: Path) -> dict[str, str]:
-    """The comment that stands above each row of a file: where the row departs from its paper, and why."""
-    text = path.read_text()
-    lines, found = text.splitlines(), {}
-    for node in ast.walk(ast.parse(text)):
-        named = {k.arg: k.value for k in node.keywords} if isinstance(node, ast.Call) else {}
-        if not isinstance(named.get("name"), ast.Constant):
-            continue
-        above, at = [], node.lineno - 2
-        while at >= 0 and lines[at].strip().startswith("#"):
-            above.insert(0, lines[at].strip().lstrip("# "))
-            at -= 1
-        if above:
-            found[named["name"].value] = plain(" ".join(above))
-    return found
+    return {**method_pages.pages(), "architecture.md": architecture_page()}
 
 
 # architecture.md
@@ -215,18 +120,32 @@ def described(noun: str, module: str) -> str:
     return own or docstring(home.removeprefix("postgrad."))
 
 
+def stale(made: Mapping[str, str]) -> list[str]:
+    """The files of docs/ that are not as they are made now, those of rows that are gone included."""
+    here = {path.relative_to(DOCS).as_posix() for path in (DOCS / "methods").rglob("*") if path.is_file()}
+    changed = [name for name, text in made.items()
+               if not (DOCS / name).is_file() or (DOCS / name).read_text() != text]
+    return changed + sorted(here - made.keys())
+
+
 def main() -> int:
-    stale = [name for name, text in pages().items()
-             if not (DOCS / name).is_file() or (DOCS / name).read_text() != text]
+    made = pages()
     if "--check" in sys.argv:
-        print("\n".join(f"docs/{name} is not up to date: python tools/make_docs.py" for name in stale)
+        print("\n".join(f"docs/{name} is not up to date: python tools/make_docs.py" for name in stale(made))
               or "up to date")
-        return 1 if stale else 0
-    for name in stale:
-        (DOCS / name).write_text(pages()[name])
+        return 1 if stale(made) else 0
+    for name in stale(made):
+        path = DOCS / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name in made:
+            path.write_text(made[name])
+        else:
+            path.unlink()
         print(f"docs/{name}")
     return 0
 
 
 if __name__ == "__main__":
+    if "--measure" in sys.argv:
+        bias.KEPT.unlink(missing_ok=True)
     sys.exit(main())

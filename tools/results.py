@@ -12,8 +12,10 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "docs" / "results"
@@ -61,6 +63,24 @@ def write(topic: str, title: str, bars: list[dict], *, seeds: list[int], tables:
     path = RESULTS / f"{topic}.json"
     path.write_text(json.dumps(body, indent=1) + "\n")
     return render(path)
+
+
+def tested(path: Path, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """How many tests of each file and function ran, and how many of them failed; skipped ones did not run.
+
+    path: where pytest writes what it found; a file that is there is taken as it is.
+    """
+    if not path.exists():
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", f"--junitxml={path}", *names]
+        subprocess.run(command, cwd=HERE, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    counts: dict[str, tuple[int, int]] = {}
+    for case in ElementTree.parse(path).iter("testcase"):
+        tags = {child.tag for child in case}
+        file = case.get("classname", "").replace(".", "/") + ".py"
+        for name in (file, f"{file}::{case.get('name', '').partition('[')[0]}"):
+            ran, wrong = counts.get(name, (0, 0))
+            counts[name] = ran + ("skipped" not in tags), wrong + bool(tags & {"failure", "error"})
+    return counts
 
 
 def end(bars: list[dict], out: Path | None) -> NoReturn:

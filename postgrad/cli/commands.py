@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from postgrad.cli.doctor import doctor
 from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
 from postgrad.cli.memory import memory
+from postgrad.cli.methods import methods
 from postgrad.cli.options import EvalOptions, made
 from postgrad.cli.output import say_json, shown, table
 from postgrad.cli.runs import runs
@@ -52,17 +53,6 @@ def rlaif(args) -> int:
     return label(args)
 
 
-def methods(args) -> int:
-    from postgrad.methods import METHODS, get
-    rows = [get(args.method)] if args.method else list(METHODS.values())
-    if args.json:
-        return say_json([describe(row) for row in rows])
-    if args.method:
-        return table([{"field": k, "value": shown(v)} for k, v in describe(rows[0]).items()])
-    return table([{"method": r.name, "batches": r.source, "what is particular": r.about, "paper": r.paper}
-                  for r in rows])
-
-
 def verifiers(args) -> int:
     from postgrad.rewards.named import NAMED
     rows = [{"verifier": name + row.takes,
@@ -70,16 +60,6 @@ def verifiers(args) -> int:
                         "style": "the whole reply"}[row.kind], "pays for": row.pays,
              "sandbox": "yes" if row.jailed else ""} for name, row in NAMED.items()]
     return say_json(rows) if args.json else table(rows)
-
-
-def describe(row) -> dict:
-    """A row's fields; functions by name, with the constants bound to them."""
-    def name(x):
-        if isinstance(x, partial):
-            return f"{x.func.__name__}({', '.join(f'{k}={v}' for k, v in x.keywords.items())})"
-        return x.__name__ if callable(x) else x
-
-    return {f.name: name(getattr(row, f.name)) for f in fields(row)}
 
 
 def explain(args) -> int:
@@ -104,9 +84,9 @@ def explain(args) -> int:
 
 
 def explain_method(args, metrics: list[str]) -> int:
-    """A row of the table; else what is near the name, among metrics, rows and settings."""
-    from postgrad.methods import METHODS
-    if args.name in METHODS:
+    """A row of the table or of a file; else what is near the name, among metrics, rows and settings."""
+    from postgrad.methods import METHODS, is_file
+    if args.name in METHODS or is_file(args.name):
         args.method = args.name
         return methods(args)
     whole = [row["setting"] for row in every_setting()]

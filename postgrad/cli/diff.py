@@ -53,9 +53,8 @@ def formula(told: dict) -> str:
 
 
 def with_constants(told: dict) -> str:
-    """clipped_ratio(low=0.2, high=0.28)"""
-    bound = ", ".join(f"{name}={value:g}" for name, value in told["constants"].items())
-    return f"{told['function']}({bound})" if bound else told["function"]
+    from postgrad.methods.constants import written
+    return written(told["function"], told["constants"])
 
 
 def shown(value) -> str:

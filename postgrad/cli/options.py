@@ -146,7 +146,8 @@ class RunsOptions(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class MethodsOptions(Settings):
-    method: str | None = option(None, "show one row in full", positional=True)
+    method: str | None = option(None, "a row to show in full: its name, or FILE.py:NAME; FILE.py lists "
+                                "its rows", positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

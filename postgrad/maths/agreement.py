@@ -9,10 +9,10 @@ from collections.abc import Hashable, Sequence
 def cohen_kappa(a: Sequence[Hashable], b: Sequence[Hashable]) -> float | None:
     """Agreement of two labellers on the same items, beyond what their habits alone would give (Cohen 1960).
 
-    kappa = (p_o - p_e) / (1 - p_e): p_o the share of items with equal labels,
-    p_e = sum_k p_a(k) p_b(k) that of random pairings
-    of their labels. 1: the same on every item; 0: as by chance; below 0: less than by chance. None where p_e
-    = 1 (both said one and the same label throughout), for then nothing could be told from chance.
+    kappa = (p_o - p_e) / (1 - p_e): p_o the share of items with equal labels, p_e = sum_k p_a(k) p_b(k) that
+    of random pairings of their labels. 1: the same on every item; 0: as by chance; below 0: less than by
+    chance. None where p_e = 1 (both said one and the same label throughout), for then nothing could be told
+    from chance.
     """
     if len(a) != len(b) or not a:
         raise ValueError(f"kappa compares two labellers item by item; there are {len(a)} and {len(b)} "

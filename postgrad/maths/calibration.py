@@ -17,8 +17,7 @@ def reliability(probability: Tensor, outcome: Tensor, bins: int,
     nan where a bin is empty.
 
     Bin b is (low + b w, low + (b + 1) w] with w = (1 - low) / bins, the first one closed below; every
-    probability must be in
-    [low, 1]. outcome is 0 or 1 (0.5: half came about).  Guo et al. 2017 (1706.04599).
+    probability must be in [low, 1]. outcome is 0 or 1 (0.5: half came about).  Guo et al. 2017 (1706.04599).
     """
     probability, outcome = probability.double(), outcome.double()
     assert ((low <= probability) & (probability <= 1)).all(), f"probabilities must be in [{low}, 1]"
@@ -34,8 +33,8 @@ def expected_calibration_error(probability: Tensor, outcome: Tensor, bins: int,
 
     With one bin: |mean - mean|.
 
-    Counts differ from their chances by luck, so a calibrated predictor too gets up to
-    about 0.4 sqrt(bins / N).
+    Counts differ from their chances by luck, so a calibrated predictor too gets up to about 0.4 sqrt(bins /
+    N).
     """
     stated, came, count = reliability(probability, outcome, bins, low)
     return torch.where(count > 0, count * (came - stated).abs(), 0.0).sum() / count.sum()
@@ -47,10 +46,10 @@ def calibration(gap: Tensor, bins: int = 10) -> dict:
 
     The model states P(chosen > rejected) = sigmoid(gap). The chosen answer always stands first, so the
     outcome of that prediction would be 1 in every pair, and nothing could be held against it. So each pair is
-    read as a prediction of the
-    better side: the side with the higher score is predicted, with confidence max(p, 1 - p) = sigmoid(|gap|)
-    in [1/2, 1], and the outcome is whether that side is the chosen one: gap > 0. A gap of 0 predicts no side,
-    and is half right. The bins divide [1/2, 1]; the curve leaves out those that are empty.
+    read as a prediction of the better side: the side with the higher score is predicted, with confidence
+    max(p, 1 - p) = sigmoid(|gap|) in [1/2, 1], and the outcome is whether that side is the chosen one: gap >
+    0. A gap of 0 predicts no side, and is half right. The bins divide [1/2, 1]; the curve leaves out those
+    that are empty.
     """
     if gap.numel() == 0:
         raise ValueError("the calibration of no pairs was asked for: give at least one held-out pair.")

@@ -115,8 +115,8 @@ def group_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
 
     (1, 0, 0, 1) gives exactly (1, -1, -1, 1).
 
-    The std is not taken below FLAT, in place of the usual std + eps:
-    shift- and scale-invariant, and all-equal gives 0.
+    The std is not taken below FLAT, in place of the usual std + eps: shift- and scale-invariant, and
+    all-equal gives 0.
     """
     adv, _, size = _centred(reward, mask, group_size)
     std = ((adv**2).sum(1, keepdim=True) / size).sqrt()
@@ -180,13 +180,13 @@ def gae(
     reward: Tensor, mask: Tensor, group_size: int, *, value: Tensor | None = None, gamma: float = 1.0,
     lam: float = 0.95
 ) -> Tensor:
-    """Generalised advantage estimation (Schulman et al.
-    2015, 1506.02438) along the sampled tokens of each row.
+    """Generalised advantage estimation (Schulman et al. 2015, 1506.02438) along the sampled tokens of each
+    row.
 
-        delta_t = r_t + gamma V_{t+1} - V_t,    A_t = delta_t + gamma lam A_{t+1},    V = A = 0 after the last
-                                                                                      token
-    "Next" is the next sampled token: a gap in the mask (a tool's reply) is part of one transition. lam = 0
-    gives delta_t, lam = 1 the return less V_t. Without a critic (value None) V = 0.
+        delta_t = r_t + gamma V_{t+1} - V_t,    A_t = delta_t + gamma lam A_{t+1}
+    V = A = 0 after the last token. "Next" is the next sampled token: a gap in the mask (a tool's reply) is
+    part of one transition. lam = 0 gives delta_t, lam = 1 the return less V_t. Without a critic (value None)
+    V = 0.
     """
     value = torch.zeros_like(reward) if value is None else value
     next_value, next_adv = torch.zeros_like(reward[:, 0]), torch.zeros_like(reward[:, 0])

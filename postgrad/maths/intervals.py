@@ -132,16 +132,14 @@ def grouped_interval(values: Sequence[float], groups: Sequence[Hashable],
 
 def crossed_interval(values: Sequence[float], rows: Sequence[Hashable],
                      columns: Sequence[Hashable]) -> Interval:
-    """Student's interval of a mean over values that share rows and columns, e.g.
-    problems and wordings.
+    """Student's interval of a mean over values that share rows and columns, e.g. problems and wordings.
 
-    Values of one row are not independent of each other, nor are those of one column.
-    With e = value - mean and g clusters,
+    Values of one row are not independent of each other, nor are those of one column. With e = value - mean
+    and g clusters,
         variance(by) = g / (g - 1) sum over clusters of (sum of e in the cluster)^2 / n^2
         variance = variance(rows) + variance(columns) - variance(cells), at least the larger of the first two
-    (Cameron, Gelbach & Miller 2011), and t has one degree less than there are rows or columns,
-    whichever are fewer.
-    A single column is no sample of columns: the interval is over rows alone. One value a row:
+    (Cameron, Gelbach & Miller 2011), and t has one degree less than there are rows or columns, whichever are
+    fewer. A single column is no sample of columns: the interval is over rows alone. One value a row:
     mean_interval without a range. One row: unknown.
     """
     mean = math.fsum(values) / len(values)

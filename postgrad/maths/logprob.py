@@ -16,8 +16,8 @@ from torch import Tensor
 
 
 def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
-    """What was computed at token t-1 is about token t: it moves to column t.
-    Column 0, which nothing predicts, is zero.
+    """What was computed at token t-1 is about token t: it moves to column t. Column 0, which nothing
+    predicts, is zero.
 
     align([[a, b, c]]) = [[0, a, b]]
     """
@@ -25,8 +25,8 @@ def align(x: Tensor) -> Tensor:  # [B, T, ...] -> [B, T, ...]
 
 
 def row_sum(x: Tensor) -> Tensor:  # [B, T] -> [B]
-    """The sum of each row, by folding it at powers of two:
-    zeros on the right (padding) can't change a single bit of it."""
+    """The sum of each row, by folding it at powers of two: zeros on the right (padding) can't change a single
+    bit of it."""
     while x.shape[1] > 1:
         half = 1 << ((x.shape[1] - 1).bit_length() - 1)  # the largest power of two below the width
         left, right = x.split([half, x.shape[1] - half], dim=1)

@@ -10,8 +10,8 @@ from itertools import groupby
 def pass_at_k(n: int, c: int, k: int) -> float:
     """The chance that k of n samples hold a correct one, c of the n being correct: 1 - C(n-c, k) / C(n, k).
 
-    Unbiased for the policy's pass@k (Chen et al. 2021, 2107.03374),
-    as a product that does not overflow. k = 1: c/n.
+    Unbiased for the policy's pass@k (Chen et al. 2021, 2107.03374), as a product that does not overflow. k =
+    1: c/n.
     """
     if not (0 <= c <= n and 1 <= k <= n):
         raise ValueError(f"pass@{k} of {n} samples with {c} correct: expected 1 <= k <= n and 0 <= c <= n; "
@@ -26,8 +26,8 @@ def best_of_n(score: Sequence[float], value: Sequence[float], n: int) -> float:
 
     Sorted by score, the i-th from below is the highest of C(i-1, n-1) of the C(N, n) draws; the samples of a
     tie share theirs evenly. Unbiased for best-of-n with n fresh samples (Nakano et al. 2021, WebGPT,
-    2112.09332); exact integers.
-    n = 1: the mean of value. n = N: the value at the highest score. score = value = right or wrong: pass@n.
+    2112.09332); exact integers. n = 1: the mean of value. n = N: the value at the highest score. score =
+    value = right or wrong: pass@n.
     """
     if not (len(score) == len(value) and 1 <= n <= len(score)):
         raise ValueError(f"best-of-{n} of {len(score)} scores and {len(value)} values: expected as many of "

@@ -115,11 +115,11 @@ def cpo(chosen: Tensor, rejected: Tensor, margin: Tensor, *, beta: float, alpha:
 def kto(
     score: Tensor, label: Tensor, baseline: Tensor, *, beta: float, wanted: float, unwanted: float
 ) -> Tensor:  # score, label (+1 wanted, -1 unwanted), baseline: all [U] -> [U]
-    """lambda - v: v = lambda sigmoid(label beta (log-ratio - baseline)),
-    lambda = `wanted` or `unwanted` by label.
+    """lambda - v: v = lambda sigmoid(label beta (log-ratio - baseline)), lambda = `wanted` or `unwanted` by
+    label.
 
-    Ethayarajh et al. 2024 (2402.01306). At the baseline the loss is lambda / 2.
-    The baseline is a constant of the step.
+    Ethayarajh et al. 2024 (2402.01306). At the baseline the loss is lambda / 2. The baseline is a constant of
+    the step.
     """
     weight = torch.where(label > 0, wanted, unwanted)
     return weight * torch.sigmoid(-label * beta * (score - baseline.detach()))  # 1 - sigmoid(x) = sigmoid(-x)

@@ -32,8 +32,8 @@ def passing(score: Tensor, group_size: int, *, best: float, threshold: float) ->
 
 
 def best_and_worst(score: Tensor, group_size: int) -> tuple[Tensor, Tensor]:  # [B] -> [K], [K] row indices
-    """The rows of the best and the worst sample of each prompt;
-    prompts whose samples all score the same give no pair."""
+    """The rows of the best and the worst sample of each prompt; prompts whose samples all score the same give
+    no pair."""
     group = groups(score, group_size)
     best = _first(group == group.amax(1, keepdim=True)).view(-1).nonzero().squeeze(1)
     worst = _first(group == group.amin(1, keepdim=True)).view(-1).nonzero().squeeze(1)

@@ -35,8 +35,8 @@ def clipped_ratio(
     """PPO's clipped surrogate, one ratio per token: -min(rho A, clip(rho, 1 - low, 1 + high) A).
 
     Schulman et al. 2017 (1707.06347); low != high is DAPO's clip-higher. eps 0.2, rho 4, A > 0: the ratio
-    counts as 1.2; rho 0.1, A < 0: as 0.8; past the edge the gradient is zero.
-    At rho = 1 its gradient is policy_gradient's.
+    counts as 1.2; rho 0.1, A < 0: as 0.8; past the edge the gradient is zero. At rho = 1 its gradient is
+    policy_gradient's.
     """
     log_ratio = torch.where(mask, logp - old_logp, 0.0)
     return _clip(log_ratio.exp(), adv, mask, low, high)
@@ -65,11 +65,10 @@ def sequence_ratio(
 
         s = exp( mean_t (logp_t - old_logp_t) ),    loss_t = -min(s_t A_t, clip(s_t) A_t),
             s_t = sg(s) pi_t / sg(pi_t)
-    Zheng et al. 2025 (2507.18071), written as their GSPO-token (eq. 13-15):
-    s_t has the value s, and its gradient is
-    s grad log pi_t. With sequence_mean weights 1/(B |y|) and one advantage per row, (loss * weight).sum() is
-    the paper's -1/B sum_i min(s_i A_i, clip(s_i) A_i), and its gradient is theirs: the |y| terms s/|y| grad
-    log pi_t sum to grad s.
+    Zheng et al. 2025 (2507.18071), written as their GSPO-token (eq. 13-15): s_t has the value s, and its
+    gradient is s grad log pi_t. With sequence_mean weights 1/(B |y|) and one advantage per row, (loss *
+    weight).sum() is the paper's -1/B sum_i min(s_i A_i, clip(s_i) A_i), and its gradient is theirs: the |y|
+    terms s/|y| grad log pi_t sum to grad s.
     """
     log_ratio = torch.where(mask, logp - old_logp, 0.0)
     mean = row_sum(log_ratio) / mask.sum(1).clamp(min=1)
@@ -79,8 +78,8 @@ def sequence_ratio(
 
 def cispo(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *, low: float,
           high: float) -> tuple[Tensor, Tensor]:
-    """CISPO: REINFORCE with a clipped, detached importance weight:
-    -sg(clip(rho, 1 - low, 1 + high)) A log pi.
+    """CISPO: REINFORCE with a clipped, detached importance weight: -sg(clip(rho, 1 - low, 1 + high)) A log
+    pi.
 
     MiniMax-M1 (2506.13585), eq. 4-5: the weight is clipped, the token never drops out of the gradient. low >=
     1 is no lower clip. With rho = 1 it is policy_gradient; with no clip at all its gradient is that of
@@ -157,8 +156,8 @@ def marked_penalty(
 def clipped_value(value: Tensor, old_value: Tensor, returns: Tensor, *, clip: float) -> Tensor:  # all [B, T]
     """The critic's loss: 1/2 max( (V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2 ).
 
-    Ziegler et al. 2019's code: a step of V beyond the clip gains nothing.
-    With clip = inf it is half the squared error.
+    Ziegler et al. 2019's code: a step of V beyond the clip gains nothing. With clip = inf it is half the
+    squared error.
     """
     held = old_value + (value - old_value).clamp(-clip, clip)
     return 0.5 * torch.maximum((value - returns) ** 2, (held - returns) ** 2)

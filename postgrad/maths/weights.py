@@ -33,8 +33,8 @@ def sequence_mean(mask: Tensor, budget: int) -> Tensor:
 
 
 def fixed_length(mask: Tensor, budget: int) -> Tensor:
-    """1/(B budget): every token of every row counts the same whatever the lengths are
-    (Dr. GRPO 2503.20783)."""
+    """1/(B budget): every token of every row counts the same whatever the lengths are (Dr. GRPO
+    2503.20783)."""
     return mask / (_rows(mask) * budget)
 
 

@@ -5,7 +5,8 @@ Two algorithms are compared by reading two rows; a variant is a row, never a fla
 row         what a row is          constants   what of it can be set, and what a run keeps of it
 supervised, preference, policy   the rows, by what they learn from
 parts       what of a policy row is set by a name: a correction, a choice of tokens
-words       what each constant is, and when to change it
+words, ranges   what each constant is, when to change it, and what it may be
+compare     two rows side by side      pages   all that is to be said of a row, as data
 A row names functions of maths/ with their constants. Where a row departs from its paper, its comment says so.
 What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
 prompt), and no row has a learning rate. Any other module in this folder adds the rows it defines; so does a
@@ -26,7 +27,8 @@ from postgrad.settings import suggest
 from postgrad.user_code import load_file
 
 __all__ = ["METHODS", "PARTS", "SOURCES", "Method", "Policy", "Preference", "Row", "Supervised", "change",
-           "constants", "described", "difference", "get", "method", "named", "register", "rows_in", "title"]
+           "constants", "described", "difference", "get", "is_file", "method", "named", "register", "rows_in",
+           "rows_of", "title"]
 
 FIRST = ("supervised", "preference", "policy")
 
@@ -75,15 +77,28 @@ _BUILT_IN = frozenset(METHODS)
 
 def get(name: str) -> Method:
     """The row of that name; FILE.py, or FILE.py:NAME where it defines several, is a row of the user's own."""
-    file, _, inside = name.partition(".py:") if ".py:" in name else (name.removesuffix(".py"), "", "")
-    if name.endswith(".py") or ".py:" in name:
-        return _from_file(Path(f"{file}.py"), inside)
+    rows = rows_of(name)
+    if len(rows) > 1:
+        raise ValueError(f"{name} defines several rows: name one, e.g. {name}:{rows[0].name}.")
+    return rows[0]
+
+
+def rows_of(name: str) -> list[Method]:
+    """The rows that a name means: one of the table, FILE.py:NAME, or all that FILE.py defines."""
+    if is_file(name):
+        file, _, inside = name.partition(".py:")
+        return _from_file(Path(f"{file.removesuffix('.py')}.py"), inside)
     if name in METHODS:
-        return METHODS[name]
+        return [METHODS[name]]
     raise ValueError(f"there is no method {name!r}.{suggest(name.lower().replace('-', '_'), METHODS)}")
 
 
-def _from_file(path: Path, name: str) -> Method:
+def is_file(name: str) -> bool:
+    """Whether a name is that of a user's file, with or without a row in it."""
+    return name.endswith(".py") or ".py:" in name
+
+
+def _from_file(path: Path, name: str) -> list[Method]:
     module = load_file(path, "row")
     rows = {row.name: row for row in rows_in(module) if METHODS.get(row.name) is not row}
     if not rows:
@@ -91,12 +106,11 @@ def _from_file(path: Path, name: str) -> Method:
                          "name='mine', high=0.3).")
     if name and name not in rows:
         raise ValueError(f"{path} has no row {name!r}.{suggest(name, rows)}")
-    if not name and len(rows) > 1:
-        raise ValueError(f"{path} defines several rows: name one, e.g. {path}:{next(iter(rows))}.")
-    row = rows[name or next(iter(rows))]
-    if row.name in _BUILT_IN:
-        raise ValueError(f"{path}: {row.name} is a row of the table: give yours another name.")
-    return change(row, file=f"{path}:{row.name}")
+    taken = [rows[name]] if name else list(rows.values())
+    for row in taken:
+        if row.name in _BUILT_IN:
+            raise ValueError(f"{path}: {row.name} is a row of the table: give yours another name.")
+    return [change(row, file=f"{path}:{row.name}") for row in taken]
 
 
 def method(row: str | Method, **changes: object) -> Method:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from typing import NamedTuple
 
 from postgrad.methods.constants import bound, constants, functions
+from postgrad.methods.docstrings import docstring, first_paragraph, set_apart
 from postgrad.methods.row import Method
 from postgrad.user_code import called, text_hash
 
@@ -46,8 +45,12 @@ def beside(a: dict, b: dict) -> list[tuple[str, object, object]]:
 
 def used(row: Method) -> dict[str, object]:
     """The functions of a row, each as it is told; the estimator of a KL alone that has a weight."""
-    idle = {"kl"} if not getattr(row, "kl_in_loss", 0) else set()
-    return {part: told(function) for part, function in functions(row).items() if part not in idle}
+    return {part: told(function) for part, function in functions(row).items() if part not in idle(row)}
+
+
+def idle(row: Method) -> set[str]:
+    """The functions that a row has and does not use."""
+    return {"kl"} if not getattr(row, "kl_in_loss", 0) else set()
 
 
 def settable(row: Method) -> dict[str, object]:
@@ -65,19 +68,8 @@ def facts(row: Method) -> dict[str, object]:
 def told(function: Callable) -> dict[str, object]:
     """A function of a row: its name, where it stands, what is bound to it, its first sentence, its formulas;
     of a user's function a hash of its text too, for a name alone does not say what it computes."""
-    plain = function.func if isinstance(function, partial) else function
+    doc = docstring(function)
     module, _, name = called(function).rpartition(".")
     own = {} if module.startswith("postgrad.") else {"text": text_hash(function)}
     return {"function": name, "module": module, "constants": bound(function), **own,
-            "says": first_paragraph(plain.__doc__), "formulas": set_apart(plain.__doc__)}
-
-
-def first_paragraph(doc: str | None) -> str:
-    """The first paragraph of a docstring, on one line."""
-    return " ".join((doc or "").split("\n\n")[0].split())
-
-
-def set_apart(doc: str | None) -> list[str]:
-    """The lines of a docstring that are set apart: its formulas."""
-    lines = inspect.cleandoc(doc or "").splitlines()
-    return [" ".join(line.split()) for line in lines if line.startswith("    ")]
+            "says": first_paragraph(doc), "formulas": set_apart(doc)}

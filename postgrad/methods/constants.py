@@ -54,6 +54,13 @@ def bound(function: Callable) -> dict[str, object]:
     return defaults | (function.keywords if isinstance(function, partial) else {})
 
 
+def written(name: str, constants: Mapping[str, object]) -> str:
+    """A function with its constants: clipped_ratio(low=0.2, high=0.28)"""
+    inside = ", ".join(f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+                       for key, value in constants.items())
+    return f"{name}({inside})" if inside else name
+
+
 def _homes(row: Row) -> dict[str, list[tuple[str, str | None]]]:
     """Where each constant stands: {"high": [("surrogate", "high")], "kl_in_loss": [("kl_in_loss", None)]}"""
     homes: dict[str, list[tuple[str, str | None]]] = {}

@@ -103,9 +103,10 @@ POLICY = (
         paper="Qi et al. 2026, arXiv:2602.04879",
         about="the clip is on the change of a token's probability, not on its ratio",
     ),
-    # An all-wrong group gets 0, as prime-rl has it: unbiased for the terms k <= G - 1. With all_wrong=-1
-    # it is so for k <= G, and failures of prompts that were never solved are pushed down. For verdicts of 0
-    # and 1; for other scores nothing is claimed. Sum over a reply's tokens, as the formula has it.
+    # An all-wrong group gets 0, as in the authors' code and prime-rl: unbiased for the terms k <= G - 1. With
+    # all_wrong=-1 it is so for k <= G, and failures of prompts that were never solved are pushed down. For
+    # verdicts of 0 and 1; for other scores nothing is claimed. Sum over a reply's tokens, as the formula has
+    # it.
     Policy(
         name="maxrl",
         credit=partial(credit.over_mean, all_wrong=0.0), surrogate=surrogate.policy_gradient,
@@ -122,7 +123,7 @@ POLICY = (
         paper="Hu et al. 2025, REINFORCE++, arXiv:2501.03262",
         about="the group's mean is taken off, the spread is that of all tokens; KL by k2",
     ),
-    # Four minibatches, as the paper's runs. TRL's and the paper's temperatures; verl's default is 1 for both.
+    # The paper's temperatures, which are TRL's and verl's too. Four minibatches, as GSPO, from the same team.
     Policy(
         name="sapo",
         credit=credit.group_zscore, surrogate=partial(surrogate.soft_gate, praised=1.0, blamed=1.05),
@@ -130,8 +131,8 @@ POLICY = (
         paper="Gao et al. 2025, arXiv:2511.20347",
         about="a sigmoid of the ratio in place of the clip",
     ),
-    # The clip is exp(-0.4) to exp(0.4), as in the paper; verl's default is 0.2. Eight minibatches are those
-    # of Dr. GRPO's code, which the paper's runs are made with; its KL is 0 there.
+    # The clip is exp(-0.4) to exp(0.4), as in the paper; verl's default is 0.2. The z-score, the eight
+    # minibatches and no KL are those of the authors' script, which runs Dr. GRPO's code.
     Policy(
         name="gmpo",
         credit=credit.group_zscore, surrogate=partial(surrogate.geometric_mean, low=0.4, high=0.4),
@@ -169,7 +170,8 @@ POLICY = (
     ),
     # The share is the paper's for 32B (2e-3 for 7B). The covariance is taken once for a step, from the policy
     # that sampled; in the paper's code from the present one, and anew in each micro-batch, so that its update
-    # depends on the split. Eight minibatches, as there.
+    # depends on the split. Eight minibatches, as its script for 32B, which leaves flat groups out too. The
+    # penalty of 1 is the paper's; verl's default is 0.1.
     Policy(
         name="kl_cov",
         credit=credit.group_zscore, surrogate=partial(surrogate.marked_penalty, penalty=1.0),
