@@ -47,10 +47,11 @@ def small_model(seed=0):
 
 
 def small_models():
-    """A policy, another decoder as its reference, and a critic that does not say 0 everywhere."""
+    """A policy, other decoders as its reference and teacher, and a critic that does not say 0 everywhere."""
     critic = ScalarModel(small_model(2))
     critic.score_head.weight.data.fill_(0.05)
-    return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic)
+    return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic,
+                  teacher=small_model(3).requires_grad_(False))
 
 
 def begins(name):
