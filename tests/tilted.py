@@ -28,7 +28,19 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor
-from toy import LONGEST, MASK, REFERENCE, REWARD, STATES, TOKENS, Judge, Talker, choices, rollout_batch, state_of
+from toy import (
+    LONGEST,
+    MASK,
+    REFERENCE,
+    REWARD,
+    STATES,
+    TOKENS,
+    Judge,
+    Talker,
+    choices,
+    rollout_batch,
+    state_of,
+)
 
 from postgrad import objectives
 from postgrad.maths import credit, kl, preference, surrogate, weights

@@ -202,12 +202,12 @@ def gae(
 
 def distil(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor,
            gamma: float = 0.0) -> Tensor:
-    """What a teacher thinks of each token, against what the policy thought of it when it sampled it (Lu et al.
-    2025, On-Policy Distillation; GKD 2306.13649, MiniLLM 2306.08543).
+    """What a teacher thinks of each token, against what the policy thought of it when it sampled it (Lu et
+    al. 2025, On-Policy Distillation; GKD 2306.13649, MiniLLM 2306.08543).
 
         A_t = d_t + gamma A_{t+1},    d_t = log teacher(y_t) - log pi_old(y_t)
-    gamma = 0: each token by itself. gamma = 1: with all that follows, and then sum_t A_t grad log pi_t has the
-    mean -grad KL(pi || teacher) exactly. The verdict has no say; the teacher itself as policy gives 0.
+    gamma = 0: each token by itself. gamma = 1: with all that follows, and then sum_t A_t grad log pi_t has
+    the mean -grad KL(pi || teacher) exactly. The verdict has no say; a policy that is its teacher gets 0.
     """
     gap = kl_penalty(torch.zeros_like(old_logp), old_logp, teacher_logp, mask, 1.0)
     return gae(gap, mask, group_size, gamma=gamma, lam=1.0)

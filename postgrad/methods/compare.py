@@ -12,7 +12,7 @@ from postgrad.methods.constants import bound, constants, functions
 from postgrad.methods.row import Method
 from postgrad.user_code import called, text_hash
 
-FLAGS = ("compares", "ratio", "unbiased")  # what a row says of itself that no run can set
+FLAGS = ("compares", "ratio", "unbiased", "teacher", "shown")  # what a row says of itself that no run can set
 WORDS = ("about", "paper")
 
 

@@ -8,10 +8,10 @@ from postgrad.maths import credit, surrogate, weights
 from postgrad.methods.row import Policy
 
 DISTILLATION = (
-    # One sampled token stands for the whole distribution at its place, as in Thinking Machines' runs and the
-    # server modes of other codes; GKD and TRL's trainer sum over the vocabulary. One update of each collection,
-    # so that the ratio is 1; their loss has it without a clip. gamma=0 as there: a token answers for itself
-    # alone; 1 with a sum over the sequence is unbiased for KL(pi || teacher), and noisier. No verdict is asked.
+    # One sampled token stands for the whole distribution at its place, as in Thinking Machines' runs; GKD and
+    # TRL's trainer sum over the vocabulary. One update of each collection, so that the ratio is 1; their loss
+    # has it without a clip. gamma=0 as there: a token answers for itself alone; 1 with a sum over the
+    # sequence is unbiased for KL(pi || teacher), and noisier. Verdicts are logged, and have no say.
     Policy(
         name="opd",
         credit=partial(credit.distil, gamma=0.0), credit_wants=("teacher_logp", "old_logp"), compares=False,
@@ -20,10 +20,10 @@ DISTILLATION = (
               "arXiv:2306.13649; Gu et al. 2023, MiniLLM, arXiv:2306.08543",
         about="a better model's word on every token that the policy samples",
     ),
-    # opd with another teacher. It stands still, as in TRL's and Tinker's default; the paper's follows the
-    # policy as a moving average. The paper sums over the vocabulary, here the sampled token stands for it. The
-    # demonstration is a turn of its own before the question is asked again; the paper puts it into the
-    # question, in words.
+    # opd with another teacher, which stands still, as TRL's does by default; the paper's follows the policy
+    # as a moving average. The paper sums over the vocabulary; here the sampled token stands for it. The
+    # demonstration is a turn of its own, before the question is asked again; the paper puts it into the
+    # question, in words. Where demonstrations do not raise the model's own pass@1, the run is refused.
     Policy(
         name="sdft",
         credit=partial(credit.distil, gamma=0.0), credit_wants=("teacher_logp", "old_logp"), compares=False,

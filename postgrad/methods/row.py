@@ -230,8 +230,8 @@ def check_wants(row: Policy) -> None:
     if row.wanted & {"value", "returns"} and not row.critic:
         raise ValueError(f"row {row.name} wants the critic's values and has no critic: set critic=True.")
     if row.shown and not row.teacher:
-        raise ValueError(f"row {row.name}: what is shown is shown to a teacher, and it wants none: leave shown "
-                         "out, or name teacher_logp among what its credit wants.")
+        raise ValueError(f"row {row.name}: what is shown is shown to a teacher, and it wants none: leave "
+                         "shown out, or name teacher_logp among what its credit wants.")
     if "marked" in {*row.credit_wants, *row.choose_wants, *row.mark_wants}:
         raise ValueError(f"row {row.name}: marked is made after credit, for the surrogate alone.")
     if ("marked" in row.surrogate_wants) != (row.mark is not None):

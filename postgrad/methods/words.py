@@ -118,8 +118,6 @@ CONSTANTS = {
                      "1 where the critic is poor (explained_variance near 0): less bias, more noise"),
     "distil.gamma": Words("how much of what follows a token answers for: 0 itself alone, 1 all of it",
                           "above 0 where a choice is right by itself and leads astray later; more noise"),
-    "shown": Words("the teacher is the model that the run starts from, shown a demonstration of each prompt",
-                   "leave it: it is what sdft is"),
     "beta": Words("the weight of the KL to the start that is in the loss: how much a log-ratio counts as "
                   "reward",
                   "lower lets the policy go further from the start; higher where replies lose their sense"),

@@ -1,4 +1,4 @@
-"""Who teaches: the model that a run names, or the model it starts from, shown a demonstration of each prompt."""
+"""Who teaches: the model that a run names, or the one it starts from, shown a demonstration of a prompt."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def demonstrated(task: Task, seed: int) -> Again:
         gold = task.gold
         return lambda prompt: asked_again(prompt, gold(prompt))
     if task.demonstrations is None:
-        raise ValueError(f"task {task.name} has neither gold nor demonstrations, and a teacher has to be shown "
-                         "one: give the task gold(prompt) or demonstrations.")
+        raise ValueError(f"task {task.name} has neither gold nor demonstrations, and a teacher has to be "
+                         "shown one: give the task gold(prompt) or demonstrations.")
     talks = [talk for split in ("train", "validation") for talk in task.demonstrations(split, ALL, seed)]
     replies = {said(talk.messages[:-1]): talk.messages[-1]["content"] for talk in talks}
 
@@ -93,14 +93,15 @@ def prove_help(config, task: Task, sampler: LocalSampler, again: Again, judge: J
     asked = [again(prompt) for prompt in prompts]
     sampler.check(asked, settings)
     figure, judge_of = ("pass@1", None) if task.verify else ("reward", judge)
-    plain, shown = against_first(task, [
-        judged_groups(task, score_samples(task, sampler, x, look.samples, settings, config.seed, judge=judge_of))
-        for x in (prompts, asked)])
+    samples = [score_samples(task, sampler, x, look.samples, settings, config.seed, judge=judge_of)
+               for x in (prompts, asked)]
+    plain, shown = against_first(task, [judged_groups(task, groups) for groups in samples])
     low, high = shown[f"{figure}_gain_interval"] or (-math.inf, math.inf)
-    words = (f"shown a demonstration of each of {len(prompts)} held-out problems of {task.name}, the model has a "
-             f"{figure} of {shown[figure]:.1%} in place of {plain[figure]:.1%} (a gain of {low:+.1%} to "
-             f"{high:+.1%})")
+    words = (f"shown a demonstration of each of {len(prompts)} held-out problems of {task.name}, the model "
+             f"has a {figure} of {shown[figure]:.1%} in place of {plain[figure]:.1%} (a gain of {low:+.1%} "
+             f"to {high:+.1%})")
     if not low > 0:
-        raise ValueError(f"{words}: it cannot teach itself what a demonstration does not give it; train it by "
-                         "sft on the demonstrations, or by opd from a better model.")
+        raise ValueError(f"{words}: that is no gain for certain, so it has nothing to teach itself; train it "
+                         "by sft on the demonstrations or by opd from a better model, or look at more "
+                         f"problems (evaluation.problems={2 * look.problems}).")
     return words

@@ -98,9 +98,9 @@ class RolloutConfig(RunConfig):
                              "a function; none: the task's verifier",
                              "where the task has no verifier, or to learn what people prefer",
                              parse=reward_of)
-    teacher: Model | str | None = setting(None, "whose word on each token is followed: a name, a folder, a run "
-                                          "or RUN@STEP; in Python a Model", "with opd, which needs one: a model "
-                                          "that is better at the task and has the same tokenizer")
+    teacher: Model | str | None = setting(None, "whose word on each token is followed: a name, a folder, a "
+                                          "run or RUN@STEP; in Python a Model", "with opd, which needs one: "
+                                          "a model that is better at the task and has the same tokenizer")
     anchor: Anchor = setting(group=Anchor)
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
