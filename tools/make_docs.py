@@ -133,6 +133,9 @@ def row_section(row, remark: str) -> str:
         lines.append(part(row, "kl"))
     if row.reference:
         lines.append("- reference: yes, the model that the run starts from")
+    if getattr(row, "teacher", False):
+        lines.append("- teacher: the model that the run starts from, shown a demonstration" if row.shown else
+                     "- teacher: the model that `teacher=` names")
     if numbers:
         lines.append("- constants: " + ", ".join(f"`{name}={value:g}`" if not isinstance(value, bool)
                                                  else f"`{name}`" for name, value in numbers.items()))
