@@ -1,13 +1,14 @@
 """Distillation on word problems: how many rollouts opd needs for what GRPO learned, and where sdft teaches.
 
     python proofs/distil.py [folder=runs/proof-distil] [device=cpu] [seeds=0,1,2] [choose=10]
-                            [rates=3e-4,1e-3]
+                            [rates=3e-4,5e-4]
 
-The teacher is a GRPO run from tiny-chat with its defaults, the student tiny-chat by opd from that teacher.
-Both are examined on the same held-out problems as they go; a level is reached at the first examination whose
-pass@1 is not below the interval of GRPO's last one. The rate is chosen on seeds that are not reported. Runs
-stay in the folder, and what is done there is not made again. Writes runs/proof-rows/distil.json after every
-seed.
+The teacher is a GRPO run from tiny-chat with its defaults, the student tiny-chat by opd from that teacher. A
+collection has 128 rollouts: GRPO's eight of each of 16 prompts, opd's, which compares nothing, one of each of
+128. Both are examined on the same held-out problems as they go; a level is reached at the first examination
+whose pass@1 is not below the interval of GRPO's last one. Of several rates the one with the highest curve is
+taken, on seeds that are not reported. Runs stay in the folder, and what is done there is not made again.
+Writes runs/proof-rows/distil.json after every seed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from results import bar  # noqa: E402
 import postgrad as pg  # noqa: E402
 
 COMMAND = "python proofs/distil.py"
-PROMPTS, GROUP = 16, 8  # of a collection
-COLLECTIONS = {"grpo": 40, "opd": 10}
+PROMPTS, GROUP = {"grpo": 16, "opd": 128}, {"grpo": 8, "opd": 1}  # of a collection
+ROLLOUTS = 128
+COLLECTIONS = {"grpo": 40, "opd": 13}
 EVERY = {"grpo": 5, "opd": 1}  # collections between two examinations
 EXAM = {"problems": 128, "samples": 4}
 
@@ -39,14 +41,14 @@ def trained(folder: Path, name: str, row: str, device: str, **settings) -> pg.Ru
     shutil.rmtree(place, ignore_errors=True)
     return pg.fit("tiny-chat", row, task="words", run=place, device=device, watch=None, compile=False,
                   evaluation={**EXAM, "every": EVERY[row]},
-                  rollouts={"prompts_per_step": PROMPTS, "group_size": GROUP,
+                  rollouts={"prompts_per_step": PROMPTS[row], "group_size": GROUP[row],
                             "collections": COLLECTIONS[row]}, **settings)
 
 
 def reached(run: pg.Run, level: float) -> int | None:
     """Rollouts until the first examination that is not below the level; None where none is."""
     found = next((row["step"] for row in run.examinations() if row["pass@1"] >= level), None)
-    return None if found is None else found * PROMPTS * GROUP
+    return None if found is None else found * ROLLOUTS
 
 
 def opd(folder: Path, seed: int, rate: str, device: str) -> tuple[pg.Run, pg.Run]:
@@ -57,11 +59,13 @@ def opd(folder: Path, seed: int, rate: str, device: str) -> tuple[pg.Run, pg.Run
 
 
 def chosen(folder: Path, seeds: list[int], rates: list[str], device: str) -> tuple[str, list[dict]]:
-    """The rate whose runs end highest, over the seeds that are not reported."""
-    rows = [{"rate": rate, "seed": seed,
-             "pass@1": opd(folder, seed, rate, device)[1].examinations()[-1]["pass@1"]}
-            for rate in rates for seed in seeds]
-    return max(rates, key=lambda rate: sum(r["pass@1"] for r in rows if r["rate"] == rate)), rows
+    """The rate whose examinations are highest in the mean, over the seeds that are not reported; of one rate
+    nothing has to be tried."""
+    tried = [{"rate": rate, "seed": seed, "pass@1": [round(e["pass@1"], 3) for e in
+                                                     opd(folder, seed, rate, device)[1].examinations()]}
+             for rate in rates for seed in seeds if len(rates) > 1]
+    height = {rate: sum(sum(row["pass@1"]) for row in tried if row["rate"] == rate) for rate in rates}
+    return max(rates, key=height.__getitem__), tried
 
 
 def row_of(folder: Path, seed: int, rate: str, device: str) -> dict:
@@ -140,4 +144,4 @@ if __name__ == "__main__":
     main(Path(given.get("folder", HERE / "runs" / "proof-distil")), rows_file, given.get("device", "cpu"),
          [int(seed) for seed in given.get("seeds", "0,1,2").split(",")],
          [int(seed) for seed in given.get("choose", "10").split(",")],
-         given.get("rates", "3e-4,1e-3").split(","))
+         given.get("rates", "3e-4,5e-4").split(","))
