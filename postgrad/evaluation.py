@@ -109,6 +109,15 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     return out
 
 
+def judged_groups(task, groups: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
+    """The samples of each problem that were judged; refused where a problem has none."""
+    sound = [[s for s in group if s.verdict.given] for group in groups]
+    if not all(sound):
+        fault = groups[sound.index([])][0].verdict.error
+        raise ValueError(f"the judge of {task.name} failed on every reply to a problem: {fault}")
+    return sound
+
+
 def against_first(task, judged: Sequence[Sequence[Sequence[Scored]]]) -> list[dict]:
     """A row a model, from its samples by problem: means over problems with their intervals, and the gains on
     the first model's. The first gains 0 on itself, for certain."""

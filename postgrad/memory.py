@@ -26,7 +26,7 @@ from postgrad.options import Held
 
 GB = 1e9
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
-ROLES = ("policy", "reference", "reward", "critic")
+ROLES = ("policy", "reference", "reward", "critic", "teacher")
 TRAINED = ("policy", "critic")
 # bytes a weight: 4 bits, and the doubly quantised constants of a block (QLoRA, 2305.14314, section 3)
 NF4 = (4 + 0.127) / 8
@@ -62,6 +62,7 @@ class Setup(Held):
     """
 
     reward_model: bool = False   # rollouts are judged by a reward model, not by a verifier
+    teacher: Config | None = None  # the shape of a teacher that is named; None: that of the policy
     single: bool = False         # with 4 bits: all else is in float32
 
     def __post_init__(self):
@@ -124,7 +125,7 @@ def adapter(c: Config, rank: int) -> int:
 def held(method: Method, reward_model: bool = False) -> tuple[str, ...]:
     """The models in memory: PPO with a reward model 4, GRPO with a verifier 2, DPO 2, SFT 1."""
     needed = {"policy": True, "reference": method.reference, "reward": reward_model and samples(method),
-              "critic": getattr(method, "critic", False)}
+              "critic": getattr(method, "critic", False), "teacher": getattr(method, "teacher", False)}
     return tuple(role for role in ROLES if needed[role])
 
 
@@ -191,13 +192,17 @@ def standing(c: Config, setup: Setup) -> float:
 
 
 def weights(c: Config, method: Method, setup: Setup) -> dict[str, float]:
-    """Bytes of each model's weights. With adapters there is one body, the reference is the body alone."""
+    """Bytes of each model's weights. With adapters there is one body; the reference, and a teacher that is
+    the model itself, are the body alone."""
     roles, head = held(method, setup.reward_model), {"reward": c.hidden_size, "critic": c.hidden_size}
-    out = {}
+    bare = {"reference", "teacher"} if getattr(method, "shown", False) else {"reference"}
+    out: dict[str, float] = {}
     for role in roles:
         own = 4 * head.get(role, 0)
-        if setup.lora:
-            out[role] = own + (0 if role == "reference" else 4 * adapter(c, setup.lora))
+        if role == "teacher" and role not in bare:
+            out[role] = standing(setup.teacher or c, setup)
+        elif setup.lora:
+            out[role] = own + (0 if role in bare else 4 * adapter(c, setup.lora))
         else:
             out[role] = own + (setup.width * parameters(c) if role in TRAINED else standing(c, setup))
     if setup.lora:

@@ -177,6 +177,8 @@ def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, en
     if batch.ref_logp is not None:
         columns["kl"] = kl.k3(logp, batch.ref_logp) * mask
         stats |= {"kl": _mean(columns["kl"], mask), "kl_k1": _mean(kl.k1(logp, batch.ref_logp), mask)}
+    if batch.teacher_logp is not None:
+        stats["teacher_kl"] = _mean(kl.k1(logp, batch.teacher_logp), mask)
     if batch.sampler_logp is not None:
         stats["mismatch"] = _mean((batch.sampler_logp - old_logp).abs(), mask)
     return Stats(stats, columns)

@@ -200,6 +200,7 @@ class Batch:
     # [B, T] the policy that the ratio is taken against; None: the current one (ratio 1)
     old_logp: Tensor | None = None
     ref_logp: Tensor | None = None      # [B, T]
+    teacher_logp: Tensor | None = None  # [B, T]
     sampler_logp: Tensor | None = None  # [B, T]
     value: Tensor | None = None         # [B, T] the critic's values when the rollouts were made
     returns: Tensor | None = None       # [B, T]

@@ -47,7 +47,8 @@ TESTED = {  # bars that whole tests hold
         "tests/own_row_test.py",),
     "a page for every row: lines, links, figures, libraries": ("tests/pages_test.py",),
 }
-EXACT = {"TRL": ("tests/trl_test.py", "tests/trl_rollouts_test.py"), "verl": ("tests/verl_formulas_test.py",)}
+EXACT = {"TRL": ("tests/trl_test.py", "tests/trl_rollouts_test.py", "tests/trl_distillation_test.py"),
+         "verl": ("tests/verl_formulas_test.py",)}
 ELSEWHERE = {  # file -> what it measures, the target, and the command that writes it
     "bakeoff": ("bake-off: all policy rows on one task, equal samples, 3 seeds", "one table with intervals",
                 "python proofs/bakeoff.py"),

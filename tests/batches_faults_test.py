@@ -104,7 +104,7 @@ def test_impossible_sizes_propose_what_fits():
 
 @pytest.mark.parametrize("name", POLICY)
 def test_a_group_of_one(name):
-    if name in ("ppo", "reinforce"):
+    if name in ("ppo", "reinforce", "opd", "sdft"):
         assert len(next(iter(line(name, group_size=1)))) == 4
     else:
         with pytest.raises(ValueError,

@@ -15,11 +15,12 @@ errors repetition""".split()
 ALSO = "lenient value return baseline mean_length finished time/score".split()
 STEPS = "accuracy_right accuracy_wrong balanced_accuracy right_steps".split()
 CORRECTED = "mismatch_kl corrected_away effective_share".split()
+TAUGHT = ["teacher_kl"]
 RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()
 
 
 def test_every_metric_is_explained_in_one_sentence():
-    assert set(METRICS) == {*ASKED, *ALSO, *STEPS, *CORRECTED, *RLHF}
+    assert set(METRICS) == {*ASKED, *ALSO, *STEPS, *CORRECTED, *TAUGHT, *RLHF}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"

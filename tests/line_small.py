@@ -7,6 +7,7 @@ from torch import Tensor
 
 from postgrad.batches import RolloutBatches, Rollouts
 from postgrad.methods import METHODS
+from postgrad.opening.teachers import asked_again
 from postgrad.records import Rollout, Verdict
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
 
@@ -18,13 +19,17 @@ def line(name="grpo", *, sample=None, verify=by_text, models=None, steps=4, seed
     """A rollout line on small models, with the real sampler unless a script is given; a collection serves one
     update unless more are asked for."""
     models = models or small_models()
+
+    def show(prompt):
+        return CHAT.render(asked_again(prompt, "It is so.").messages)
+
     settings = Rollouts(**dict(prompts_per_step=4, group_size=2, max_new_tokens=6) | settings)
     sampler = sample or LocalSampler(models.policy, CHAT)
     how = Sampling(max_new_tokens=settings.max_new_tokens, temperature=settings.temperature)
     return RolloutBatches(prompts, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
                           judge=judge(verify), models=models, settings=settings,
                           method=scheduled(METHODS[name], epochs, minibatches), steps=steps, seed=seed,
-                          tokens_per_pass=at_once)
+                          tokens_per_pass=at_once, show=show)
 
 
 def scripted(replies):

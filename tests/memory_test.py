@@ -91,7 +91,8 @@ def test_qlora_of_65b_as_its_paper_says():
 @pytest.mark.parametrize(("method", "judged", "wanted"), [
     ("ppo", True, "policy reference reward critic"), ("grpo", False, "policy reference"),
     ("dapo", False, "policy"), ("dpo", True, "policy reference"), ("simpo", False, "policy"),
-    ("orpo", False, "policy"), ("sft", True, "policy"),
+    ("orpo", False, "policy"), ("sft", True, "policy"), ("opd", False, "policy teacher"),
+    ("sdft", False, "policy teacher"),
 ])
 def test_models_in_memory(method, judged, wanted):
     assert held(methods.get(method), judged) == tuple(wanted.split())
@@ -102,6 +103,16 @@ def test_ppo_trains_two_and_holds_four():
     assert made.weights == 8 * n + 4 * 2 * 4096  # the heads of reward model and critic, in float32
     assert (made.gradients == 6 * (2 * n + 4096)
             and list(made.models) == ["policy", "reference", "reward", "critic"])
+
+
+def test_a_teacher_is_held_beside_the_policy():
+    """Of its own size where it is named; the model itself, as a teacher, is a copy, or with adapters the
+    body."""
+    alone, taught = of("7B", "dapo"), of("7B", "opd")
+    assert taught.weights - alone.weights == taught.models["teacher"] == 2 * 6_738_415_616
+    large = of("7B", "opd", teacher=SIZES["13B"], lora=16)
+    assert large.models["teacher"] == 2 * parameters(SIZES["13B"]) > taught.models["teacher"]
+    assert of("7B", "sdft").weights == taught.weights and of("7B", "sdft", lora=16).models["teacher"] == 0
 
 
 def test_an_adapters_reference_is_its_body():

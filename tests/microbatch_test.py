@@ -55,7 +55,7 @@ def step_of(method):
     models.critic = models.policy
     logp = models.policy.logp(tokens, mask)[0].detach()
     shifted = {name: logp + 0.3 * torch.randn(rows, LONG, generator=draw, dtype=D)
-               for name in ("old_logp", "ref_logp")}
+               for name in ("old_logp", "ref_logp", "teacher_logp")}
     random = {name: torch.randn(rows, LONG, generator=draw, dtype=D) for name in ("adv", "value", "returns")}
     by_token = {name: torch.where(mask, x, 0.0) for name, x in (shifted | random).items()}
     by_unit = {name: torch.randn(UNITS, generator=draw, dtype=D) for name in ("margin", "baseline")}

@@ -7,6 +7,7 @@ import microbatch_test as micro
 import pytest
 import torch
 from recipes_test import small
+from small import taught
 
 from postgrad import methods, objectives, recipes
 from postgrad.batches.columns import weighed
@@ -147,6 +148,7 @@ def test_every_row_resolves_trains_and_shows(name, tmp_path):
     shown = {field["key"] for group in sections(f"{name}:{setting}", {}) for field in group["fields"]}
     assert {f"method.{key}" for key in constants(row)} <= shown
     config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
+    config = taught(config, tmp_path)
     run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
     assert (run.info["row"] == described(config.row) and run.info["row"]["name"] == name
             and run.state()["state"] == "done")

@@ -47,10 +47,10 @@ def test_at_the_optimum_nothing_is_praised_or_blamed(name, beta):
 
     That critic is V(s) = beta log Z(s): the log-mean-exp of r / beta over what the reference says after s.
     """
-    policy, row = toy.Talker(tilted.table_of(optimum(beta))), rows_at(beta)[name]
+    policy, row = toy.Talker(toy.table_of(optimum(beta))), rows_at(beta)[name]
     torch.testing.assert_close(policy.row_logp().exp(), optimum(beta))
     value = torch.zeros(toy.STATES, dtype=torch.float64)
-    for state, rows in tilted.choices():
+    for state, rows in toy.choices():
         later = (tilted.REF.logp(toy.TOKENS, toy.MASK)[0] * (toy.state_of(toy.TOKENS) >= state)).sum(1)
         value[state] = beta * (rows.any(0) * (later + toy.REWARD / beta).exp()).sum().log()
     batch = toy.rollout_batch(row, torch.arange(15), policy, tilted.REF, toy.Judge(value), 15)
@@ -92,8 +92,8 @@ def test_the_shortsighted_policy_sees_the_last_token_as_pi_star_does():
     """At the last token no KL is to come, so the two choose it alike;
     at the first, with a small beta, they do not."""
     beta = 0.3
-    table = tilted.table_of(optimum(beta)), tilted.table_of(tilted.shortsighted(beta))
+    table = toy.table_of(optimum(beta)), toy.table_of(tilted.shortsighted(beta))
     best, near = (torch.softmax(x[0], -1) for x in table)
-    last = [state for state, _ in tilted.choices() if state > toy.V]
+    last = [state for state, _ in toy.choices() if state > toy.V]
     torch.testing.assert_close(near[last], best[last])
     assert (near[0] - best[0]).abs().max() > 0.1

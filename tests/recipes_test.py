@@ -8,7 +8,7 @@ import pkgutil
 
 import pytest
 import torch
-from small import begins, gsm8k_folder
+from small import begins, gsm8k_folder, taught
 
 from postgrad import recipes
 from postgrad.methods import METHODS, change
@@ -74,7 +74,7 @@ def check_samples(run, groups, group_size):
         for name, values in row["columns"].items():
             assert len(values) == len(row["tokens"]) and all(math.isfinite(number(v)) for v in values), name
         assert all(x <= 0 for x in row["columns"]["logp"]) and any(x < 0 for x in row["columns"]["logp"])
-        if run.info["method"] != "ppo":  # a critic judges each token, a group the whole reply
+        if METHODS[run.info["method"]].compares:  # a critic or a teacher judges each token, a group the reply
             assert row["columns"]["adv"] == pytest.approx([row["adv"]] * len(row["tokens"]), abs=1e-4)
         assert row["prompt"] and isinstance(row["score"], int | float) and row["finished"] in (True, False)
     return rows
@@ -116,6 +116,7 @@ def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
     row = change(METHODS[method], epochs=1, minibatches=1)
     config = small(rollouts.RolloutConfig(task=task, method=row),
                    **{"rollouts.group_size": 3, "evaluation.every": 0})
+    config = taught(config, tmp_path)
     run = running.start("rollouts", config, rollouts.build, tmp_path / "run")
     rows = check_rows(run)
     assert moved(run) > 1e-5 and all(row["grad_norm"] > 0 for row in rows)

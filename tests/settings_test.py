@@ -68,8 +68,8 @@ def test_one_name_in_two_rows_may_mean_two_things():
     assert methods.get("ppo").words("gamma") != methods.get("simpo").words("gamma")
     meanings = [row for row in index() if row["setting"] == "method.high"]
     homes = [set(row["defaults"]) for row in meanings]
-    assert homes == [{"ppo", "grpo", "dr_grpo", "dapo", "reinforce_pp", "lite_ppo", "gdpo", "deepseek_v32"},
-                     {"gspo"}, {"cispo", "scalerl"}, {"dppo"}, {"gmpo"}]
+    clipped = "ppo grpo dr_grpo dapo reinforce_pp lite_ppo gdpo opd sdft deepseek_v32"
+    assert homes == [{*clipped.split()}, {"gspo"}, {"cispo", "scalerl"}, {"dppo"}, {"gmpo"}]
 
 
 @pytest.mark.parametrize("spec", ["grpo", "sft", "dpo", "kto", "reward", "process", "align", "pretrain"])

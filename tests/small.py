@@ -12,6 +12,7 @@ from postgrad.methods import change
 from postgrad.models import Config, Decoder, Models, ScalarModel, find_model
 from postgrad.opening.models import Beginning, open_folder
 from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.settings import override
 
 CHAT = Chat.load(find_model("tiny"))
 PROMPTS = [Prompt.ask(f"What is {n}+{n}?", answer=2 * n, id=f"p{n}") for n in range(6)]
@@ -47,10 +48,32 @@ def small_model(seed=0):
 
 
 def small_models():
-    """A policy, another decoder as its reference, and a critic that does not say 0 everywhere."""
+    """A policy, other decoders as its reference and teacher, and a critic that does not say 0 everywhere."""
     critic = ScalarModel(small_model(2))
     critic.score_head.weight.data.fill_(0.05)
-    return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic)
+    return Models(policy=small_model(0), reference=small_model(1).requires_grad_(False), critic=critic,
+                  teacher=small_model(3).requires_grad_(False))
+
+
+HELPED = '''
+prompts = [{"question": f"Say {n}.", "answer": str(n)} for n in range(100)]
+
+def verify(prompt, completion):
+    """Right after a demonstration, whatever is said; else more letters, more score."""
+    right = len(prompt.messages) > 1 or completion == gold(prompt)
+    return 1.0 if right else min(sum(c.isalpha() for c in completion) / 50, 0.99)
+
+def gold(prompt):
+    return f"I say {prompt.answer}."
+'''
+
+
+def taught(config, folder, teacher="tiny-chat"):
+    """The config with what its row asks for: a teacher, or a task on which demonstrations help."""
+    if getattr(config.method, "shown", False):
+        (folder / "helped.py").write_text(HELPED)
+        return override(config, [f"task={folder / 'helped.py'}", "evaluation.problems=8"])
+    return override(config, [f"teacher={teacher}"]) if getattr(config.method, "teacher", False) else config
 
 
 def begins(name):

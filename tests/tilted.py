@@ -28,7 +28,19 @@ from types import SimpleNamespace
 
 import torch
 from torch import Tensor
-from toy import LONGEST, MASK, REFERENCE, REWARD, STATES, TOKENS, Judge, Talker, V, rollout_batch, state_of
+from toy import (
+    LONGEST,
+    MASK,
+    REFERENCE,
+    REWARD,
+    STATES,
+    TOKENS,
+    Judge,
+    Talker,
+    choices,
+    rollout_batch,
+    state_of,
+)
 
 from postgrad import objectives
 from postgrad.maths import credit, kl, preference, surrogate, weights
@@ -47,23 +59,6 @@ def distance(a: Tensor, b: Tensor) -> float:
 def optimum(beta: float) -> Tensor:  # [15]
     """pi*: the reference, tilted by the reward."""
     return torch.softmax(REF.row_logp() + REWARD / beta, 0)
-
-
-def choices():
-    """Every state that can be reached, the last ones first, with a bool [V, 15]: the sequences that go
-    on with each token."""
-    for state in reversed(range(STATES)):
-        here = (state_of(TOKENS) == state) & MASK
-        if here.any():
-            yield state, torch.stack([(here & (TOKENS == token)).any(1) for token in range(V)])
-
-
-def table_of(chance: Tensor) -> Tensor:  # [15] -> [1, STATES, V]
-    """The policy with these probabilities of whole sequences."""
-    table = torch.zeros_like(REFERENCE)
-    for state, rows in choices():
-        table[0, state] = (rows * chance).sum(1).log()
-    return table
 
 
 def shortsighted(beta: float) -> Tensor:  # [15]

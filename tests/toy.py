@@ -115,7 +115,7 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
                   lengths=torch.full((len(rows),), 1 + LONGEST),
                   scored=tuple(VERDICTS[i] for i in rows.tolist()),
                   sampler_logp=old.logp(tokens, mask)[0].detach())
-    models = SimpleNamespace(policy=old, reference=reference, critic=critic)
+    models = SimpleNamespace(policy=old, reference=reference, critic=critic, teacher=Talker(TEACHER))
     with_ref = (replace(batch, ref_logp=logp_of(reference, batch, 10**9)[0])
                 if reference and not method.reference else batch)
     filled = columns(with_ref, credit.place_reward(REWARD[rows], mask), method, models, group_size=group_size,
@@ -124,23 +124,44 @@ def rollout_batch(method: Policy, rows: Tensor, old: Talker, reference: Talker, 
     return weighed(filled, method, LONGEST)
 
 
+def choices():
+    """Every state that can be reached, the last ones first, with a bool [V, 15]: the sequences that go
+    on with each token."""
+    for state in reversed(range(STATES)):
+        here = (state_of(TOKENS) == state) & MASK
+        if here.any():
+            yield state, torch.stack([(here & (TOKENS == token)).any(1) for token in range(V)])
+
+
+def table_of(chance: Tensor) -> Tensor:  # [15] -> [1, STATES, V]
+    """The policy with these probabilities of whole sequences."""
+    table = torch.zeros(1, STATES, V, dtype=torch.float64)
+    for state, rows in choices():
+        table[0, state] = (rows * chance).sum(1).log()
+    return table
+
+
 # The oracle: the exact gradient of the objective, and the exact mean and noise of every estimator of it.
 
 POLICY = random_table(0)
 REFERENCE = random_table(0) + random_table(1, 0.3)
 OLD = random_table(0) + random_table(2, 0.2)
+EAGER = 3.0  # what a reward of 1 is worth to the teacher, in nats
+TEACHER = table_of(torch.softmax(Talker(POLICY).row_logp() + EAGER * REWARD, 0))  # the policy, tilted by it
 
 
-def exact_gradient(beta: float) -> Tensor:
+def exact_gradient(beta: float, reward: Tensor | None = None, reference: Tensor = REFERENCE) -> Tensor:
     """The gradient of E[r] - beta KL(pi || ref), by summing over all sequences."""
     table = POLICY.clone().requires_grad_()
-    logp, ref_logp = Talker(table).row_logp(), Talker(REFERENCE).row_logp()
-    (logp.exp() * (REWARD - beta * (logp - ref_logp))).sum().backward()
+    logp, ref_logp = Talker(table).row_logp(), Talker(reference).row_logp()
+    (logp.exp() * ((REWARD if reward is None else reward) - beta * (logp - ref_logp))).sum().backward()
     return table.grad[0]
 
 
 def objective_gradient(method: Policy) -> Tensor:
-    """The exact gradient of what a row says that it climbs."""
+    """The exact gradient of what a row says that it climbs: with a teacher, -KL(pi || teacher)."""
+    if method.teacher:
+        return exact_gradient(1.0, torch.zeros_like(REWARD), TEACHER)
     return exact_gradient(method.kl_in_reward + method.kl_in_loss)
 
 

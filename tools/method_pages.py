@@ -106,7 +106,8 @@ def row_page(row, page, measured: Mapping | None, held: list[Held]) -> str:
     }
     made = "Made by `python tools/make_docs.py`; all rows: [methods.md](../methods.md)."
     head = (f"# {page.name}\n\n{made}\n\n{sentence(page.about)} Learns from: {page.source}."
-            f"{' A reference stands beside it: the model that the run starts from.' * page.reference}\n\n"
+            f"{' A reference stands beside it: the model that the run starts from.' * page.reference}"
+            f"{f' Its teacher: {page.teacher}.' * bool(page.teacher)}\n\n"
             f"Paper: {plain(page.paper)}\n")
     return "\n".join([head, *(f"## {title}\n\n{text.rstrip()}\n"
                               for title, text in sections.items() if text)])

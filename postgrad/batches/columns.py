@@ -6,19 +6,22 @@ An assembly line calls them one after another; so do the tests, on a language th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from postgrad.batches.collect import as_batch
 from postgrad.batches.keep import pick
 from postgrad.batches.shuffled import logp_of, no_grad_forward
 from postgrad.maths import credit
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Policy
 from postgrad.models import Models
-from postgrad.records import Batch, Scored
+from postgrad.records import Batch, Prompt, Scored
+
+Show = Callable[[Prompt], Sequence[int]]  # the tokens that a teacher reads in place of a prompt's own
 
 SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
 
@@ -52,14 +55,15 @@ def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B
 
 
 def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int, kl: float,
-            tokens_per_pass: int, temperature: float = 1.0, several: bool = True) -> Batch:
+            tokens_per_pass: int, temperature: float = 1.0, several: bool = True,
+            show: Show | None = None) -> Batch:
     """All rollouts of a collection with their advantages.
 
     Credit looks at whole groups, so it comes before any split. kl: the present coefficient of the KL in the
     reward. several: more than one update is made of the collection, so the policy that sampled it has to be
-    remembered; else the ratio is 1 and old_logp stays None.
+    remembered; else the ratio is 1 and old_logp stays None. show: as `taught` takes it.
     """
-    old = entropy = ref = value = None
+    old = entropy = ref = value = teacher = None
     facts: dict[str, float] = {}
     early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
     early |= {"old_logp"} if method.correction else set()
@@ -68,6 +72,8 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     if method.reference:
         assert models.reference is not None, f"{method.name} needs a reference"
         ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature)
+    if method.teacher:
+        teacher = taught(batch, models, tokens_per_pass, temperature, show)
     if method.critic:
         (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch,
                                    tokens_per_pass)
@@ -79,7 +85,7 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
         facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))
     if method.scale_rewards:
         reward = credit.scale(reward, batch.mask)
-    batch = replace(batch, old_logp=old, ref_logp=ref, value=value,
+    batch = replace(batch, old_logp=old, ref_logp=ref, teacher_logp=teacher, value=value,
                     entropy=entropy if "entropy" in early else None)
     adv = method.credit(reward, batch.mask, group_size, **further(batch, method.credit_wants))
     returns = adv + value if value is not None else None
@@ -87,6 +93,21 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
         adv = credit.whiten(adv, batch.mask)
     return replace(batch, mask=learned(batch, method), adv=adv, returns=returns,
                    old_logp=old if several or "old_logp" in early else None, facts=facts)
+
+
+def taught(batch: Batch, models: Models, tokens_per_pass: int, temperature: float,
+           show: Show | None) -> Tensor:  # [B, T]
+    """The teacher's log-probs of the sampled tokens, after the prompt or after what it is shown instead."""
+    assert models.teacher is not None, "a row that wants teacher_logp needs a teacher"
+    if show is None:
+        return logp_of(models.teacher, batch, tokens_per_pass, temperature)[0]
+    rows = [replace(s.rollout, prompt_tokens=tuple(show(s.rollout.prompt))) for s in batch.scored]
+    read = as_batch(rows).to(batch.mask.device)
+    read = replace(read, mask=read.mask & batch.mask.any(1)[:, None])  # a row whose verdict failed has none
+    logp, _ = logp_of(models.teacher, read, tokens_per_pass, temperature)
+    out = torch.zeros(batch.mask.shape, dtype=logp.dtype, device=logp.device)
+    out[batch.mask] = logp[read.mask]
+    return out
 
 
 def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]

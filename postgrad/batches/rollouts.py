@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postgrad.batches.collect import RolloutLine, sampled
-from postgrad.batches.columns import columns, minibatches, rewards
+from postgrad.batches.columns import Show, columns, minibatches, rewards
 from postgrad.batches.mix import Mix
 from postgrad.maths.kl import adaptive_coefficient
 from postgrad.methods import Policy
@@ -21,10 +21,11 @@ class RolloutBatches(RolloutLine[Policy]):
 
     target: the KL per reply, in nats, to which the coefficient is steered, by at most a fifth of `gain` a
     collection; None: it stands. mix: texts that are imitated beside the rollouts (PPO-ptx).
+    show: the tokens that the teacher reads in place of a prompt's, for rows whose teacher is shown more.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, target: float | None = None, gain: float = 0.1,
-                 mix: Mix | None = None, **line):
+                 mix: Mix | None = None, show: Show | None = None, **line):
         super().__init__(prompts, **line)
         method, group_size = self.method, self.settings.group_size
         if group_size < 2 and method.compares:
@@ -33,6 +34,11 @@ class RolloutBatches(RolloutLine[Policy]):
         if method.critic and self.models.critic is None:
             raise ValueError(f"{method.name} needs a critic model and there is none: give "
                              "Models(critic=...).")
+        if method.teacher and self.models.teacher is None:
+            raise ValueError(f"{method.name} needs a teacher and there is none: give Models(teacher=...).")
+        if method.shown and show is None:
+            raise ValueError(f"the teacher of {method.name} is shown a demonstration, and nobody says which: "
+                             "give show=...")
         if target is not None and not method.kl_in_reward > 0:
             raise ValueError("an adaptive KL coefficient needs a method with the KL in its reward and a "
                              f"coefficient to start from; {method.name} has {method.kl_in_reward}: use ppo, "
@@ -41,6 +47,7 @@ class RolloutBatches(RolloutLine[Policy]):
         self.target = target
         self.gain = gain
         self.mix = mix
+        self.show = show if method.shown else None
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
         """The rollouts as batches, one for each optimizer step: weights are re-derived for each."""
@@ -50,7 +57,8 @@ class RolloutBatches(RolloutLine[Policy]):
         batch = sampled(rows, s.group_size).to(self.device)
         batch = columns(batch, rewards(rows, batch.mask, self.method, s.budget), self.method, self.models,
                         group_size=s.group_size, kl=self.kl, tokens_per_pass=self.tokens_per_pass,
-                        temperature=s.temperature, several=self.method.updates(len(groups)) > 1)
+                        temperature=s.temperature, several=self.method.updates(len(groups)) > 1,
+                        show=self.show)
         facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
         facts |= {"time/score": time.perf_counter() - began, "tokens": float(batch.lengths.sum())}
         parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.budget, seed=self.seed,

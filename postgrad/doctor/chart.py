@@ -46,6 +46,11 @@ class Chart:
         """The row of the table that is trained, as the run has kept it."""
         return self.info.get("row") or {}
 
+    @property
+    def taught(self) -> bool:
+        """A teacher says what each token is worth: scores have no say."""
+        return "teacher_logp" in self.row.get("wants", ())
+
     def constant(self, name: str, default: float = 0.0) -> float:
         return self.row.get("constants", {}).get(name, default)
 

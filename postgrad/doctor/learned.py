@@ -17,7 +17,7 @@ def gain(points: list[Point]) -> float:
 
 def no_signal(chart: Chart) -> Finding | None:
     points = chart.curve("flat_groups")
-    if chart.setting("rollouts.group_size", 2) < 2 or first(points) < limits.FLAT:
+    if chart.taught or chart.setting("rollouts.group_size", 2) < 2 or first(points) < limits.FLAT:
         return None
     paid = first(chart.curve("reward"))
     hard = paid <= first(chart.curve("reward_std")) + 0.5
@@ -51,7 +51,7 @@ def entropy_collapse(chart: Chart) -> Finding | None:
     learned = gain(paid) > limits.LEARNED * spread_at_start(chart)
     fell = ended < min(limits.COLLAPSED * began, limits.UNDECIDED) and not learned
     none = first(points) < limits.DECIDED and first(chart.curve("flat_groups")) > limits.ALIKE
-    if chart.row.get("kind") != "policy" or not (fell or none):
+    if chart.row.get("kind") != "policy" or chart.taught or not (fell or none):
         return None
     temperature = chart.setting("rollouts.temperature", 1.0)
     remedy = (f"set rollouts.temperature=1 (it is {temperature:g})" if temperature < 1 else

@@ -75,6 +75,12 @@ USUAL = (
         healthy="On average equal to kl. If the two part ways, few tokens carry most of the distance.",
         formula="mean over tokens of d = logp - ref_logp", source=TRAIN),
     Metric(
+        name="teacher_kl",
+        meaning="How far the policy is from its teacher, per token, on its own samples.",
+        healthy="It falls, fast at first, and levels off above 0. Flat from the start: the rate is too low, "
+                "or the teacher knows nothing that the policy does not. A rise: an update was too large.",
+        formula="mean over tokens of logp - teacher_logp", source=TRAIN),
+    Metric(
         name="entropy", meaning="How undecided the model is about each next token: 0 is certain.",
         healthy="It falls slowly as training sharpens the model. Near 0 early on: all samples are alike and "
                 "learning stops. A steep rise: the model is falling apart.",

@@ -3,7 +3,7 @@
     credit(reward [B, T], mask [B, T], group_size) -> adv [B, T], zero outside the mask
 
 What else a function wants of the batch it takes by keyword, and its row of the table says so (credit_wants):
-gae the critic's value [B, T]. It sees a whole collection at once.
+gae the critic's value [B, T], distil two log-probs. It sees a whole collection at once.
 
 The samples of one prompt are contiguous rows, group_size of them. Group functions look at a row's summed
 reward and give all its tokens the same advantage; a row with an empty mask (a rollout kept out of the loss)
@@ -198,6 +198,19 @@ def gae(
         next_adv = torch.where(sampled, adv, next_adv)
         next_value = torch.where(sampled, value[:, t], next_value)
     return torch.stack(columns[::-1], dim=1)
+
+
+def distil(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor,
+           gamma: float = 0.0) -> Tensor:
+    """What a teacher thinks of each token, against what the policy thought of it when it sampled it (Lu et
+    al. 2025, On-Policy Distillation; GKD 2306.13649, MiniLLM 2306.08543).
+
+        A_t = d_t + gamma A_{t+1},    d_t = log teacher(y_t) - log pi_old(y_t)
+    gamma = 0: each token by itself. gamma = 1: with all that follows, and then sum_t A_t grad log pi_t has
+    the mean -grad KL(pi || teacher) exactly. The verdict has no say; a policy that is its teacher gets 0.
+    """
+    gap = kl_penalty(torch.zeros_like(old_logp), old_logp, teacher_logp, mask, 1.0)
+    return gae(gap, mask, group_size, gamma=gamma, lam=1.0)
 
 
 def whiten(adv: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]

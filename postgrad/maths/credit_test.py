@@ -92,6 +92,22 @@ def test_length_weighted_by_hand():
     torch.testing.assert_close(credit.length_weighted(reward, level, 3), alike)
 
 
+def test_distil_by_hand():
+    """Two rows; the second has a gap, a token that it was shown."""
+    mask = torch.tensor([[0, 1, 1, 1], [0, 1, 0, 1]]).bool()
+    teacher = torch.tensor([[9.0, -1.0, -0.5, -2.0], [9.0, -1.0, 9.0, -3.0]])
+    old = torch.tensor([[0.0, -2.0, -0.5, -1.0], [0.0, -1.5, 0.0, -1.0]])
+    reward = credit.place_reward(torch.tensor([1.0, 1.0]), mask)  # has no say
+
+    def of(gamma):
+        return credit.distil(reward, mask, 1, teacher_logp=teacher, old_logp=old, gamma=gamma).tolist()
+
+    assert of(0.0) == [[0, 1, 0, -1], [0, 0.5, 0, -2]]
+    assert of(1.0) == [[0, 0, -1, -1], [0, -1.5, 0, -2]]
+    assert of(0.5) == [[0, 0.75, -0.5, -1], [0, -0.5, 0, -2]]
+    assert not credit.distil(reward, mask, 1, teacher_logp=old, old_logp=old).any()
+
+
 @pytest.mark.parametrize("function", GROUPS)
 def test_equal_rewards_give_exactly_zero(function):
     assert not function(*rows(0.1, 0.1, 0.1), 3).any()  # 0.1 * 3 / 3 != 0.1 in floating point

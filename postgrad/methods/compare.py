@@ -11,7 +11,7 @@ from postgrad.methods.docstrings import docstring, first_paragraph, set_apart
 from postgrad.methods.row import Method
 from postgrad.user_code import called, text_hash
 
-FLAGS = ("compares", "ratio", "unbiased")  # what a row says of itself that no run can set
+FLAGS = ("compares", "ratio", "unbiased", "teacher", "shown")  # what a row says of itself that no run can set
 WORDS = ("about", "paper")
 
 

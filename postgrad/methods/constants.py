@@ -16,7 +16,7 @@ from postgrad.settings import check_range, suggest
 from postgrad.user_code import called, text_hash
 
 Row = Any  # a frozen dataclass of methods/row.py, which stands on this module
-WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares", "ratio")  # no constants
+WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares", "ratio", "shown")  # no constants
 
 
 def title(row: Row, table: Mapping[str, Row]) -> str:
@@ -165,7 +165,7 @@ def described(row: Row) -> dict:
     return {"name": row.name, "kind": row.kind, "source": row.source, "paper": row.paper, "about": row.about,
             "constants": constants(row), "functions": {k: called(f) for k, f in functions(row).items()},
             "wants": sorted(getattr(row, "wanted", ())), "compares": getattr(row, "compares", False),
-            "texts": _texts(row)}
+            "shown": getattr(row, "shown", False), "texts": _texts(row)}
 
 
 def _texts(row: Row) -> dict[str, str]:
@@ -184,6 +184,7 @@ def difference(before: Mapping, now: Mapping) -> str:
             if old.get(key) != new.get(key):
                 found.append(f"the text of {key}" if part == "texts" else f"{key} was {old.get(key)} and is "
                              f"{new.get(key)}")
-    found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in ("kind", "source", "wants")
-              if before.get(key) != now.get(key)]
+    facts = ("kind", "source", "wants", "shown")
+    found += [f"{key} was {before.get(key)} and is {now.get(key)}" for key in facts
+              if (before.get(key) or None) != (now.get(key) or None)]
     return "; ".join(found)

@@ -56,8 +56,9 @@ class Neighbour(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """All that is to be said of a row. wants: the further columns of the batch that its functions are handed,
-    and what they are. updates: optimizer steps of a collection, passes times minibatches."""
+    """All that is to be said of a row. teacher: who teaches it, "" where nobody does. wants: the further
+    columns of the batch that its functions are handed, and what they are. updates: optimizer steps of a
+    collection, passes times minibatches."""
 
     name: str
     kind: str
@@ -65,6 +66,7 @@ class Page:
     about: str
     paper: str
     reference: bool
+    teacher: str
     parts: list[Part]
     wants: dict[str, str]
     constants: list[Constant]
@@ -85,13 +87,20 @@ def page(row: Method, table: Mapping[str, Method]) -> Page:
                                   else (1, 1, False))
     return Page(
         name=row.name, kind=row.kind, source=row.source, about=row.about, paper=row.paper,
-        reference=row.reference,
+        reference=row.reference, teacher=teacher(row),
         parts=[part(field, function) for field, function in functions(row).items() if field not in idle(row)],
         wants={name: COLUMNS[name] for name in sorted(getattr(row, "wanted", ()))},
         constants=[constant(row, name, value) for name, value in constants(row).items()],
         departures=departures(row), epochs=epochs, minibatches=minibatches, ratio=ratio,
         neighbours=neighbours(row, table.values()),
     )
+
+
+def teacher(row: Method) -> str:
+    if not getattr(row, "teacher", False):
+        return ""
+    return ("the model that the run starts from, shown a demonstration" if getattr(row, "shown", False)
+            else "the model that `teacher=` names")
 
 
 def part(field: str, function: Callable) -> Part:

@@ -17,7 +17,7 @@ RANGES: dict[str, Range] = {
     "marked_penalty.penalty": NOT_NEGATIVE, "top_covariance.share": FRACTION, "top_entropy.share": FRACTION,
     "stale_dropped.far": NOT_NEGATIVE, "truncated.cap": POSITIVE, "banded.least": NOT_NEGATIVE,
     "banded.most": POSITIVE, "sequence_banded.widest": POSITIVE, "value_weight": NOT_NEGATIVE,
-    "value_clip": NOT_NEGATIVE, "gae.gamma": FRACTION, "gae.lam": FRACTION,
+    "value_clip": NOT_NEGATIVE, "gae.gamma": FRACTION, "gae.lam": FRACTION, "distil.gamma": FRACTION,
     "beta": POSITIVE, "simpo.gamma": NOT_NEGATIVE, "cdpo.eps": ERROR_RATE, "orpo.lam": NOT_NEGATIVE,
     "cpo.alpha": NOT_NEGATIVE, "kto.wanted": NOT_NEGATIVE, "kto.unwanted": NOT_NEGATIVE,
     "reward.smoothing": ERROR_RATE, "reward.centre": NOT_NEGATIVE}

@@ -133,6 +133,8 @@ class Policy(Row):
     second update on the same samples would be wrong, and is refused.
     unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] -
     kl_in_reward KL(pi||ref).
+    A row that wants teacher_logp has a teacher: a model that the run names, or, shown a demonstration of each
+    prompt, the model that the run starts from.
     """
 
     kind: ClassVar[str] = "policy"
@@ -161,6 +163,7 @@ class Policy(Row):
     overlong: bool = False        # the score falls towards the length limit
     mask_truncated: bool = False  # replies that were cut at the limit are compared with and not learned from
     truncated_penalty: float = 0.0  # taken off the score of such a reply
+    shown: bool = False           # the teacher is the model that the run starts from, shown a demonstration
     scale_rewards: bool = False   # rewards, the KL in them too, to std 1 over the collection, the mean kept
     ratio: bool = True
     epochs: int = 1
@@ -181,6 +184,10 @@ class Policy(Row):
         return self.kl_in_reward > 0 or self.kl_in_loss > 0 or "ref_logp" in self.wanted
 
     @property
+    def teacher(self) -> bool:
+        return "teacher_logp" in self.wanted
+
+    @property
     def wanted(self) -> frozenset[str]:
         """The further columns that any of its functions is handed."""
         return frozenset((*self.credit_wants, *self.surrogate_wants, *self.choose_wants, *self.mark_wants,
@@ -195,6 +202,7 @@ COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "sampler_logp": "the log-probs that the sampler reported",
     "old_logp": "the log-probs of the policy as it was when the rollouts were made",
     "ref_logp": "the reference's log-probs",
+    "teacher_logp": "the teacher's log-probs",
     "value": "the critic's values when the rollouts were made",
     "returns": "what the critic learns: advantage plus value",
     "lengths": "the sampled tokens of each row",
@@ -221,6 +229,9 @@ def check_wants(row: Policy) -> None:
         raise ValueError(f"row {row.name} wants a column {name!r}.{suggest(name, COLUMNS)}")
     if row.wanted & {"value", "returns"} and not row.critic:
         raise ValueError(f"row {row.name} wants the critic's values and has no critic: set critic=True.")
+    if row.shown and not row.teacher:
+        raise ValueError(f"row {row.name}: what is shown is shown to a teacher, and it wants none: leave "
+                         "shown out, or name teacher_logp among what its credit wants.")
     if "marked" in {*row.credit_wants, *row.choose_wants, *row.mark_wants}:
         raise ValueError(f"row {row.name}: marked is made after credit, for the surrogate alone.")
     if ("marked" in row.surrogate_wants) != (row.mark is not None):

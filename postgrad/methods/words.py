@@ -116,6 +116,8 @@ CONSTANTS = {
                        "leave it at 1: a reply is one short episode"),
     "gae.lam": Words("how far a reward is passed back without the critic's word: 1 all the way, 0 a token",
                      "1 where the critic is poor (explained_variance near 0): less bias, more noise"),
+    "distil.gamma": Words("how much of what follows a token answers for: 0 itself alone, 1 all of it",
+                          "above 0 where a choice is right by itself and leads astray later; more noise"),
     "beta": Words("the weight of the KL to the start that is in the loss: how much a log-ratio counts as "
                   "reward",
                   "lower lets the policy go further from the start; higher where replies lose their sense"),

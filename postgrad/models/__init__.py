@@ -30,14 +30,15 @@ __all__ = ["Adapted", "Adapter", "Adapters", "Config", "Critic", "Decoder", "Lan
 
 @dataclass
 class Models:
-    """Up to four: the policy is trained; the reference stands still; the critic is trained beside it;
-    the reward is fixed."""
+    """Up to five: the policy is trained; the reference stands still; the critic is trained beside it;
+    the reward and the teacher are fixed."""
 
     # a LanguageModel, or where a scalar head is trained a Scorer; Trainable
     policy: Any
     reference: LanguageModel | None = None
     critic: Any = None                      # a Critic, Trainable
     reward: Scorer | None = None
+    teacher: LanguageModel | None = None
 
     def trained(self) -> dict[str, Trainable]:
         return {name: m for name in ("policy", "critic") if (m := getattr(self, name)) is not None}
@@ -45,7 +46,8 @@ class Models:
     def decoders(self) -> list[Decoder | Foreign]:
         """The networks behind them: several models may stand on one."""
         found: list[Decoder | Foreign] = []
-        for model in filter(None, (self.policy, self.reference, self.critic, self.reward)):
+        for model in filter(None, (self.policy, self.reference, self.critic, self.reward,
+                                   self.teacher)):
             while hasattr(model, "body"):
                 model = model.body
             found += ([model] if isinstance(model, Decoder | Foreign) and not any(model is m for m in found)

@@ -37,6 +37,7 @@ from postgrad.records import Prompt, Rollout
 from postgrad.run import Run, number
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import unplain
+from postgrad.user_code import GIVEN, weights_hash
 
 
 def is_run(name: str | Path) -> bool:
@@ -271,6 +272,10 @@ class Model:
 
     def reply(self, prompt: Prompt | str, *, seed: int = 0, **settings) -> str:
         return self.sample([prompt], seed=seed, **settings)[0][0].text
+
+    def record(self) -> dict:
+        """What a run keeps of a model that was handed in: a hash of its weights."""
+        return {GIVEN: "model", "name": self.name, "sha256": weights_hash(self.net)}
 
     def save(self, folder: str | Path) -> Path:
         """A folder in Hugging Face's layout, an adapter merged into it."""

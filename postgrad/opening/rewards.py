@@ -22,7 +22,7 @@ from postgrad.chat import Chat
 from postgrad.files import read_bytes, read_text
 from postgrad.models import ScalarModel, is_adapted, load_scalar
 from postgrad.opening.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
-from postgrad.records import Rollout
+from postgrad.records import Rollout, Verdict
 from postgrad.rewards.base import Judge, Verifying
 from postgrad.rewards.function import FromTRL, Weighted, check_signature, own_verifier
 from postgrad.rewards.grader import RUBRIC, Grader
@@ -170,10 +170,13 @@ def new_critic(reward: object, policy, models: Sequence[ScalarModel], config,
 
 
 def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarModel], *, device: str,
-               ensemble: str = "mean") -> Judge:
-    """The judge of a run's rollouts. models: the reward models of `reward`, opened, in order."""
+               ensemble: str = "mean", taught: bool = False) -> Judge:
+    """The judge of a run's rollouts. models: the reward models of `reward`, opened, in order. taught: a
+    teacher's word is enough, so where nobody judges every score is 0."""
     parts = parts_of(reward)
     if not parts:
+        if task.verify is None and taught:
+            return Verifying(lambda prompt, text: Verdict(score=0.0, reason="nobody judges"))
         if task.verify is None:
             raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
                              "(prompt, text), say.")

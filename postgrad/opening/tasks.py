@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from postgrad.data.sets import read_file
 from postgrad.records import Prompt
 from postgrad.rewards.function import own_verifier
 from postgrad.tasks import SOURCED, SPLITS, Task, load_task, user
@@ -15,28 +16,42 @@ from postgrad.tasks.rows import task_of
 DEFAULT_VERIFIER = "number(lenient)"
 
 
-def open_task(task: Task | str | Path | Iterable, reward: object = None) -> Task:
+def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judged: bool = True) -> Task:
     """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
-    the number, unless the run has a reward of its own, which then judges examinations too.
+    the number, unless the run has a reward of its own, which then judges examinations too. judged False:
+    prompts alone will do, from rows or from a .jsonl file, and the task has no verifier then.
 
     open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])
     """
     if isinstance(task, Task):
         return task
     if isinstance(task, str | Path):
-        return load_task(task)
+        alone = [] if judged else unanswered(Path(task))
+        return prompts_alone(alone, reward, Path(task).stem) if alone else load_task(task)
     rows = [{"question": row} if isinstance(row, str) else row for row in task]
     if not rows:
         raise ValueError("task has no rows: give at least one prompt.")
-    if reward is None:
-        if not any(answered(row) for row in rows):
-            raise ValueError("task has prompts without answers: say who judges with reward=, a function of "
-                             "(prompt, text), or give each row an answer.")
-        return task_of([(f"task[{i}]", row) for i, row in enumerate(rows)], DEFAULT_VERIFIER, name="rows")
-    parts, meta = split_list(prompts_of(rows, lambda i: f"task[{i}]"))
-    return Task(name="rows", about=f"{len(rows):,} prompts", prompts=sampled("rows", parts),
+    placed = [(f"task[{i}]", row) for i, row in enumerate(rows)]
+    if reward is None and any(answered(row) for row in rows):
+        return task_of(placed, DEFAULT_VERIFIER, name="rows")
+    if reward is None and judged:
+        raise ValueError("task has prompts without answers: say who judges with reward=, a function of "
+                         "(prompt, text), or give each row an answer.")
+    return prompts_alone(placed, reward, "rows")
+
+
+def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> Task:
+    """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
+    parts, meta = split_list(prompts_of([row for _, row in rows], [place for place, _ in rows].__getitem__))
+    return Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
                 verify=verifier_in(reward),
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def unanswered(path: Path) -> list[tuple[str, object]]:
+    """The rows of a .jsonl file in which no row has an answer; else none."""
+    rows = read_file(path) if path.suffix == ".jsonl" and path.is_file() else []
+    return [] if any(answered(row) for _, row in rows) else [*rows]
 
 
 def answered(row: object) -> bool:

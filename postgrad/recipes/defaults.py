@@ -128,13 +128,21 @@ def needs(config, shape: Config) -> Memory:
     tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
     setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens,
-                  reward_model=bool(getattr(config, "reward", None)))
+                  reward_model=bool(getattr(config, "reward", None)), teacher=teacher_shape(config))
     made = estimate(shape, method, setup)
     if not made.cache:
         return made
     r = config.rollouts
     writing = replace(setup, tokens=r.budget, samples=r.prompts_per_step * r.group_size)
     return replace(made, cache=cache(shape, writing))
+
+
+def teacher_shape(config) -> Config | None:
+    """Of a teacher that is named; None where there is none, or its architecture runs through transformers."""
+    if (named := getattr(config, "teacher", None)) is None:
+        return None
+    shape = size_of(named).shape if isinstance(named, str) else named.net.config
+    return shape if isinstance(shape, Config) else None
 
 
 def gpu_bytes(device: str) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from postgrad import methods, recipes
 from postgrad.display import Watch, progress
-from postgrad.evaluation import against_first, score_samples
+from postgrad.evaluation import against_first, judged_groups, score_samples
 from postgrad.evaluation import evaluate as measure
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load
@@ -66,7 +66,7 @@ class Run(Folder):
 Source = str | Path | Folder | Model
 
 
-def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, reward=None,
+def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, reward=None, teacher=None,
         run: str | Path | None = None, watch="auto", callback: Callback | None = None, **settings) -> Run:
     """Trains a model, and gives the run.
 
@@ -78,7 +78,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     model: a name, a folder, a Run or a Model. method: a row's name, a row, a changed row. task: a Task, rows
     of prompts, a file or a name. data: conversations, pairs or labelled answers as records, dicts, a table or
     a file. reward: a function (prompt, text) -> float | bool | Verdict, a list or weighted dict of them, a
-    reward model, a run or a name.
+    reward model, a run or a name. teacher: whose word opd follows, a name, a folder, a Run or a Model.
     settings: by the names of the command line, lr=1e-4, group_size=4; by group, rollouts={"temperature":
     0.8}.
     run: the folder, by default the next free one in runs/. watch: None is silent.
@@ -95,7 +95,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     folder = Path(run) if run is not None else free_folder(row.name)
     check_place(folder)
     recipe = recipes.recipe_for(row)
-    handed = {"task": task, "data": data, "reward": reward}
+    handed = {"task": task, "data": data, "reward": reward, "teacher": teacher}
     given = {name: as_given(name, value) for name, value in handed.items() if value is not None}
     for name in given.keys() - {f.name for f in fields(recipes.config_class(recipe))}:
         raise ValueError(f"{row.name} takes no {name}: it learns from {row.source}; leave {name} out.")
@@ -266,11 +266,7 @@ def compare(*models: Source, task, reward=None, problems: int = 200, samples: in
         settings = asked.sampling(opened, max_new_tokens, temperature)
         groups = score_samples(asked.task, sampler, asked.prompts, samples, settings, seed,
                                tracked(watch, opened, asked.task), judge)
-        sound = [[s for s in group if s.verdict.given] for group in groups]
-        if not all(sound):
-            fault = groups[sound.index([])][0].verdict.error
-            raise ValueError(f"the judge of {asked.task.name} failed on every reply to a problem: {fault}")
         names.append(opened.name)
-        judged.append(sound)
+        judged.append(judged_groups(asked.task, groups))
     return [{"model": name, **row, "problems": len(asked.prompts), "samples": samples}
             for name, row in zip(names, against_first(asked.task, judged), strict=True)]

@@ -48,5 +48,6 @@ OTHER_NAMES = {
     "eval_steps": ("evaluation.every", "It is called evaluation.every here."),
     "save_steps": ("save_every", "It is called save_every here."),
     "bf16": ("", "It is precision=bf16 here; on a GPU that is the default."),
+    "teacher_model_name_or_path": ("teacher", "It is called teacher here: teacher=NAME."),
     "reward_funcs": ("reward", "It is called reward here."),
 }

@@ -1,5 +1,5 @@
-"""Learning from rollouts, against a verifier, a reward model or a function: PPO, REINFORCE, RLOO, GRPO and
-its family, online DPO, best-of-n and rejection sampling, one row of the table each."""
+"""Learning from rollouts, against a verifier, a reward model, a function or a teacher: PPO, REINFORCE, RLOO,
+GRPO and its family, online DPO, best-of-n, rejection sampling and distillation, one row of the table each."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.opening.models import Beginning, open_policy, open_reference
+from postgrad.opening.models import Beginning, Model, open_policy, open_reference
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
+from postgrad.opening.teachers import Again, demonstrated, open_teacher, prove_help
 from postgrad.recipes.base import (
     METHOD,
     SAVE,
@@ -34,7 +35,7 @@ from postgrad.recipes.base import (
 )
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
-from postgrad.records import Rollout
+from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
@@ -97,6 +98,9 @@ class RolloutConfig(RunConfig):
                              "a function; none: the task's verifier",
                              "where the task has no verifier, or to learn what people prefer",
                              parse=reward_of)
+    teacher: Model | str | None = setting(None, "whose word on each token is followed: a name, a folder, a "
+                                          "run or RUN@STEP; in Python a Model", "with opd, which needs one: "
+                                          "a model that is better at the task and has the same tokenizer")
     anchor: Anchor = setting(group=Anchor)
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
@@ -219,8 +223,8 @@ def paid_by(judge: Judge, rollouts: Sequence[Rollout]) -> list[float]:
 def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                 judge: Judge) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
-    beside, as proxy."""
-    if not config.evaluation.every:
+    beside, as proxy. None where nobody judges."""
+    if not config.evaluation.every or (task.verify is None and config.reward is None):
         return None
     apart = config.reward is not None and task.verify is not None
     measures = {"proxy": partial(paid_by, judge)} if apart else {}
@@ -230,9 +234,27 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                     None if task.verify else judge, config.rollouts.truncate, **measures)
 
 
+def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
+                  again: Again | None) -> tuple[list[Prompt], tuple[str, ...]]:
+    """The prompts of the run that fit its models with their reply, and a note on those that do not. again:
+    how the teacher is asked them, where it is shown more."""
+    drawn, how = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts
+    settings = Sampling(max_new_tokens=how.budget)
+    prompts = fitting(LocalSampler(models.policy, chat), drawn, settings, how.truncate)
+    if models.teacher:
+        read = [again(p) for p in prompts] if again else prompts
+        kept = {p.id for p in fitting(LocalSampler(models.teacher, chat), read, settings, how.truncate)}
+        prompts = [p for p in prompts if p.id in kept]
+    note = (f"{len(drawn) - len(prompts):,} of {len(drawn):,} prompts do not fit the model with their reply, "
+            "and are left out")
+    return prompts, (note,) if len(prompts) < len(drawn) else ()
+
+
 @fits
 def build(config: RolloutConfig, begins: Beginning) -> Parts:
-    method, task = config.row, open_task(config.task, config.reward)
+    method = config.row
+    taught, shown = getattr(method, "teacher", False), getattr(method, "shown", False)
+    task = open_task(config.task, config.reward, judged=not taught)
     prove(task)
     policy, chat = open_policy(config, begins)
     rewards = reward_models(config.reward, policy, chat, config, begins)
@@ -240,19 +262,22 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
                     critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method)
                            else None,
-                    reward=rewards[0] if rewards else None)
-    drawn = task.prompts("train", config.rollouts.prompts, config.seed)
-    prompts = fitting(LocalSampler(policy, chat), drawn, Sampling(max_new_tokens=config.rollouts.budget),
-                      config.rollouts.truncate)
+                    reward=rewards[0] if rewards else None,
+                    teacher=open_teacher(config, begins, policy, chat))
+    again = demonstrated(task, config.seed) if shown else None
+    prompts, left_out = drawn_prompts(config, models, chat, task, again)
     judge = open_judge(config.reward, task, chat, rewards, device=config.device,
-                       ensemble=config.anchor.ensemble)
+                       ensemble=config.anchor.ensemble, taught=taught)
     line = LINES[method.source]
     own = {RolloutBatches: lambda: {"target": config.anchor.target, "gain": config.anchor.gain,
-                                    "mix": mixed_in(config, chat, policy.config.max_position_embeddings)},
+                                    "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
+                                    "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
     batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
                    method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device, **own)
+    helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)
+              if again and not begins.checkpoint else ())
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return Parts(models=models, chat=chat, batches=batches,
                  data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
@@ -260,8 +285,7 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                  optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
                  examine=examination(config, models, chat, task, judge),
                  hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
-                 notes=(f"{len(drawn) - len(prompts):,} of {len(drawn):,} prompts do not fit the model with "
-                        "their reply, and are left out",) if len(prompts) < len(drawn) else ())
+                 notes=(*left_out, *helped))
 
 
 def needs_critic(method: Method) -> bool:

@@ -103,7 +103,9 @@ def inputs(config) -> dict:
     if given["method"] is not None:
         given["method"] = given["method"].file
     files = {name: found for name, value in given.items() if (found := tasks.files_in(value))}
+    teacher = getattr(config, "teacher", None)
     return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
+            "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
             "rubric": rewards.rubric_hash(reward),
             "files": {name: contents_hash(found) for name, found in files.items()}}
 
@@ -132,6 +134,8 @@ def check_inputs(run: Run, config) -> None:
         if before != after:
             kind = "grading" if any(part.kind == "grader" for part in rewards.parts_of(reward)) else "reward"
             raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
+    if now["taught_by"] != run.info.get("taught_by"):
+        raise ValueError(f"the teacher {config.teacher} has changed since this run began, {remedy}")
     if now["rubric"] != run.info.get("rubric"):
         raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
     if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):

@@ -21,6 +21,7 @@ SHOWN = {  # the curves that are always looked at, where a run has them: name ->
     "loss": ("Loss", "", "policy"),
     "margin": ("Margin", "", "policy"),
     "kl": ("KL to the reference", "nats per token", "policy"),
+    "teacher_kl": ("KL to the teacher", "nats per token", "policy"),
     "entropy": ("Entropy", "nats per token", "policy"),
     "length": ("Length", "tokens", "policy"),
     "clip_fraction": ("Clip fraction", "", "policy"),
