@@ -20,7 +20,8 @@ from postgrad.user_code import is_record, record
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
-PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
+PIPELINES = {"instruct": "InstructConfig", "align": "AlignConfig",  # several runs in one folder
+             "overoptimise": "OveroptimiseConfig"}
 OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # with those that have a door of their own
 CONFIGS = RECIPES | STAGED  # whatever can be resumed

@@ -14,22 +14,16 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad.batches import Rollouts
-from postgrad.evaluation import evaluate
 from postgrad.loop import OptimSettings
-from postgrad.maths.noise import seed_of
 from postgrad.methods import change, get
-from postgrad.opening.models import open_model
 from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.defaults import reply_tokens, size_of
-from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, minutes
-from postgrad.sampler import LocalSampler, Sampling, Track
+from postgrad.recipes.pipelines import quality
+from postgrad.recipes.pipelines.stages import Pipeline, Stage, Step
 from postgrad.settings import POSITIVE, Settings, setting
-from postgrad.tasks import load_task
 
 # the recipes whose rows can be set side by side here
 LEARNERS = {"preference": preference, "rollouts": rollouts}
-PARTS = ("correct", "greets", "closes", "filler", "rude")  # of the quality, shown at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,46 +93,11 @@ def policy(config: AlignConfig, name: str) -> Stage:
     return Stage(name=name, config=made)
 
 
-def quality(config: AlignConfig, model: str, track: Track) -> dict:
-    """A policy on the held-out prompts that all are measured on: the task's true quality."""
-    task, size = load_task(config.task), size_of(config.model)
-    settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
-    prompts = [p for split in ("validation", "test")
-               for p in task.prompts(split, config.problems, config.seed)]
-    policy, chat = open_model(model, config.device)
-    return evaluate(task, LocalSampler(policy, chat), prompts[: config.problems], samples=config.samples,
-                    greedy=False, settings=settings, seed=seed_of(config.seed, "align"), track=track)
-
-
 def pipeline(config: AlignConfig) -> Pipeline:
     """The start, a reward model, and each policy, measured on the same held-out prompts."""
-    def measured(name: str, model: str) -> Measurement:
-        return Measurement(name=name, model=model, figures=partial(quality, config))
-
     first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps,
                                 seed=config.seed, pairs=drawn(config), device=config.device)
-    steps: list[Step] = [measured("start", config.model), Stage(name="reward", config=first)]
+    steps: list[Step] = [quality.measured(config, "start", config.model), Stage(name="reward", config=first)]
     for name in config.methods.split(","):
-        steps += [policy(config, name), measured(name, f"{{{name}}}")]
-    return Pipeline(name="align", steps=steps, summarise=partial(summarise, config))
-
-
-def summarise(config: AlignConfig, done: Done) -> dict:
-    *_, last = done.runs["reward"].rows("evals")[0]
-    facts = {k: last[k] for k in ("accuracy", "accuracy_interval", "ece")}
-    facts["minutes"] = minutes(done.runs["reward"])
-    rows = [{"name": name, "true": found["reward"], "interval": found["reward_interval"],
-             "parts": {k.removeprefix("reward/"): v for k, v in found.items() if k.startswith("reward/")},
-             "length": found["mean_length"],
-             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
-            for name, found in done.measured.items()]
-    prompts = done.measured["start"]["problems"]
-    judged = {"held-out accuracy": facts["accuracy"], "95 % interval": facts["accuracy_interval"],
-              "calibration error": facts["ece"], "minutes": facts["minutes"]}
-    compared = [{"policy": row["name"], "true quality": row["true"], "95 % interval": row["interval"],
-                 **{k: v for k, v in row["parts"].items() if k in PARTS}, "length": row["length"],
-                 "minutes": row["minutes"]} for row in rows]
-    return {"task": config.task, "seed": config.seed, "prompts": prompts, "samples": config.samples,
-            "reward_model": facts, "policies": rows,
-            "tables": {"Reward model": [judged],
-                       f"True quality on {prompts} held-out prompts": compared}}
+        steps += [policy(config, name), quality.measured(config, name, f"{{{name}}}")]
+    return Pipeline(name="align", steps=steps, summarise=partial(quality.summary, config))
