@@ -4,10 +4,13 @@ import json
 
 import pytest
 from pipeline_small import cut_everywhere, left_in
+from rlhf_small import SMALL as FEW
 
 from postgrad import recipes
 from postgrad.cli import main
+from postgrad.recipes.pipelines.stages import Stage
 from postgrad.run import Run
+from postgrad.settings import flat, override
 
 SMALL = {
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
@@ -16,10 +19,7 @@ SMALL = {
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
-    """Small collections, short replies, a checkpoint at every step: what the pipelines leave to the recipes."""
-    from postgrad.recipes.pipelines.stages import Stage
-    from rlhf_small import SMALL as FEW
-    from postgrad.settings import flat, override
+    """Small collections, short replies, a checkpoint at every step: what pipelines leave to the recipes."""
     few = {k: v for k, v in FEW.items() if k not in ("steps", "seed", "head.heads")}
     few |= {"rows_per_step": 4, "examples": 16, "rollouts.collections": 1}
     start = Stage.carry_out
