@@ -40,7 +40,7 @@ def test_steps_build_on_each_other_and_the_summary_has_a_row_for_each_measuremen
     assert runs["again"].info["model"] == str(tmp_path / "a/sft")
     assert runs["rl"].info["model"] == str(tmp_path / "a/again")
     lines = (tmp_path / "a/kept/conversations.jsonl").read_text().splitlines()
-    assert summary["kept"]["kept"]["kept"] == len(lines) == runs["again"].info["data"]["prompts"] == 4
+    assert summary["data"]["kept"]["kept"] == len(lines) == runs["again"].info["data"]["prompts"] == 4
     (rows,) = summary["tables"].values()
     assert [(row["model"], row["made by"]) for row in rows] == [("sft", "sft"), ("rl", "grpo")]
     assert rows[0]["pass@1"] == summary["measured"]["sft"]["pass@1"] and summary["minutes"] > 0

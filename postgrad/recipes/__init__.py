@@ -20,8 +20,8 @@ from postgrad.user_code import is_record, record
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
-PIPELINES = {"instruct": "InstructConfig", "align": "AlignConfig",  # several runs in one folder
-             "overoptimise": "OveroptimiseConfig"}
+PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructConfig",
+             "align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
 OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # with those that have a door of their own
 CONFIGS = RECIPES | STAGED  # whatever can be resumed
@@ -81,7 +81,7 @@ def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **o
         return "own", config_class("own")(file=name, changes=shlex.join(changes))
     recipe, row = recipe_of(name)
     home = module(recipe)
-    if recipe in PIPELINES and not setting and not task and len(home.SETTINGS) == 1:
+    if recipe in PIPELINES and not setting and not task:
         setting = next(iter(home.SETTINGS))
     given = objects | ({"task": task} if task else {}) | ({"method": row} if row else {})
     return recipe, configured(name, recipe, setting, changes, given)

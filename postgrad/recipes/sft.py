@@ -44,8 +44,8 @@ class SFTConfig(RunConfig):
     recipe: ClassVar[str] = "sft"
     model: str = setting("tiny", *MODEL)
     data: str | Sequence | None = setting(
-        None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and a '
-        "weight after a colon, a.jsonl:0.7,words:0.3, where a task gives its demonstrations",
+        None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and '
+        "a weight after a colon, a.jsonl:0.7,words:0.3, where a task gives its demonstrations",
         "to imitate conversations of your own, or several kinds together; in Python rows, or a table of them")
     method: Method = setting(methods.get("sft"), *METHOD, parse=methods.named)
     examples: int = setting(4000, "demonstrations drawn from the task",

@@ -3,5 +3,5 @@
 stages         what a pipeline is: a list of stages, kept replies and measurements
 carry          carrying one out, and going on with it
 quality        the true quality of policies, which several of them measure
-demo, instruct, align, overoptimise   those that ship; own: a user's file
+demo, instruct, align, overoptimise, r1_zero, r1   those that ship; own: a user's file
 """

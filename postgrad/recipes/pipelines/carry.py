@@ -96,4 +96,4 @@ def usual_summary(done: Done) -> dict:
                    if found.get(key) is not None}
         rows.append({"model": name, "made by": run.info.get("method") if run else "",
                      **figures, "minutes": minutes(run) if run else 0.0})
-    return {"kept": done.kept, "measured": done.measured, "tables": {"What was measured": rows}}
+    return {"data": done.data, "measured": done.measured, "tables": {"What was measured": rows}}

@@ -1,13 +1,13 @@
 """A pipeline: named steps, each built on those before it, in one folder.
 
 Stage         a run by a recipe
-Kept          a model's replies that were good enough, as conversations to imitate
+Data          conversations to imitate: a model's replies that were good enough, or rows made by code
 Measurement   figures of a model
 In whatever a step is given, {NAME} is the folder of the step NAME: model="{sft}", reward="{reward}",
 data="{kept}/conversations.jsonl".
 
 FOLDER/pipeline.json        what was started, and the steps in order
-FOLDER/NAME/                a run; or kept replies, conversations.jsonl and counts.json
+FOLDER/NAME/                a run; or data, conversations.jsonl and counts.json
 FOLDER/measured/NAME.json   figures
 FOLDER/state.json           the seconds of every step that is done
 FOLDER/summary.json         written at the end
@@ -100,30 +100,23 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """Replies of a model to a task's training prompts that were kept, by `postgrad pick`'s settings:
-    rejection sampling, or best of n."""
+class Data:
+    """Conversations, written once. write(settings, file, track) -> counts of what it wrote."""
 
-    kind: ClassVar[str] = "kept"
+    kind: ClassVar[str] = "data"
     name: str
-    config: PickConfig
-
-    @property
-    def given(self) -> object:
-        return self.config
+    given: Settings
+    write: Callable[[Settings, Path, Track], dict]
 
     def done(self, folder: Path) -> bool:
         return (folder / self.name / COUNTS).exists()
 
     def carry_out(self, folder: Path, watch, command: str) -> dict:
-        place = folder / self.name
         if not self.done(folder):
-            with whole_folder(place) as made:
-                counts = pick.run(placed(self.config, folder), made / CONVERSATIONS,
-                                  track=watch.track(self.name))
-                counts["out"] = str(place / CONVERSATIONS)
+            with whole_folder(folder / self.name) as made:
+                counts = self.write(placed(self.given, folder), made / CONVERSATIONS, watch.track(self.name))
                 write_text(made / COUNTS, json.dumps(counts, indent=1))
-        return load_json(place / COUNTS)
+        return load_json(folder / self.name / COUNTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,23 +147,23 @@ class Measurement:
         return load_json(path)
 
 
-Step = Stage | Kept | Measurement
+Step = Stage | Data | Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """What the steps of a pipeline left: runs, the counts of kept replies, figures, by their names;
+    """What the steps of a pipeline left: runs, the counts of data, figures, by their names;
     how many seconds each step took; and the command that started it."""
 
     folder: Path
     command: str = ""
     runs: dict[str, Run] = field(default_factory=dict)
-    kept: dict[str, dict] = field(default_factory=dict)
+    data: dict[str, dict] = field(default_factory=dict)
     measured: dict[str, dict] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, step: Step, found) -> None:
-        {"run": self.runs, "kept": self.kept, "measured": self.measured}[step.kind][step.name] = found
+        {"run": self.runs, "data": self.data, "measured": self.measured}[step.kind][step.name] = found
 
     @property
     def minutes(self) -> float:
@@ -190,10 +183,10 @@ class Pipeline:
     summarise: Callable[[Done], dict] | None = None
 
     def __post_init__(self):
-        known: dict[str, set[str]] = {"run": set(), "kept": set(), "measured": set()}
+        known: dict[str, set[str]] = {"run": set(), "data": set(), "measured": set()}
         for step in self.steps:
             check_name(step.name)
-            folders = known["run"] | known["kept"]
+            folders = known["run"] | known["data"]
             for name in names_in(step.given):
                 if name not in folders:
                     hint = suggest(name, folders) if folders else " It is the first."
@@ -239,9 +232,14 @@ def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
     return Stage(name=name, config=config, about=about)
 
 
-def keep(name: str, **settings) -> Kept:
-    """keep("kept", model="{rl}", task="words", keep="passing"): as `postgrad pick`."""
-    return Kept(name=name, config=PickConfig(**settings))
+def keep(name: str, **settings) -> Data:
+    """keep("kept", model="{rl}", task="words", keep="passing"): replies of a model to a task's training
+    prompts, as `postgrad pick` keeps them."""
+    return Data(name=name, given=PickConfig(**settings), write=picked)
+
+
+def picked(config: PickConfig, out: Path, track: Track) -> dict:
+    return {key: value for key, value in pick.run(config, out, track=track).items() if key != "out"}
 
 
 def measure(name: str, model: str, task, **settings) -> Measurement:
