@@ -184,6 +184,7 @@ def kill_pipeline(name: str, folder: Path) -> dict:
         now = left_in(place)
         differ = sorted(key for key in alone.keys() | now.keys() if alone.get(key) != now.get(key))
         rows.append({"at": at, "exit": code, "differences": differ})
+        print(name, f"{i + 1} of {len(moments)}", rows[-1], file=sys.stderr, flush=True)
         shutil.rmtree(place)
     killed = sum(row["exit"] == -signal.SIGKILL for row in rows)
     return {"pipeline": name, "kills": len(rows), "killed": killed,

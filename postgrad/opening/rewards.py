@@ -193,11 +193,14 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
         judges = by_task.setdefault(part.task, {})
         name = part.name if part.name not in judges else f"{part.name} {len(judges) + 1}"
         judges[name] = _judge(part, mine, task, chat, device, ensemble), part.weight
-    others = by_task.pop("", None)
-    if others is None and task.verify is None:
+    otherwise: Judge
+    if others := by_task.pop("", {}):
+        otherwise = _sum(others)
+    elif task.verify is None:
         raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
                          "(prompt, text), say.")
-    otherwise = _sum(others) if others else Verifying(task.verify, task.waits)
+    else:
+        otherwise = Verifying(task.verify, task.waits)
     own = {name: _sum(judges) for name, judges in by_task.items()}
     return PerTask(own, otherwise, task.name) if own else otherwise
 

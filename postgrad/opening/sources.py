@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from postgrad.data.rows import called
 from postgrad.tasks import SOURCED, TASKS
@@ -26,7 +27,7 @@ class Source:
     task: its demonstrations are meant.
     """
 
-    rows: object
+    rows: Any
     weight: float | None = None
 
     @property
