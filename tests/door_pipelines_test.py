@@ -83,10 +83,18 @@ def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path):
     ([pg.stage("sft", "sft:words"), pg.stage("sft", "sft:words")], "two steps are called 'sft'"),
     ([pg.stage("measured", "sft:words")], "two steps are called 'measured'"),
     ([pg.stage("a/b", "sft:words")], "cannot name a run"),
+    ([pg.stage("1", "sft:words")], "'1' cannot name a step: begin with a letter"),
 ])
 def test_a_pipeline_that_cannot_be_is_a_sentence(steps, words):
     with pytest.raises(ValueError, match=words):
         pg.Pipeline(name="x", steps=steps)
+
+
+def test_braces_of_a_pattern_name_no_step(tmp_path):
+    reward = r"regex(\d{3})"
+    made = pg.Pipeline(name="x", steps=[pg.stage("rl", "grpo:words", reward=reward, **RL)])
+    made.run(tmp_path / "a")
+    assert Run.open(tmp_path / "a/rl").config["reward"] == reward
 
 
 def test_another_pipeline_in_the_folder_is_refused(tmp_path):

@@ -40,7 +40,7 @@ from postgrad.settings import Settings, override, plain, suggest
 from postgrad.user_code import is_record, record
 
 CONVERSATIONS, COUNTS, MEASURED = "conversations.jsonl", "counts.json", "measured"
-NAMED = re.compile(r"\{([^{}]*)\}")
+NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} is a pattern's own
 
 
 def placed(value, folder: Path):
@@ -185,7 +185,8 @@ class Pipeline:
     def __post_init__(self):
         known: dict[str, set[str]] = {"run": set(), "data": set(), "measured": set()}
         for step in self.steps:
-            check_name(step.name)
+            if not check_name(step.name)[0].isalpha():
+                raise ValueError(f"{step.name!r} cannot name a step: begin with a letter.")
             folders = known["run"] | known["data"]
             for name in names_in(step.given):
                 if name not in folders:
