@@ -16,7 +16,8 @@ _HOMES = {
     "Supervised": "methods", "method": "methods", "register": "methods",
     "Task": "tasks", "load_task": "tasks", "make_task": "opening.tasks",
     "from_trl": "rewards.function:FromTRL", "Model": "opening.models", "load_model": "opening.models:load",
-    "train": "loop",
+    "train": "loop", "Pipeline": "recipes.pipelines.stages", "stage": "recipes.pipelines.stages",
+    "keep": "recipes.pipelines.stages", "measure": "recipes.pipelines.stages",
 }
 __all__ = sorted(_HOMES)
 

@@ -47,12 +47,12 @@ class PickConfig(Writing):
     """Which replies are kept, and of how many."""
 
     task: str = option(about="whose training prompts are asked: a name or a file", metavar="NAME|FILE")
-    reward: str | None = option(None, "who judges: reward models with commas between, or judge:MODEL; "
-                                "without it: the task's verifier", "where the task has no verifier",
-                                metavar="RUN,RUN|judge:MODEL")
+    reward: str | None = option(None, "who judges: reward models with commas between, verifiers by name, or "
+                                "judge:MODEL; without it: the task's verifier",
+                                "where the task has no verifier", metavar="RUN,RUN|VERIFIER|judge:MODEL")
     keep: str = option("best", "the best reply to each prompt, or every reply that is `passing`",
                        "passing where a wrong reply should never be imitated", choices=KEEP)
-    threshold: float | None = option(None, "the score that passes; without it: the task's best",
+    threshold: float | None = option(None, "the score that passes; without it: the best there is",
                                      "with a reward model it has to be named: its scores have no natural bar")
     prompts: int = option(200, "prompts that are asked", "more for more data")
     samples: int = option(8, "replies to each prompt", "more: better replies, in proportion more sampling")
@@ -62,9 +62,6 @@ class PickConfig(Writing):
             raise ValueError(f"keep is {self.keep!r}: expected {' or '.join(KEEP)}.")
         if min(self.prompts, self.samples) < 1:
             raise ValueError(f"prompts {self.prompts} and samples {self.samples} must be at least 1.")
-        if self.keep == "passing" and self.reward and self.threshold is None:
-            raise ValueError("a reward model's scores have no natural bar: say which score passes with "
-                             "--threshold.")
 
 
 @dataclass(frozen=True, kw_only=True)

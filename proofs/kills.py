@@ -3,6 +3,8 @@ and compares it with one that was left alone.
 
     python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it
                                               gets the signal
+    python proofs/kills.py pipelines FOLDER [NAME...]   each pipeline, killed inside every stage and between
+                                              stages, each time gone on with
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +26,13 @@ SMALL = {
              "rollouts.group_size=4", "rollouts.max_new_tokens=24", "method.epochs=2",
              "method.minibatches=2", "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),
 }
+PIPELINES = {  # a few steps of each stage
+    "r1-zero": ("r1-zero:quick",),
+    "r1": ("r1:quick",),
+    "instruct": ("instruct", "sft_steps=3", "pairs=32", "reward_steps=3", "collections=1", "problems=4",
+                 "samples=2"),
+}
+CLOCKS = ("time/", "seconds", "minutes", "created", "updated", "pid")
 
 
 def child(at: int, number: int, args: list[str]) -> int:
@@ -30,7 +40,7 @@ def child(at: int, number: int, args: list[str]) -> int:
     one is carried out."""
     import postgrad.recipes.base  # noqa: F401  imported first, so that only the run's own calls are counted
     from postgrad.cli import main
-    seen, inside = 0, []
+    seen, inside, written = 0, [], {}
 
     def watched(call):
         def wrapper(*a, **k):
@@ -38,6 +48,8 @@ def child(at: int, number: int, args: list[str]) -> int:
             seen += 1
             if ".tmp-" in str(a[0]) and "checkpoints" in str(a[0]):
                 inside.append(seen)
+            if isinstance(a[0], str | os.PathLike):
+                written.setdefault(str(a[0]), seen)
             if seen == at:
                 os.kill(os.getpid(), number)
             return call(*a, **k)
@@ -46,7 +58,7 @@ def child(at: int, number: int, args: list[str]) -> int:
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
     code = main(args)
-    print(json.dumps({"calls": seen, "inside_save": inside}), file=sys.stderr)
+    print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written}), file=sys.stderr)
     return code
 
 
@@ -66,7 +78,7 @@ def spawn(args: list[str], *, at: int = 0, number: int = signal.SIGKILL,
 
 
 def train_args(recipe: str, folder: Path) -> list[str]:
-    return ["train", *SMALL[recipe], "--run", str(folder), "--json"]
+    return ["train", *(SMALL | PIPELINES)[recipe], "--run", str(folder), "--json"]
 
 
 def left_alone(recipe: str, folder: Path) -> dict:
@@ -78,8 +90,8 @@ def left_alone(recipe: str, folder: Path) -> dict:
 
 def finish(recipe: str, folder: Path) -> None:
     """Resumes until done (or starts, when the kill came before there was a run)."""
-    code, said = spawn(["resume", str(folder), "--json"] if (folder / "run.json").exists()
-                       else train_args(recipe, folder))
+    begun = any((folder / name).exists() for name in ("run.json", "pipeline.json"))
+    code, said = spawn(["resume", str(folder), "--json"] if begun else train_args(recipe, folder))
     assert code == 0, said
 
 
@@ -129,5 +141,62 @@ def try_kills(recipe: str, folder: Path, count: int, seed: int) -> list[dict]:
     return [try_kill(recipe, folder / f"killed-{i}", alone, **moment) for i, moment in enumerate(moments)]
 
 
+# pipelines
+
+def left_in(folder: Path) -> dict[str, object]:
+    """Whatever a pipeline left that has to be the same: all files but logs of events and locks, without
+    clocks, wherever the folder is."""
+    def timeless(value):
+        if isinstance(value, dict):
+            return {k: timeless(v) for k, v in value.items() if not k.startswith(CLOCKS)}
+        if isinstance(value, list):
+            return [timeless(x) for x in value]
+        return value.replace(str(folder), "FOLDER") if isinstance(value, str) else value
+
+    found: dict[str, object] = {}
+    left_out = ("events.jsonl", "lock")
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in left_out):
+        name, rows = str(path.relative_to(folder)), path.suffix == ".jsonl"
+        if "/checkpoints/" in name and path.name not in ("model.safetensors", "state.tensors"):
+            continue
+        if path.suffix in (".json", ".jsonl"):
+            text = path.read_text()
+            found[name] = [timeless(json.loads(line)) for line in (text.splitlines() if rows else [text])]
+        else:
+            found[name] = path.read_bytes()
+    return found
+
+
+def kill_pipeline(name: str, folder: Path) -> dict:
+    """Kills a pipeline once inside each stage, at each save and before each file that ends a step, and says
+    what differs from one left alone."""
+    calls = left_alone(name, folder / "alone")
+    alone, known = left_in(folder / "alone"), calls["first_call"]
+    ends = [at for path, at in known.items() if Path(path).name.startswith(
+        (".state.json", ".pipeline.json", ".summary.json", ".counts.json")) or "/measured/" in path]
+    saves = calls["inside_save"]
+    moments = sorted({*ends, *saves[:: max(1, len(saves) // 12)]})
+    rows = []
+    for i, at in enumerate(moments):
+        place = folder / f"killed-{i}"
+        code, _ = spawn(train_args(name, place), at=at)
+        finish(name, place)
+        now = left_in(place)
+        differ = sorted(key for key in alone.keys() | now.keys() if alone.get(key) != now.get(key))
+        rows.append({"at": at, "exit": code, "differences": differ})
+        print(name, f"{i + 1} of {len(moments)}", rows[-1], file=sys.stderr, flush=True)
+        shutil.rmtree(place)
+    killed = sum(row["exit"] == -signal.SIGKILL for row in rows)
+    return {"pipeline": name, "kills": len(rows), "killed": killed,
+            "differing": [row for row in rows if row["differences"]]}
+
+
+def kill_pipelines(folder: str, *names: str) -> int:
+    found = [kill_pipeline(name, Path(folder) / name) for name in names or PIPELINES]
+    print(json.dumps(found, indent=1))
+    return int(any(row["differing"] for row in found))
+
+
 if __name__ == "__main__":
-    sys.exit(child(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+    first, second, *rest = sys.argv[1:]
+    sys.exit(kill_pipelines(second, *rest) if first == "pipelines" else child(int(first), int(second), rest))

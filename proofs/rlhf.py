@@ -30,22 +30,11 @@ SHIPPED = HERE / "postgrad" / "embedded" / "overoptimise" / "curves.json"
 LEASH = 0.2  # the KL weight that the bar is measured at
 
 
-class Quiet:
-    """A pipeline's watcher that shows nothing."""
-
-    def stage(self, name, steps):
-        from contextlib import nullcontext
-        return nullcontext()
-
-    def track(self, label):
-        return iter
-
-
 def pipeline(recipe: str, seed: int, folder: Path, *changes: str) -> None:
     from postgrad import recipes
     _, config = recipes.resolve(recipe, [f"seed={seed}", *changes])
     command = " ".join(["postgrad train", recipe, f"seed={seed}", *changes])
-    recipes.start(recipe, config, folder, watch=Quiet(), command=command)
+    recipes.start(recipe, config, folder, command=command)
 
 
 def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:

@@ -226,13 +226,13 @@ def test_fit_says_what_was_chosen_unless_nobody_watches(tmp_path, capsys):
 
 def test_a_stage_that_stopped_goes_on_with_what_was_chosen(tmp_path, monkeypatch):
     from postgrad.cli.watching import Stages
-    from postgrad.recipes.pipelines.stages import Stage, carry_out
+    from postgrad.recipes.pipelines.stages import Stage
     from postgrad.recipes.sft import SFTConfig
     stage = Stage(name="sft", config=SFTConfig(task="words", steps=1, examples=4, rows_per_step=2))
-    first = carry_out(stage, tmp_path, watch=Stages(True), command="")
+    first = stage.carry_out(tmp_path, Stages(True), "")
     first.status("stopped")
     monkeypatch.setitem(defaults.RATES, "sft", (7.0, 0.0))
-    assert carry_out(stage, tmp_path, watch=Stages(True), command="").config["optim"]["lr"] == 1e-3
+    assert stage.carry_out(tmp_path, Stages(True), "").config["optim"]["lr"] == 1e-3
 
 
 def test_a_pipeline_s_rate_follows_the_model_too(monkeypatch):

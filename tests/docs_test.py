@@ -145,9 +145,9 @@ def run_command(line):
     words = shlex.split(line)[1:]
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
-        _, config = recipes.resolve(args.recipe, given, args.task)
-        words += [f"{key}={value}"
-                  for key, value in (smaller(config, given) | {"evaluation.every": 0}).items()]
+        recipe, config = recipes.resolve(args.recipe, given, args.task)
+        never = {"evaluation.every": 0} if recipe not in recipes.STAGED else {}
+        words += [f"{key}={value}" for key, value in (smaller(config, given) | never).items()]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))
     return main(words)
 

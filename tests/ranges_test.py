@@ -36,8 +36,8 @@ def refused(config, key, text):
 def test_no_setting_takes_a_number_that_cannot_be(recipe):
     config = preview(first_row(recipe))[1]
     known = [*numbers(config)]
-    length = "collections" if recipe == "align" else "steps"
-    assert {"optim.lr", "optim.beta1", length} <= {*known} <= flat(config).keys()
+    expected = {"optim.lr", "optim.beta1", "steps", "collections", "seed"} & flat(config).keys()
+    assert expected <= {*known} <= flat(config).keys() and len(known) > 3
     taken = [f"{key}={text}" for key in known for text in ("-1", "-0.5", "nan", "inf", "-inf")
              if not refused(config, key, text)
              and (key, text) not in {(k, "-1") for k in FREE} | {(k, "inf") for k in UNBOUNDED}]

@@ -10,14 +10,22 @@ from postgrad.records import Batch, Conversation
 
 
 class ConversationBatches(ShuffledBatches):
-    """Conversations -> Batch: the assistant's tokens are trained."""
+    """Conversations -> Batch: the assistant's tokens are trained, of all its turns or of the last.
 
-    def __init__(self, conversations: Sequence[Conversation], chat, method, *, per_step: int, steps: int,
-                 seed: int, max_tokens: int, truncate: str = "refuse", device="cpu"):
+    shares: of several sources, each a sequence of conversations.
+    """
+
+    def __init__(self, conversations: Sequence, chat, method, *, per_step: int, steps: int, seed: int,
+                 max_tokens: int, truncate: str = "refuse", device="cpu", last: bool = False,
+                 shares: Sequence[float] = ()):
         self.limit = TokenLimit(max_tokens, truncate)
-        coded = [(c.id, *self.limit.fit(c.place, [code_conversation(c, chat)])[0]) for c in conversations]
+
+        def coded(rows: Sequence[Conversation]) -> list[tuple]:
+            return [(c.id, *self.limit.fit(c.place, [code_conversation(c, chat, last)])[0]) for c in rows]
+
+        items = [coded(rows) for rows in conversations] if shares else coded(conversations)
         self.limit.settle()
-        super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
+        super().__init__(items, per_step=per_step, steps=steps, seed=seed, device=device, shares=shares)
         self.method = method
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
@@ -28,8 +36,8 @@ class ConversationBatches(ShuffledBatches):
         return Batch(**columns, weight=weight, facts=facts).to(self.device)
 
 
-def code_conversation(made: Conversation, chat) -> Row:
-    tokens, mask = chat.conversation(made.messages)
+def code_conversation(made: Conversation, chat, last: bool = False) -> Row:
+    tokens, mask = chat.conversation(made.messages, last=last)
     if not any(mask):
         raise ValueError(f"{made.place}: the template gives the assistant's turn no tokens, so nothing would "
                          "be learned.")

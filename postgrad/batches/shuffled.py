@@ -40,11 +40,50 @@ class Shuffled:
         return self.items[self._order[place]]
 
 
-class ShuffledBatches:
-    """An assembly line that gives `per_step` items to every optimizer step; `batch` makes a Batch of them."""
+class Mixture:
+    """Several shuffled streams as one, each with a share: the next item comes from the one that is furthest
+    behind its share. With shares 0.75 and 0.25 every four items hold three of the first.
 
-    def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu"):
-        self.items = Shuffled(items, seed)
+    As of one stream, the state is a number, `at`.
+    """
+
+    def __init__(self, sources: Sequence[Sequence], shares: Sequence[float], seed: int):
+        self.streams = [Shuffled(items, seed_of(seed, "source", k)) for k, items in enumerate(sources)]
+        self.shares = shares
+        self.at = 0
+
+    @property
+    def at(self) -> int:
+        return sum(stream.at for stream in self.streams)
+
+    @at.setter
+    def at(self, count: int) -> None:
+        given = [0] * len(self.streams)
+        for _ in range(count):
+            given[self._behind(given)] += 1
+        for stream, before in zip(self.streams, given, strict=True):
+            stream.at = before
+
+    def _behind(self, given: Sequence[int]) -> int:
+        """The source that is furthest behind after so many of each; of several, the first."""
+        wanted = [share * (sum(given) + 1) - before
+                  for share, before in zip(self.shares, given, strict=True)]
+        return wanted.index(max(wanted))
+
+    def take(self, count: int) -> list:
+        return [item for _ in range(count)
+                for item in self.streams[self._behind([stream.at for stream in self.streams])].take(1)]
+
+
+class ShuffledBatches:
+    """An assembly line that gives `per_step` items to every optimizer step; `batch` makes a Batch of them.
+
+    shares: `items` are several sources, and this is what each of them gives.
+    """
+
+    def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu",
+                 shares: Sequence[float] = ()):
+        self.items = Mixture(items, shares, seed) if shares else Shuffled(items, seed)
         self.per_step = per_step
         self.steps = steps
         self.step = 0

@@ -21,6 +21,7 @@ first steps:
   postgrad train grpo --task mytask.py           your own prompts and your own verifier
   postgrad train sft data=chats.jsonl            imitate conversations of your own
   postgrad train dpo data=pairs.jsonl            learn from preferences of your own
+  postgrad train r1-zero                         a base model learns to reason, by rules alone; then r1
   postgrad train align                           reward model, PPO, DPO and GRPO on one task, side by side
   postgrad train overoptimise                    push a reward model too far, on a leash and off it
   postgrad studio                                see it all in the browser

@@ -18,32 +18,21 @@ def carry_out(args, folder: Path, go, again: str = "", intro: str = "") -> int:
     print()
     if summary["recipe"] == "demo":
         return show_demo(folder, summary)
-    for title, rows in findings(summary).items():
-        table(rows, title=title)
+    for title, rows in summary.get("tables", {}).items():
+        table([cells(row) for row in rows], title=title)
     print(f"{summary['minutes']:.1f} minutes. Runs and figures: {folder}")
     return 0
 
 
-def findings(summary: dict) -> dict[str, list[dict]]:
-    """The tables of a pipeline's summary."""
-    if summary["recipe"] == "align":
-        model, title = summary["reward_model"], f"True quality on {summary['prompts']} held-out prompts"
-        judged = {"held-out accuracy": shown(model["accuracy"]),
-                  "95 % interval": shown(model["accuracy_interval"]),
-                  "calibration error": shown(model["ece"]), "minutes": shown(model["minutes"])}
-        return {"Reward model": [judged], title: [
-            {"policy": p["name"], "true quality": shown(p["true"]), "95 % interval": shown(p["interval"]),
-             **{k: shown(v) for k, v in p["parts"].items()
-                if k in ("correct", "greets", "closes", "filler", "rude")},
-             "length": f"{p['length']:.1f}", "minutes": f"{p['minutes']:.1f}"} for p in summary["policies"]]}
-    return {"Pushed against a reward model": [
-        {"policy": p["name"], "peak": shown(p["turning"]["peak"]), "at step": p["turning"]["step"],
-         "at KL": f"{p['turning']['kl']:.1f}", "end": shown(p["turning"]["end"]),
-         "fall": f"{p['turning']['fall']:.0%}", "proxy at peak": shown(p["turning"]["proxy_at_peak"]),
-         "proxy at end": shown(p["turning"]["proxy_at_end"]), "minutes": f"{p['minutes']:.1f}"}
-        for p in summary["policies"]],
-            "Best of n": [{"n": p["n"], "KL at most": shown(p["kl"]), "proxy": shown(p["proxy"]),
-                           "true": shown(p["true"])} for p in summary["best_of_n"]]}
+def cells(row: dict) -> dict[str, str]:
+    """A row as text: a figure with its interval behind it, a pair of numbers as "low to high"."""
+    out = {}
+    for name, value in row.items():
+        if name.endswith("_interval") and name.removesuffix("_interval") in row:
+            continue
+        interval = row.get(f"{name}_interval")
+        out[name] = shown(value) + (f" ({shown(interval)})" if interval else "")
+    return out
 
 
 def show_demo(folder: Path, summary: dict) -> int:

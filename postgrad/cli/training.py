@@ -16,8 +16,9 @@ from postgrad.display import Watch
 
 def demo(args) -> int:
     """The demo, or what is left of one that was stopped; one that came to its end steps aside."""
+    from postgrad import recipes
     from postgrad.recipes.pipelines import demo as recipe
-    from postgrad.recipes.pipelines.stages import unfinished
+    from postgrad.recipes.pipelines.carry import unfinished
     folder = Path(args.run)
     config = recipe.quick(args.seed) if args.quick else recipe.full(args.seed)
     command = ("postgrad demo" + (" --quick" if args.quick else "")
@@ -29,7 +30,8 @@ def demo(args) -> int:
     if said and not args.json:
         print(said)
     place = "" if folder == Path(DemoOptions().run) else f" --run {folder}"
-    return carry_out(args, folder, partial(recipe.run, config, folder, command=command), command + place)
+    return carry_out(args, folder, partial(recipes.start, "demo", config, folder, command=command),
+                     command + place)
 
 
 def move_aside(folder: Path) -> str:
@@ -52,7 +54,7 @@ def train(args) -> int:
     from postgrad.recipes.running import check_place
     folder = Path(args.run) if args.run else free_folder(args.recipe)
     recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
-    if recipe not in recipes.PIPELINES:
+    if recipe not in recipes.STAGED:
         check_place(folder)
     config, chosen = fitted(config)
     settings = "  ".join(f"{k}={v}" for k, v in flat(config).items())
@@ -60,7 +62,7 @@ def train(args) -> int:
     command = shlex.join(["postgrad", "train", args.recipe, *args.changes,
                           *(["--task", args.task] if args.task else [])])
     go = partial(recipes.start, recipe, config, folder, command=command)
-    if recipe in recipes.PIPELINES:
+    if recipe in recipes.STAGED:
         return carry_out(args, folder, go, intro=intro)
     return follow(args, folder, args.recipe, config.steps, go, intro)
 

@@ -24,10 +24,7 @@ class Stages:
 
     def stage(self, name: str, steps: int):
         self.begin()
-        if self.quiet:
-            return nullcontext()
-        return Watch({"sft": "SFT: imitate an average writer",
-                      "rl": "GRPO: keep what earns reward"}.get(name, name), steps)
+        return nullcontext() if self.quiet else Watch(name, steps)
 
     def track(self, label: str):
         self.begin()

@@ -3,5 +3,6 @@
 models    a folder, a hub id, a run or RUN@STEP -> a model with its tokens
 tasks     a name, a file, rows -> a Task
 rewards   a name, a function, a reward model, several of them -> a judge
+sources   files, tasks and rows -> what is imitated, each with its share
 stages    the way that led to a model
 """

@@ -7,6 +7,8 @@
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
     my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind
     [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
+    "questions=runs/reward;number+0.2*think"   of a mixture of tasks: prompts of `questions` by the reward
+                                model, all others by what names no task, else by the task's own verifier
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +31,25 @@ from postgrad.rewards.grader import RUBRIC, Grader
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.named import NAMED, read_spec
 from postgrad.rewards.process import ProcessJudge
+from postgrad.rewards.routed import PerTask
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import Task
 from postgrad.user_code import called
 
+BETWEEN = re.compile(r";(?![^()]*\))")  # a semicolon outside of brackets
+
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One term of a reward. kind: function, judge, verifier, models (named), model (opened) or grader."""
+    """One term of a reward. kind: function, judge, verifier, models (named), model (opened) or grader.
+    task: the one whose prompts alone it judges; "" for all that have no judge of their own."""
 
     kind: str
     name: str
     value: Any
     weight: float = 1.0
+    task: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -56,16 +63,22 @@ def parts_of(reward: object) -> tuple[Part, ...]:
         return ()
     if isinstance(reward, Mapping):
         return tuple(_weighed(key, weight) for key, weight in reward.items())
-    if isinstance(reward, Sequence) and not isinstance(reward, str):
-        return tuple(_part(x) for x in reward)
-    return (_part(reward),)
+    if isinstance(reward, str):
+        pieces = [reward] if Path(reward).exists() else BETWEEN.split(reward)
+        return tuple(_of_task(text) for text in pieces if text.strip())
+    return tuple(_part(x) for x in reward) if isinstance(reward, Sequence) else (_part(reward),)
+
+
+def _of_task(text: str) -> Part:
+    """"questions=runs/reward" -> the reward model, for prompts of the task questions."""
+    named = re.fullmatch(r"\s*([\w.-]+)=(.*)", text, re.DOTALL)
+    return replace(_named(named[2]), task=named[1]) if named and not Path(text).exists() else _named(text)
 
 
 def _weighed(key: object, weight: object) -> Part:
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
         raise ValueError(f"reward gives {key!r:.60} the weight {weight!r}: it must be a number above 0.")
-    part = _part(key)
-    return Part(kind=part.kind, name=part.name, value=part.value, weight=float(weight))
+    return replace(_part(key), weight=float(weight))
 
 
 def _part(reward: object) -> Part:
@@ -77,7 +90,7 @@ def _part(reward: object) -> Part:
     if isinstance(reward, FromTRL):
         return Part(kind="judge", name=reward.__name__, value=reward)
     if isinstance(reward, str):
-        return _named(reward)
+        return _of_task(reward)
     if callable(reward):
         check_signature(reward)
         return Part(kind="function", name=called(reward).rpartition(".")[2], value=reward)
@@ -101,12 +114,12 @@ def _named(text: str) -> Part:
 
 
 def best_score(reward: object, task: Task) -> float | None:
-    """The best score that a reply can get; None of a reward model, whose scores have no end. A function of
-    the user's own is taken to pay at most 1."""
+    """The best score that a reply can get; None of a reward model, whose scores have no end, and where it is
+    another from task to task. A function of the user's own is taken to pay at most 1."""
     parts = parts_of(reward)
     if not parts:
         return task.best
-    if any(part.kind in ("models", "model") for part in parts):
+    if any(part.kind in ("models", "model") or part.task for part in parts):
         return None
     return sum(part.weight * (part.value.best if part.kind == "verifier" else 1.0) for part in parts)
 
@@ -173,24 +186,32 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
                ensemble: str = "mean", taught: bool = False) -> Judge:
     """The judge of a run's rollouts. models: the reward models of `reward`, opened, in order. taught: a
     teacher's word is enough, so where nobody judges every score is 0."""
-    parts = parts_of(reward)
-    if not parts:
-        if task.verify is None and taught:
-            return Verifying(lambda prompt, text: Verdict(score=0.0, reason="nobody judges"))
-        if task.verify is None:
-            raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
-                             "(prompt, text), say.")
-        return Verifying(task.verify, task.waits)
     waiting = list(models)
-    judges: dict[str, tuple[Judge, float]] = {}
-    for part in parts:
+    by_task: dict[str, dict[str, tuple[Judge, float]]] = {}
+    for part in parts_of(reward):
         count = len(part.value) if part.kind == "models" else int(part.kind == "model")
         mine, waiting = waiting[:count], waiting[count:]
+        judges = by_task.setdefault(part.task, {})
         name = part.name if part.name not in judges else f"{part.name} {len(judges) + 1}"
         judges[name] = _judge(part, mine, task, chat, device, ensemble), part.weight
-    if len(judges) == 1 and parts[0].weight == 1:
-        return next(iter(judges.values()))[0]
-    return Weighted(judges)
+    otherwise: Judge
+    if others := by_task.pop("", {}):
+        otherwise = _sum(others)
+    elif task.verify is None and taught:
+        otherwise = Verifying(lambda prompt, text: Verdict(score=0.0, reason="nobody judges"))
+    elif task.verify is None:
+        raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
+                         "(prompt, text), say.")
+    else:
+        otherwise = Verifying(task.verify, task.waits)
+    own = {name: _sum(judges) for name, judges in by_task.items()}
+    return PerTask(own, otherwise, task.name) if own else otherwise
+
+
+def _sum(judges: Mapping[str, tuple[Judge, float]]) -> Judge:
+    """One judge of weight 1 as it is; others as their weighted sum."""
+    (first, weight), *more = judges.values()
+    return first if weight == 1 and not more else Weighted(judges)
 
 
 def judge_alone(reward: object, task: Task, chat: Chat, device: str) -> Judge:

@@ -7,6 +7,7 @@ optimizer, and a few named settings. Which recipe trains a row of the table foll
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from importlib import import_module
@@ -19,14 +20,16 @@ from postgrad.user_code import is_record, record
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
-PIPELINES = {"align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
+PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructConfig",
+             "align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
 OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
-CONFIGS = RECIPES | PIPELINES | {"demo": "DemoConfig"}  # whatever can be resumed
+STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # with those that have a door of their own
+CONFIGS = RECIPES | STAGED  # whatever can be resumed
 
 
 def module(recipe: str):
     inside = "" if recipe in RECIPES else "pipelines."
-    return import_module(f"postgrad.recipes.{inside}{recipe}")
+    return import_module(f"postgrad.recipes.{inside}{recipe.replace('-', '_')}")
 
 
 def config_class(recipe: str) -> type:
@@ -74,9 +77,11 @@ def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **o
     objects: fields that are handed in as they are.
     """
     name, setting = divided(spec)
+    if name.endswith(".py") and module("own").is_pipeline(Path(name)):
+        return "own", config_class("own")(file=name, changes=shlex.join(changes))
     recipe, row = recipe_of(name)
     home = module(recipe)
-    if recipe in PIPELINES and not setting and not task and len(home.SETTINGS) == 1:
+    if recipe in PIPELINES and not setting and not task:
         setting = next(iter(home.SETTINGS))
     given = objects | ({"task": task} if task else {}) | ({"method": row} if row else {})
     return recipe, configured(name, recipe, setting, changes, given)
@@ -116,7 +121,10 @@ def pipeline_in(folder: Path) -> dict | None:
     started = read_json(path)
     if not isinstance(started.get("command"), str) or not isinstance(started.get("config"), dict):
         raise ValueError(f"{path} does not say what was started: restore the file from a copy.")
-    if started.get("recipe") not in [*CONFIGS]:
+    if started.get("recipe") == "python":
+        raise ValueError(f"the pipeline in {folder} was made in Python and has no name to find it by: go on "
+                         f"there, with pipeline.run({str(folder)!r}).")
+    if started.get("recipe") not in [*STAGED]:
         raise ValueError(f"{folder} was made by a pipeline {started.get('recipe')!r:.60}, which this version "
                          "does not have.")
     return started
@@ -125,8 +133,12 @@ def pipeline_in(folder: Path) -> dict | None:
 def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
           callback: Callable[[int, dict], None] | None = None, origin: Path | None = None):
     """Trains a new run in the folder; a pipeline gives its summary."""
-    if recipe in PIPELINES:
-        return module(recipe).run(config, folder, watch=watch, command=command)
+    if recipe in STAGED:
+        from postgrad.recipes.defaults import fitted
+        from postgrad.recipes.pipelines.carry import carry_out
+        config, _ = fitted(config)
+        return carry_out(module(recipe).pipeline(config), folder, watch=watch, command=command,
+                         recipe=recipe, config=config)
     from postgrad.recipes import running
     return running.start(recipe, config, module(recipe).build, folder, command=command, watch=watch,
                          callback=callback, origin=origin)
@@ -145,16 +157,15 @@ def resume(folder: Path, *, steps: int | None = None, watch=None,
         if steps is not None:
             raise ValueError(f"{folder} is a pipeline, whose stages have steps of their own: resume one of "
                              f"its runs, {folder}/STAGE, with steps={steps}.")
-        home = module(started["recipe"])
         config = unplain(config_class(started["recipe"]), started["config"])
-        return home.run(config, folder, watch=watch, command=started["command"])
+        return start(started["recipe"], config, folder, watch=watch, command=started["command"])
     run = Run.open(folder)
     recipe, _ = run.started()
     if recipe not in RECIPES:
         raise ValueError(f"run {folder} was made by a recipe {recipe!r}, which this version does not have.")
     objects = handed_in(run, given)
-    start = run.folder / "start"  # a model that was handed in: it is wherever the run is
-    kept = {"model": str(start)} if start.is_dir() else {}
+    first = run.folder / "start"  # a model that was handed in: it is wherever the run is
+    kept = {"model": str(first)} if first.is_dir() else {}
     config = unplain(config_class(recipe), run.config | kept, objects)
     config = config if steps is None else replace(config, steps=steps)
     return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)

@@ -157,7 +157,7 @@ def fitted(config, origin: Path | None = None, gpu_memory: float | None = None) 
 
     origin: the folder of a model that has no name of its own. gpu_memory: in bytes; else it is asked for.
     """
-    if not hasattr(config, "model") or not is_open(config):
+    if not hasattr(config, "model") or not hasattr(config, "optim") or not is_open(config):
         return config, ""
     size = size_of(origin or config.model)
     gpu_memory = gpu_bytes(config.device) if gpu_memory is None else gpu_memory

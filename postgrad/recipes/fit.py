@@ -164,6 +164,12 @@ def as_given(name: str, value):
     if not isinstance(value, str | Task | Iterable):
         or_name = "" if name == "data" else " or a name"
         raise ValueError(f"{name} is {value!r:.80}: expected rows, a table, a file{or_name}.")
+    if name == "data" and isinstance(value, Mapping) and value and all(
+            isinstance(weight, int | float) for weight in value.values()):
+        return ",".join(f"{source}:{weight}" for source, weight in value.items())
+    if name == "data" and isinstance(value, list | tuple) and value and all(
+            isinstance(source, str | Path) for source in value):
+        return ",".join(map(str, value))
     if isinstance(value, Mapping):
         inside = ", ".join(map(repr, list(value)[:4]))
         raise ValueError(f"{name} is a {type(value).__name__} of {inside}: expected rows; of a table "

@@ -65,6 +65,10 @@ class Reading:
         self.rows, self.long = self.rows + len(rows), self.long + len(rows) - len(kept)
         return kept
 
+    def counts(self, *limits: TokenLimit) -> dict[str, int]:
+        """What a run keeps of it: rows that could not be read, were left out for their length, were cut."""
+        return {"bad": self.bad.count, "dropped": self.long, "cut": sum(limit.cut for limit in limits)}
+
     def notes(self, *limits: TokenLimit) -> tuple[str, ...]:
         dropped = (f"{self.name}: {self.long:,} of {self.rows:,} rows are left out, for they are over the "
                    "model's tokens",) if self.long else ()

@@ -2,8 +2,7 @@
 keep the good replies as conversations that `sft` reads.
 
     postgrad pick tiny-chat --task words --keep passing --out good.jsonl        what the verifier pays in full
-    postgrad pick tiny-chat --task questions --reward runs/reward
-        --out best.jsonl      the best of n by a reward model
+    postgrad pick tiny-chat --task questions --reward runs/reward --out best.jsonl
 """
 
 from __future__ import annotations
@@ -36,6 +35,10 @@ def run(config: PickConfig, out: Path, *, track: Track = iter) -> dict:
         raise ValueError(f"{out} is there already: give another file with --out.")
     refuse_if_unwritable(out)
     task = load_task(config.task)
+    bar = best_score(config.reward, task) if config.threshold is None else config.threshold
+    if config.keep == "passing" and bar is None:
+        raise ValueError("a reward model's scores have no natural bar: say which score passes with "
+                         "--threshold.")
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
     begins = Beginning(origin=open_folder(config.model), name=config.model)
@@ -52,7 +55,6 @@ def run(config: PickConfig, out: Path, *, track: Track = iter) -> dict:
     verdicts = judge(rollouts)
     refuse_all_errors(verdicts)
     score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
-    bar = best_score(config.reward, task) if config.threshold is None else config.threshold
     select = best_of if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
     kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
     if not kept:

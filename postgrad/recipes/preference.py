@@ -159,7 +159,8 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
         looks.append(examiner(policy, chat, task, config.evaluation, config.seed))
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=reading.notes(batches.limit) + notes(config, train + held),
-                 data=data_counts(map(prompt_of, train), map(prompt_of, held)),
+                 data=reading.counts(batches.limit)
+                      | data_counts(map(prompt_of, train), map(prompt_of, held)),
                  optim=Optim(models, config.optim, config.steps),
                  examine=lambda step: {k: v for look in looks for k, v in look(step).items()},
                  every=config.evaluation.every if looks else 0)

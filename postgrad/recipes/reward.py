@@ -129,7 +129,8 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
 
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  notes=reading.notes(batches.limit) + notes(config, train + held),
-                 data=data_counts(map(prompt_of, train), map(prompt_of, held)),
+                 data=reading.counts(batches.limit)
+                      | data_counts(map(prompt_of, train), map(prompt_of, held)),
                  optim=Optim(models, config.optim, config.steps), examine=examine if held else None,
                  every=config.evaluation.every if held else 0)
 

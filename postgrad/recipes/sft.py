@@ -1,8 +1,13 @@
-"""Supervised fine-tuning: imitate conversations, from a task's demonstrations,
-a JSONL file or rows that are handed in."""
+"""Supervised fine-tuning: imitate conversations, from a task's demonstrations, JSONL files or rows that are
+handed in; several of them by weight.
+
+    postgrad train sft data=chats.jsonl
+    postgrad train sft data=chats.jsonl:0.8,words:0.2
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +15,15 @@ from typing import ClassVar
 
 from postgrad import methods, objectives
 from postgrad.batches import ConversationBatches
-from postgrad.data.preferences import split_rows
+from postgrad.batches.lengths import TokenLimit
+from postgrad.chat import Chat
+from postgrad.data.preferences import ask_of, prompt_of, split_rows
 from postgrad.data.rows import read_conversations
 from postgrad.loop import Optim, OptimSettings
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy
+from postgrad.opening.sources import Source, shares, sources_of
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.recipes.counts import data_counts
@@ -23,7 +31,9 @@ from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
 from postgrad.settings import COUNT, setting
+from postgrad.tasks import Task
 
+TURNS = ("all", "last")
 MOST_HELD_OUT = 500  # conversations: an examination is to cost little beside the steps
 
 
@@ -33,14 +43,17 @@ class SFTConfig(RunConfig):
 
     recipe: ClassVar[str] = "sft"
     model: str = setting("tiny", *MODEL)
-    data: str | Sequence | None = setting(None, 'instead of a task: a JSONL file of {"messages": [...]} rows',
-                                          "to imitate conversations of your own; in Python rows, or a table "
-                                          "of them")
+    data: str | Sequence | None = setting(
+        None, 'instead of a task: a JSONL file of {"messages": [...]} rows; several with commas between, and '
+        "a weight after a colon, a.jsonl:0.7,words:0.3, where a task gives its demonstrations",
+        "to imitate conversations of your own, or several kinds together; in Python rows, or a table of them")
     method: Method = setting(methods.get("sft"), *METHOD, parse=methods.named)
     examples: int = setting(4000, "demonstrations drawn from the task",
                             "at least steps x rows_per_step, so that none comes twice; a task with fewer "
                             "gives all it has", within=COUNT)
     rows: OwnRows = setting(group=OwnRows)
+    turns: str = setting("all", "the assistant's turns that are learned: all, or the last of a conversation",
+                         "last where earlier turns are there to be read and not to be imitated")
     steps: int = setting(60, *STEPS)
     rows_per_step: int = setting(64, "conversations in a step", "fewer where the data are few, so that there "
                                  "are steps enough; memory is tokens_per_pass", within=COUNT)
@@ -49,6 +62,8 @@ class SFTConfig(RunConfig):
     def __post_init__(self):
         super().__post_init__()
         one_source(self)
+        if self.turns not in TURNS:
+            raise ValueError(f"turns is {self.turns!r}: expected {' or '.join(TURNS)}.")
 
 
 def words() -> SFTConfig:
@@ -79,14 +94,66 @@ SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "q
             "gsm8k": gsm8k}
 
 
-def read(config: SFTConfig, task, reading: Reading) -> tuple[list[Conversation], list[Conversation]]:
-    """Conversations to imitate, and those of one's own that are held out."""
-    if config.data is not None:
-        return split_rows(read_conversations(config.data, reading.bad), config.rows.holdout, MOST_HELD_OUT)
+def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
+    task = open_task(name)
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
-    return task.demonstrations("train", config.examples, config.seed), []
+    return task.demonstrations("train", config.examples, config.seed)
+
+
+@dataclass
+class Imitated:
+    """The conversations of a run: those of each source to learn from, those that are held out."""
+
+    sources: list[Source]
+    readings: list[Reading]
+    train: list[list[Conversation]]
+    held: list[Conversation]
+
+    @property
+    def shares(self) -> list[float]:
+        return shares(self.sources, [len(rows) for rows in self.train])
+
+    @property
+    def weighed(self) -> bool:
+        return self.sources[0].weight is not None
+
+    def counts(self, limit: TokenLimit) -> dict:
+        """What was left out and cut, and what each of several sources gives."""
+        total = dict(sum((Counter(reading.counts()) for reading in self.readings), Counter()))
+        named = [{"name": source.name, "rows": len(rows), "share": share}
+                 for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
+        return {"bad": 0, "dropped": 0, **total, "cut": limit.cut,
+                **({"sources": named} if len(named) > 1 else {})}
+
+    def notes(self, limit: TokenLimit) -> tuple[str, ...]:
+        said = [f"{source.name} {share:.1%} ({len(rows):,} rows)"
+                for source, rows, share in zip(self.sources, self.train, self.shares, strict=True)]
+        mixed = (f"imitated: {', '.join(said)}",) if len(said) > 1 else ()
+        left_out = [note for reading in self.readings for note in reading.notes()]
+        return (*mixed, *left_out, *limit.note(self.readings[0].name if len(said) == 1 else "the rows"))
+
+
+def read(config: SFTConfig, chat: Chat, most: int) -> Imitated:
+    """All that is imitated. Of rows of one's own some prompts are held out, in whatever source they stand."""
+    if config.data is None:
+        reading = Reading(config.rows, None)
+        rows = reading.fitting(demonstrations(config.task, config), chat, most)
+        return Imitated([Source(rows=config.task)], [reading], [rows], [])
+    sources = sources_of(config.data)
+    readings = [Reading(config.rows, source.rows) for source in sources]
+    found = [demonstrations(source.rows, config) if source.task
+             else read_conversations(source.rows, reading.bad)
+             for source, reading in zip(sources, readings, strict=True)]
+    _, held = split_rows([row for rows in found for row in rows], config.rows.holdout, MOST_HELD_OUT)
+    asks = {ask_of(prompt_of(row)) for row in held}
+    kept = [[row for row in rows if ask_of(prompt_of(row)) not in asks] for rows in found]
+    train = [reading.fitting(rows, chat, most) for rows, reading in zip(kept, readings, strict=True)]
+    for source, rows in zip(sources, train, strict=True):
+        if not rows:
+            raise ValueError(f"{source.name} has no row left to learn from: lower holdout, or leave it out.")
+    return Imitated(sources, readings, train, readings[0].fitting(held, chat, most))
 
 
 @fits
@@ -98,20 +165,24 @@ def build(config: SFTConfig, begins: Beginning) -> Parts:
         prove(task)
         examined = config.evaluation.asked(task, config.seed)
         examine = examiner(model, chat, task, config.evaluation, config.seed)
-    most, reading = model.config.max_position_embeddings, Reading(config.rows, config.data)
+    most = model.config.max_position_embeddings
+    imitated = read(config, chat, most)
     line = partial(ConversationBatches, chat=chat, method=config.method, seed=config.seed,
-                   device=config.device, max_tokens=most, truncate=config.rows.cut)
-    train, held = (reading.fitting(rows, chat, most) for rows in read(config, task, reading))
-    batches = line(train, per_step=config.rows_per_step, steps=config.steps)
+                   device=config.device, max_tokens=most, truncate=config.rows.cut,
+                   last=config.turns == "last")
+    train = [row for rows in imitated.train for row in rows]
+    batches = line(imitated.train if imitated.weighed else train, per_step=config.rows_per_step,
+                   steps=config.steps, shares=imitated.shares if imitated.weighed else ())
     models, objective = Models(policy=model), objectives.build(config.method)
-    if held:
-        (kept,) = line(held, per_step=len(held), steps=1)
+    if imitated.held:
+        (kept,) = line(imitated.held, per_step=len(imitated.held), steps=1)
         examine, every = partial(loss_on, objective, models, kept, config), every or -(-config.steps // 10)
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
                  optim=Optim(models, config.optim, config.steps), examine=examine, every=every,
-                 notes=reading.notes(batches.limit),
-                 data=data_counts((c.messages[:-1] for c in train),
-                                  [*(p.messages for p in examined), *(c.messages[:-1] for c in held)]))
+                 notes=imitated.notes(batches.limit),
+                 data=imitated.counts(batches.limit) | data_counts(
+                     (c.messages[:-1] for c in train),
+                     [*(p.messages for p in examined), *(c.messages[:-1] for c in imitated.held)]))
 
 
 def loss_on(objective, models: Models, held: Batch, config: SFTConfig, step: int) -> dict:

@@ -73,13 +73,17 @@ class Watched:
 
 
 def signature(root: Path) -> str:
-    """A hash that changes when a run comes, goes, or goes on."""
-    digest = hashlib.sha256()
+    """A hash that changes when a run or a pipeline comes, goes, or goes on."""
+    digest, above = hashlib.sha256(), ""
     for name in find(root):
         digest.update(name.encode(errors="surrogateescape"))
-        for file in ("metrics.jsonl", "evals.jsonl", "status.json"):
+        files = [f"{name}/{file}" for file in ("metrics.jsonl", "evals.jsonl", "status.json")]
+        if "/" in name and name.rpartition("/")[0] != above:  # the first run of a pipeline
+            above = name.rpartition("/")[0]
+            files += [f"{above}/{file}" for file in ("pipeline.json", "state.json", "summary.json")]
+        for file in files:
             try:
-                seen = (root / name / file).stat()
+                seen = (root / file).stat()
                 digest.update(b"%d %d " % (seen.st_size, seen.st_mtime_ns))
             except OSError:
                 digest.update(b"- ")

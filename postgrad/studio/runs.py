@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.studio import curves, live, processes, samples
+from postgrad.studio import curves, live, pipelines, processes, samples
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_compare import compare, part_pairs
 from postgrad.studio.runs_list import index, part_list
@@ -40,6 +40,8 @@ register_url_convertor("run", RunId())
 
 def one(request: Request) -> Response:
     name, root = request.path_params["id"], request.app.state.runs
+    if pipelines.holds(root, name):
+        return pipelines.one(request, name)
     try:
         locate(root, name)
     except NoRun as error:
@@ -47,7 +49,9 @@ def one(request: Request) -> Response:
     trace = trace_of(request, name)
     cursor = watch(trace)
     first, more = curves.chosen([trace])
+    above = name.rpartition("/")[0]
     return page(request, "runs/run.html", run=trace.summary(name), address=address(name),
+                pipeline=(above, address(above)) if above and pipelines.holds(root, above) else None,
                 command=text_of(trace.run.info.get("command")),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
@@ -169,6 +173,7 @@ routes = [
     Route("/runs/-/worked", part_worked),
     Route("/runs/-/output", part_output),
     Route("/runs/-/pairs", part_pairs),
+    Route("/runs/-/pipeline", pipelines.part_steps),
     Route("/runs/-/at/{id:path}", one, name="run-at"),
     Route("/runs/{id:run}", one, name="run"),
 ]

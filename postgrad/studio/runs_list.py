@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postgrad.studio import live, processes
+from postgrad.studio import live, pipelines, processes
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_shared import traces
 from postgrad.studio.svg import spark
@@ -36,7 +36,8 @@ def listed(request: Request) -> dict:
         row["spark"], row["address"] = spark(row["series"], width=96), address(row["id"])
         row["begins"] = "/".join((row["model"] or "").split("/")[-2:])  # the end of a path says most
     return {"rows": found, "all": len(taken) + len(begun), "sort": sort, "down": down, "sorts": SORTS,
-            "q": given.get("q", ""), "signature": live.signature(root), "folder": root}
+            "q": given.get("q", ""), "signature": live.signature(root), "folder": root,
+            "pipelines": [(name, address(name)) for name in pipelines.names(root)]}
 
 
 def sought(row: dict) -> str:

@@ -1,1 +1,7 @@
-"""Several runs that build on each other, in one folder: the demo, `align`, `overoptimise`."""
+"""Several runs that build on each other, in one folder.
+
+stages         what a pipeline is: a list of stages, kept replies and measurements
+carry          carrying one out, and going on with it
+quality        the true quality of policies, which several of them measure
+demo, instruct, align, overoptimise, r1_zero, r1   those that ship; own: a user's file
+"""

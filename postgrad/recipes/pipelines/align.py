@@ -9,24 +9,18 @@ trained on: all of them saw labelled pairs, or a reward model made from those.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 from typing import ClassVar
 
 from postgrad.batches import Rollouts
-from postgrad.evaluation import evaluate
 from postgrad.loop import OptimSettings
-from postgrad.maths.noise import seed_of
 from postgrad.methods import change, get
-from postgrad.opening.models import open_model
 from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.defaults import fitted, reply_tokens, size_of
-from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.recipes.pipelines import quality
+from postgrad.recipes.pipelines.stages import Pipeline, Stage, Step
 from postgrad.settings import POSITIVE, Settings, setting
-from postgrad.tasks import load_task
 
 # the recipes whose rows can be set side by side here
 LEARNERS = {"preference": preference, "rollouts": rollouts}
@@ -82,13 +76,7 @@ def drawn(config: AlignConfig) -> preference.Pairs:
     return preference.Pairs(drawn=config.pairs, held_out=max(1, config.pairs // 5))
 
 
-def proxy(config: AlignConfig) -> Stage:
-    first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps,
-                                seed=config.seed, pairs=drawn(config), device=config.device)
-    return Stage(name="reward", config=first)
-
-
-def policy(config: AlignConfig, name: str, folder: Path) -> Stage:
+def policy(config: AlignConfig, name: str) -> Stage:
     """From pairs, or against the reward model; what differs is the recipe's own."""
     examined = min(32, config.problems)
     method = change(get(name), beta=config.beta) if name == "dpo" else get(name)
@@ -99,40 +87,17 @@ def policy(config: AlignConfig, name: str, folder: Path) -> Stage:
                                            evaluation=Evaluation(every=config.collections, problems=examined,
                                                                  samples=4))
     else:
-        made = replace(rollouts.questions(), **shared, reward=str(folder / "reward"),
+        made = replace(rollouts.questions(), **shared, reward="{reward}",
                        rollouts=Rollouts(collections=config.collections),
                        evaluation=Evaluation(every=None, problems=examined, samples=4))
     return Stage(name=name, config=made)
 
 
-def run(config: AlignConfig, folder: Path, *, watch, command: str = "") -> dict:
-    """Carries out the stages in the folder and measures every policy on the same held-out prompts."""
-    began, (config, _) = time.perf_counter(), fitted(config)
-    begin("align", config, folder, command)
-    task, rows = load_task(config.task), []
-    size = size_of(config.model)
-    settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
-    prompts = [p for split in ("validation", "test")
-               for p in task.prompts(split, config.problems, config.seed)]
-    prompts = prompts[: config.problems]
-
-    def measure(name: str, model, spent: float) -> None:
-        policy, chat = open_model(model, config.device)
-        found = evaluate(task, LocalSampler(policy, chat), prompts, samples=config.samples, greedy=False,
-                         settings=settings, seed=seed_of(config.seed, "align"),
-                         track=watch.track(f"measuring {name}"))
-        rows.append({"name": name, "true": found["reward"], "interval": found["reward_interval"],
-                     "parts": {k.removeprefix("reward/"): v for k, v in found.items()
-                               if k.startswith("reward/")}, "length": found["mean_length"], "minutes": spent})
-
-    measure("start", config.model, 0.0)
-    judged = carry_out(proxy(config), folder, watch=watch, command=command)
-    (*_, last), _ = judged.rows("evals")
-    for method in config.methods.split(","):
-        made = carry_out(policy(config, method, folder), folder, watch=watch, command=command)
-        measure(method, made.folder, minutes(made))
-    facts = {k: last[k] for k in ("accuracy", "accuracy_interval", "ece")} | {"minutes": minutes(judged)}
-    return conclude(folder,
-                    {"recipe": "align", "task": config.task, "seed": config.seed, "prompts": len(prompts),
-                     "samples": config.samples, "reward_model": facts, "policies": rows, "command": command,
-                     "minutes": (time.perf_counter() - began) / 60})
+def pipeline(config: AlignConfig) -> Pipeline:
+    """The start, a reward model, and each policy, measured on the same held-out prompts."""
+    first = reward.RewardConfig(model=config.model, task=config.task, steps=config.reward_steps,
+                                seed=config.seed, pairs=drawn(config), device=config.device)
+    steps: list[Step] = [quality.measured(config, "start", config.model), Stage(name="reward", config=first)]
+    for name in config.methods.split(","):
+        steps += [policy(config, name), quality.measured(config, name, f"{{{name}}}")]
+    return Pipeline(name="align", steps=steps, summarise=partial(quality.summary, config))

@@ -4,8 +4,8 @@ measured before and after each stage."""
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,10 +14,11 @@ from postgrad.evaluation import evaluate, score_samples
 from postgrad.opening.models import open_model
 from postgrad.recipes import rollouts, sft
 from postgrad.recipes.base import SEED, Evaluation
-from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
+from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, minutes
+from postgrad.records import Prompt
 from postgrad.report import write_report
 from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler import LocalSampler, Sampling, Track
 from postgrad.settings import Settings, setting
 from postgrad.tasks import load_task
 
@@ -57,48 +58,60 @@ def quick(seed: int) -> DemoConfig:
     return DemoConfig(seed=seed, sft_steps=14, sft_examples=900, rl_steps=8, problems=40)
 
 
-def stages(config: DemoConfig, folder: Path) -> list[Stage]:
+def stages(config: DemoConfig) -> list[Stage]:
     """The two training stages."""
     first = replace(sft.words(), steps=config.sft_steps, save_every=config.sft_steps,
                     examples=config.sft_examples, seed=config.seed)
     examination = Evaluation(every=config.evaluate_every, problems=min(64, config.problems))
-    second = replace(rollouts.words(), model=str(folder / "sft"), steps=config.rl_steps,
+    second = replace(rollouts.words(), model="{sft}", steps=config.rl_steps,
                      save_every=config.rl_steps, evaluation=examination, seed=config.seed)
-    return [Stage(name="sft", config=first), Stage(name="rl", config=second)]
+    return [Stage(name="sft", config=first, about="SFT: imitate an average writer"),
+            Stage(name="rl", config=second, about="GRPO: keep what earns reward")]
 
 
-def run(config: DemoConfig, folder: Path, *, watch, command: str = "postgrad demo") -> dict:
-    """Runs the demo in the folder, or what is left of it, and returns the summary. watch.stage(name, steps)
-    gives a stage's watcher, watch.track(label) a way to show how far a measurement is."""
-    began = time.perf_counter()
-    begin("demo", config, folder, command)
-    task = load_task(TASK)
-    prompts = task.prompts("test", config.problems, config.seed)
-    settings = Sampling(max_new_tokens=64)
-    rows, answers = [], []
+def asked(config: DemoConfig) -> list[Prompt]:
+    return load_task(TASK).prompts("test", config.problems, config.seed)
 
-    def measure(name: str, model, seconds: float) -> None:
-        policy, chat = open_model(model)
-        sampler = LocalSampler(policy, chat)
-        figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings,
-                           seed=config.seed, track=watch.track(f"measuring {name}"))
-        figures["seconds_evaluating"] = figures.pop("seconds")
-        rows.append({"name": name, **figures, "seconds": seconds})
-        plain = score_samples(task, sampler, prompts[:3], 1, replace(settings, temperature=0.0), config.seed)
-        answers.append([{"name": name, "text": s.rollout.text, "correct": s.verdict.score >= task.best}
-                        for (s,) in plain])
 
-    measure("base", "tiny", 0.0)
-    for stage in stages(config, folder):
-        made = carry_out(stage, folder, watch=watch, command=command)
-        measure(stage.name, made.folder, 60 * minutes(made))
-    summary = {"recipe": "demo", "stages": rows, "seconds_total": time.perf_counter() - began,
-               "seed": config.seed, "task": TASK, "problems": config.problems, "samples": config.samples,
-               "command": command, "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
-    shown = [{"question": p.question, "gold": str(p.answer), "stages": [stage[i] for stage in answers]}
-             for i, p in enumerate(prompts[:3])]
-    report(folder, summary, shown)
-    return conclude(folder, summary | {"answers": shown})
+def measured(config: DemoConfig, model: str, track: Track) -> dict:
+    """A model on the held-out problems, and its plain answers to the first three."""
+    task, prompts, settings = load_task(TASK), asked(config), Sampling(max_new_tokens=64)
+    policy, chat = open_model(model)
+    sampler = LocalSampler(policy, chat)
+    figures = evaluate(task, sampler, prompts, samples=config.samples, settings=settings, seed=config.seed,
+                       track=track)
+    plain = score_samples(task, sampler, prompts[:3], 1, replace(settings, temperature=0.0), config.seed)
+    return {"figures": figures, "answers": [{"text": s.rollout.text, "correct": s.verdict.score >= task.best}
+                                            for (s,) in plain]}
+
+
+def pipeline(config: DemoConfig) -> Pipeline:
+    """A base model, SFT and GRPO, each measured on the same held-out problems."""
+    figures = partial(measured, config)
+    steps: list[Step] = [Measurement(name="base", model="tiny", figures=figures)]
+    for stage in stages(config):
+        steps += [stage, Measurement(name=stage.name, model=f"{{{stage.name}}}", figures=figures)]
+    return Pipeline(name="demo", steps=steps, summarise=partial(summarise, config))
+
+
+def summarise(config: DemoConfig, done: Done) -> dict:
+    rows = []
+    for name, found in done.measured.items():
+        figures = {"seconds_evaluating" if key == "seconds" else key: value
+                   for key, value in found["figures"].items()}
+        rows.append({"name": name, **figures,
+                     "seconds": 60 * minutes(done.runs[name]) if name in done.runs else 0.0})
+    shown = [{"question": prompt.question, "gold": str(prompt.answer),
+              "stages": [{"name": name, **found["answers"][i]} for name, found in done.measured.items()]}
+             for i, prompt in enumerate(asked(config)[:3])]
+    summary = {"recipe": "demo", "stages": rows, "seconds_total": 60 * done.minutes, "seed": config.seed,
+               "task": TASK, "problems": config.problems, "samples": config.samples,
+               "command": done.command,
+               "machine": {"cores": os.cpu_count(), "torch": torch.__version__}}
+    report(done.folder, summary, shown)
+    kept = ("name", "pass@1", "pass@1_interval", "greedy", "greedy_interval", "format", "mean_length")
+    table = [{key: row[key] for key in kept if key in row} | {"minutes": row["seconds"] / 60} for row in rows]
+    return summary | {"answers": shown, "tables": {"Word problems": table}}
 
 
 def report(folder: Path, summary: dict, shown: list[dict]) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import ClassVar
 
 from postgrad import methods
@@ -31,12 +30,11 @@ from postgrad.models import load_scalar
 from postgrad.opening.models import open_folder, open_model
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.defaults import fitted
-from postgrad.recipes.pipelines.stages import Stage, begin, carry_out, conclude, minutes
+from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, minutes
 from postgrad.recipes.preference import Pairs
 from postgrad.rewards.model import ModelJudge
 from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler import LocalSampler, Sampling, Track
 from postgrad.settings import COUNT, Settings, parsed_names, setting
 from postgrad.tasks import load_task
 
@@ -112,14 +110,14 @@ def proxies(config: OveroptimiseConfig) -> list[Stage]:
             for i in range(config.proxies.members)]
 
 
-def policies(config: OveroptimiseConfig, folder: Path) -> list[Stage]:
+def policies(config: OveroptimiseConfig) -> list[Stage]:
     """A policy for each leash against the first reward model, and one without a leash against the most
     sceptical of all."""
     def stage(name: str, members: int, **anchor) -> Stage:
         made = rollouts.RolloutConfig(
             task=config.task, model=config.model, method=config.method, steps=config.steps,
             rollouts=config.rollouts, optim=config.optim, evaluation=config.evaluation, seed=config.seed,
-            device=config.device, reward=",".join(str(folder / f"reward-{i}") for i in range(members)),
+            device=config.device, reward=",".join(f"{{reward-{i}}}" for i in range(members)),
             save_every=config.steps, anchor=rollouts.Anchor(measure=True, **anchor))
         return Stage(name=name, config=made)
 
@@ -157,42 +155,52 @@ def turning(curve: Sequence[dict]) -> dict:
             "proxy_at_end": smooth("proxy", last)}
 
 
-def best_of_curve(config: OveroptimiseConfig, folder: Path, watch) -> list[dict]:
+def best_of_curve(config: OveroptimiseConfig, proxy: str, track: Track) -> dict:
     """Both rewards of the best by the proxy among n samples of the start, for n = 1, 2, 4, ...;
     the KL is the bound."""
     task = load_task(config.task)
     policy, chat = open_model(config.model, config.device)
-    judge = ModelJudge([load_scalar(open_folder(folder / "reward-0"), device=config.device)],
-                       device=config.device)
-    prompts = task.prompts(config.evaluation.split, config.evaluation.problems,
-                           seed_of(config.seed, "evaluation") % 2**31)
+    judge = ModelJudge([load_scalar(open_folder(proxy), device=config.device)], device=config.device)
+    prompts = config.evaluation.asked(task, config.seed)
     settings = Sampling(max_new_tokens=config.rollouts.budget)
     groups = score_samples(task, LocalSampler(policy, chat), prompts, config.best_of, settings,
-                           seed_of(config.seed, "best of n"), watch.track("best of n"))
+                           seed_of(config.seed, "best of n"), track)
     scored = [([v.score for v in judge([s.rollout for s in group])], [s.verdict.score for s in group])
               for group in groups]
     sizes = [2**i for i in range(config.best_of.bit_length()) if 2**i <= config.best_of]
-    return [{"n": n, "kl": best_of_n_kl(n), "distance": math.sqrt(best_of_n_kl(n)),
-             "proxy": mean_of(best_of_n(said, said, n) for said, _ in scored),
-             "true": mean_of(best_of_n(said, true, n) for said, true in scored)} for n in sizes]
+    return {"curve": [{"n": n, "kl": best_of_n_kl(n), "distance": math.sqrt(best_of_n_kl(n)),
+                       "proxy": mean_of(best_of_n(said, said, n) for said, _ in scored),
+                       "true": mean_of(best_of_n(said, true, n) for said, true in scored)} for n in sizes]}
 
 
-def run(config: OveroptimiseConfig, folder: Path, *, watch, command: str = "") -> dict:
-    """Carries out the stages in the folder, and writes the curves."""
-    began, (config, _) = time.perf_counter(), fitted(config)
-    begin("overoptimise", config, folder, command)
-    judged = [carry_out(stage, folder, watch=watch, command=command) for stage in proxies(config)]
-    accuracy = [list(r.rows("evals")[0])[-1]["accuracy"] for r in judged]
+def pipeline(config: OveroptimiseConfig) -> Pipeline:
+    """The reward models, the policies that push them, and best-of-n against the first of them."""
+    of_n = Measurement(name="best-of-n", model="{reward-0}", figures=partial(best_of_curve, config))
+    return Pipeline(name="overoptimise", steps=[*proxies(config), *policies(config), of_n],
+                    summarise=partial(summarise, config))
+
+
+def summarise(config: OveroptimiseConfig, done: Done) -> dict:
+    """What was found, and the curves in a file of their own."""
+    judged = [done.runs[stage.name] for stage in proxies(config)]
     curves = []
-    for stage in policies(config, folder):
-        made = carry_out(stage, folder, watch=watch, command=command)
+    for stage in policies(config):
+        made = done.runs[stage.name]
         curve = points(made)
         curves.append({"name": stage.name, "kl_weight": stage.config.anchor.kl,
                        "ensemble": stage.name.endswith("ensemble"), "points": curve,
                        "turning": turning(curve), "minutes": minutes(made)})
-    facts = {"recipe": "overoptimise", "task": config.task, "seed": config.seed, "method": config.method.name,
-             "command": command, "reward_accuracy": accuracy, "policies": curves,
-             "best_of_n": best_of_curve(config, folder, watch), "minutes": (time.perf_counter() - began) / 60}
-    write_text(folder / "curves.json", json.dumps(facts, indent=1))
-    return conclude(folder, {k: v for k, v in facts.items() if k != "policies"}
-                    | {"policies": [{k: v for k, v in p.items() if k != "points"} for p in curves]})
+    of_n = done.measured["best-of-n"]["curve"]
+    facts = {"task": config.task, "seed": config.seed, "method": config.method.name,
+             "reward_accuracy": [list(r.rows("evals")[0])[-1]["accuracy"] for r in judged],
+             "best_of_n": of_n}
+    write_text(done.folder / "curves.json", json.dumps(
+        {"recipe": "overoptimise", "command": done.command, "minutes": done.minutes, **facts,
+         "policies": curves}, indent=1))
+    pushed = [{"policy": p["name"], "peak": p["turning"]["peak"], "at step": p["turning"]["step"],
+               "at KL": p["turning"]["kl"], "end": p["turning"]["end"], "fall": p["turning"]["fall"],
+               "proxy at peak": p["turning"]["proxy_at_peak"], "proxy at end": p["turning"]["proxy_at_end"],
+               "minutes": p["minutes"]} for p in curves]
+    best = [{"n": p["n"], "KL at most": p["kl"], "proxy": p["proxy"], "true": p["true"]} for p in of_n]
+    return facts | {"policies": [{k: v for k, v in p.items() if k != "points"} for p in curves],
+                    "tables": {"Pushed against a reward model": pushed, "Best of n": best}}

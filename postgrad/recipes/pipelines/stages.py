@@ -1,87 +1,264 @@
-"""Several runs that build on each other, in one folder.
+"""A pipeline: named steps, each built on those before it, in one folder.
 
-What is done stays done: going on does only what is left.
+Stage         a run by a recipe
+Data          conversations to imitate: a model's replies that were good enough, or rows made by code
+Measurement   figures of a model
+In whatever a step is given, {NAME} is the folder of the step NAME: model="{sft}", reward="{reward}",
+data="{kept}/conversations.jsonl".
 
-FOLDER/pipeline.json    what was started: recipe, config, command
-FOLDER/STAGE/           a run each
-FOLDER/summary.json     written at the end by the recipe
+FOLDER/pipeline.json        what was started, and the steps in order
+FOLDER/NAME/                a run; or data, conversations.jsonl and counts.json
+FOLDER/measured/NAME.json   figures
+FOLDER/state.json           the seconds of every step that is done
+FOLDER/summary.json         written at the end
+What is done stays done: going on does only what is left, to the same bits.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
-from postgrad.files import write_text
-from postgrad.recipes import module, resume, running
+from postgrad import recipes
+from postgrad.evaluation import evaluate
+from postgrad.files import load_json, whole_folder, write_text
+from postgrad.opening.models import open_model
+from postgrad.opening.tasks import open_task
+from postgrad.options import PickConfig
+from postgrad.recipes import pick, running
 from postgrad.recipes.base import RunConfig
-from postgrad.recipes.defaults import fitted
-from postgrad.run import Run
-from postgrad.run.rows import read_json
-from postgrad.settings import plain
+from postgrad.recipes.defaults import fitted, tokens_for
+from postgrad.recipes.fit import as_given, written
+from postgrad.run import Run, check_name
+from postgrad.sampler import LocalSampler, Sampling, Track
+from postgrad.settings import Settings, override, plain, suggest
+from postgrad.user_code import is_record, record
 
-FILE = "pipeline.json"
+CONVERSATIONS, COUNTS, MEASURED = "conversations.jsonl", "counts.json", "measured"
+NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} is a pattern's own
+
+
+def placed(value, folder: Path):
+    """A value with the folders of the steps that it names: "{sft}" -> "runs/mine/sft"."""
+    if isinstance(value, str):
+        return NAMED.sub(lambda found: str(folder / found[1]), value)
+    if isinstance(value, Settings):
+        return replace(value, **{f.name: placed(getattr(value, f.name), folder) for f in fields(value)})
+    if isinstance(value, Mapping):
+        return {placed(key, folder): placed(inner, folder) for key, inner in value.items()}
+    return [placed(x, folder) for x in value] if isinstance(value, list) else value
+
+
+def names_in(value) -> Iterator[str]:
+    """The steps that a value names, as often as it does."""
+    if isinstance(value, str):
+        yield from NAMED.findall(value)
+    elif isinstance(value, Mapping):
+        yield from names_in([*value.keys(), *value.values()])
+    elif isinstance(value, list):
+        yield from (name for x in value for name in names_in(x))
+    elif isinstance(value, Settings):
+        yield from names_in([getattr(value, f.name) for f in fields(value)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One run of a pipeline, by a config of its recipe."""
+    """One run of a pipeline, by a config of its recipe. about: what it does, for whoever looks on."""
 
+    kind: ClassVar[str] = "run"
     name: str
     config: RunConfig
+    about: str = ""
 
     @property
-    def recipe(self) -> str:
-        return self.config.recipe
+    def given(self) -> object:
+        return self.config
+
+    def done(self, folder: Path) -> bool:
+        place = folder / self.name
+        return (place / "run.json").exists() and Run.open(place).summary()["state"] == "done"
+
+    def carry_out(self, folder: Path, watch, command: str) -> Run:
+        """The stage's run: started, gone on with, or found done."""
+        place, title = folder / self.name, self.about or self.name
+        if self.done(folder):
+            return Run.open(place)
+        if (place / "run.json").exists():
+            run = Run.open(place)
+            objects = {key: getattr(self.config, key) for key, kept in run.config.items() if is_record(kept)}
+            with watch.stage(title, run.info["steps"]) as eyes:
+                return recipes.resume(place, watch=eyes, **objects)
+        config, _ = fitted(placed(self.config, folder))
+        with watch.stage(title, config.steps) as eyes:
+            return running.start(config.recipe, config, recipes.module(config.recipe).build, place,
+                                 command=command, watch=eyes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Conversations, written once. write(settings, file, track) -> counts of what it wrote."""
+
+    kind: ClassVar[str] = "data"
+    name: str
+    given: Settings
+    write: Callable[[Settings, Path, Track], dict]
+
+    def done(self, folder: Path) -> bool:
+        return (folder / self.name / COUNTS).exists()
+
+    def carry_out(self, folder: Path, watch, command: str) -> dict:
+        if not self.done(folder):
+            with whole_folder(folder / self.name) as made:
+                counts = self.write(placed(self.given, folder), made / CONVERSATIONS, watch.track(self.name))
+                write_text(made / COUNTS, json.dumps(counts, indent=1))
+        return load_json(folder / self.name / COUNTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Figures of a model, kept once they are measured. figures(model, track) -> what JSON can hold."""
+
+    kind: ClassVar[str] = "measured"
+    name: str
+    model: str
+    figures: Callable[[str, Track], dict]
 
     @property
-    def build(self) -> Callable:
-        return module(self.recipe).build
+    def given(self) -> object:
+        return self.model
+
+    def done(self, folder: Path) -> bool:
+        return self.path(folder).exists()
+
+    def path(self, folder: Path) -> Path:
+        return folder / MEASURED / f"{self.name}.json"
+
+    def carry_out(self, folder: Path, watch, command: str) -> dict:
+        path = self.path(folder)
+        if not path.exists():
+            found = self.figures(placed(self.model, folder), watch.track(f"measuring {self.name}"))
+            path.parent.mkdir(exist_ok=True)
+            write_text(path, json.dumps(found, indent=1))
+        return load_json(path)
 
 
-def begin(recipe: str, config, folder: Path, command: str) -> None:
-    """Writes down what was started, once; another pipeline in the folder is refused."""
-    said = {"recipe": recipe, "config": plain(config), "command": command}
-    path = folder / FILE
-    if path.exists():
-        if read_json(path).get("config") != said["config"]:
-            raise ValueError(f"{folder} holds a pipeline with other settings: choose another folder with "
-                             f"--run, or go on with `postgrad resume {folder}`.")
-        return
-    if folder.exists() and any(folder.iterdir()):
-        raise ValueError(f"{folder} is not empty: choose another folder with --run.")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(path, json.dumps(said, indent=1))
+Step = Stage | Data | Measurement
 
 
-def unfinished(config, folder: Path) -> bool:
-    """Whether a pipeline with just these settings was begun in the folder, and has not come to its end."""
-    path = folder / FILE
-    begun = path.exists() and json.loads(path.read_text())["config"] == plain(config)
-    return begun and not (folder / "summary.json").exists()
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """What the steps of a pipeline left: runs, the counts of data, figures, by their names;
+    how many seconds each step took; and the command that started it."""
+
+    folder: Path
+    command: str = ""
+    runs: dict[str, Run] = field(default_factory=dict)
+    data: dict[str, dict] = field(default_factory=dict)
+    measured: dict[str, dict] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def add(self, step: Step, found) -> None:
+        {"run": self.runs, "data": self.data, "measured": self.measured}[step.kind][step.name] = found
+
+    @property
+    def minutes(self) -> float:
+        return sum(self.seconds.values()) / 60
 
 
-def carry_out(stage: Stage, folder: Path, *, watch, command: str) -> Run:
-    """The stage's run: started, gone on with, or found done."""
-    place = folder / stage.name
-    if (place / "run.json").exists():
-        run = Run.open(place)
-        if run.summary()["state"] == "done":
-            return run
-        with watch.stage(stage.name, run.info["steps"]) as eyes:
-            return resume(place, watch=eyes)
-    config, _ = fitted(stage.config)
-    with watch.stage(stage.name, config.steps) as eyes:
-        return running.start(stage.recipe, config, stage.build, place, command=command, watch=eyes)
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """Steps in order, and what is said at the end.
+
+    summarise(done) -> the summary; its "tables" are shown, {title: rows}. Without it: a row for each
+    measurement, with what made the model.
+    """
+
+    name: str
+    steps: tuple[Step, ...] | list[Step]
+    summarise: Callable[[Done], dict] | None = None
+
+    def __post_init__(self):
+        known: dict[str, set[str]] = {"run": set(), "data": set(), "measured": set()}
+        for step in self.steps:
+            if not check_name(step.name)[0].isalpha():
+                raise ValueError(f"{step.name!r} cannot name a step: begin with a letter.")
+            folders = known["run"] | known["data"]
+            for name in names_in(step.given):
+                if name not in folders:
+                    hint = suggest(name, folders) if folders else " It is the first."
+                    raise ValueError(f"step {step.name} is given {{{name}}}, and no step before it is called "
+                                     f"so.{hint}")
+            if step.name in (known["measured"] if step.kind == "measured" else {*folders, MEASURED}):
+                raise ValueError(f"two steps are called {step.name!r}: give one of them another name.")
+            known[step.kind].add(step.name)
+
+    def run(self, folder: str | Path, *, watch=None) -> dict:
+        """Carries it out in a folder, or what is left of it; -> the summary."""
+        from postgrad.recipes.pipelines.carry import carry_out
+        return carry_out(self, Path(folder), watch=watch)
+
+    def changed(self, changes: list[str]) -> Pipeline:
+        """With other settings of its stages: ["rl.steps=5"]."""
+        steps = {(step.kind, step.name): step for step in self.steps}
+        for change in changes:
+            name, _, rest = change.partition(".")
+            if not isinstance(step := steps.get(("run", name)), Stage):
+                stages = [step.name for step in self.steps if isinstance(step, Stage)]
+                raise ValueError(f"{change!r} names no stage of {self.name}: write STAGE.KEY=VALUE."
+                                 f"{suggest(name, stages)}")
+            steps["run", name] = replace(step, config=override(step.config, [rest], recipes.elsewhere))
+        return replace(self, steps=tuple(steps.values()))
+
+    def described(self) -> list[dict]:
+        """The steps as JSON: what each is, from what it is made, with what settings."""
+        return [{"kind": step.kind, "name": step.name, "needs": [*dict.fromkeys(names_in(step.given))],
+                 "settings": plain(step.given, record) if isinstance(step.given, Settings)
+                             else {"model": step.given}} for step in self.steps]
+
+
+# steps by the names of the command line
+
+def stage(name: str, spec: str, *, about: str = "", **settings) -> Stage:
+    """stage("rl", "grpo:words", model="{sft}", steps=20): as `postgrad train grpo:words ...`. task, data and
+    reward may be objects, as `postgrad.fit` takes them."""
+    objects = {key: as_given(key, settings.pop(key)) for key in ("task", "data", "reward") if key in settings}
+    objects |= {key: value for key, value in settings.items() if isinstance(value, Settings)}
+    words = [word for key, value in settings.items() if key not in objects for word in written(key, value)]
+    _, config = recipes.resolve(spec, words, **objects)
+    return Stage(name=name, config=config, about=about)
+
+
+def keep(name: str, **settings) -> Data:
+    """keep("kept", model="{rl}", task="words", keep="passing"): replies of a model to a task's training
+    prompts, as `postgrad pick` keeps them."""
+    return Data(name=name, given=PickConfig(**settings), write=picked)
+
+
+def picked(config: PickConfig, out: Path, track: Track) -> dict:
+    return {key: value for key, value in pick.run(config, out, track=track).items() if key != "out"}
+
+
+def measure(name: str, model: str, task, **settings) -> Measurement:
+    """measure("rl", "{rl}", "words", problems=100): the model on a task's held-out problems."""
+    return Measurement(name=name, model=model, figures=partial(examined, task, **settings))
+
+
+def examined(task, model: str, track: Track, *, problems: int = 100, samples: int = 8, split: str = "test",
+             seed: int = 0, greedy: bool = False, max_new_tokens: int | None = None,
+             device: str = "cpu") -> dict:
+    """A model on a task's held-out problems: the figures of `evaluate`."""
+    opened = open_task(task)
+    policy, chat = open_model(model, device)
+    settings = Sampling(max_new_tokens=max_new_tokens or tokens_for(opened, policy))
+    return evaluate(opened, LocalSampler(policy, chat), opened.prompts(split, problems, seed),
+                    samples=samples, greedy=greedy, settings=settings, seed=seed, track=track)
 
 
 def minutes(run: Run) -> float:
     """What the steps of a run took, all in all."""
     return sum(run.curve("time/step")[1]) / 60
-
-
-def conclude(folder: Path, summary: dict) -> dict:
-    write_text(folder / "summary.json", json.dumps(summary, indent=1))
-    return summary

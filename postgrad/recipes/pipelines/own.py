@@ -1,0 +1,46 @@
+"""A pipeline of the user's own: a Python file that defines `pipeline`.
+
+    postgrad train my_pipeline.py rl.steps=20
+"""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from postgrad.files import read_text
+from postgrad.recipes.pipelines.stages import Pipeline
+from postgrad.settings import Settings, setting
+from postgrad.user_code import load_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnConfig(Settings):
+    """A file with a pipeline, and other settings of its stages."""
+
+    recipe: ClassVar[str] = "own"
+    file: str = setting(about="a Python file that defines `pipeline`", when="for a pipeline of your own")
+    changes: str = setting("", "settings of its stages, STAGE.KEY=VALUE with spaces between",
+                           "to try another value without another file")
+
+
+def is_pipeline(path: Path) -> bool:
+    """Whether a Python file defines `pipeline`; found out without running it."""
+    try:
+        body = ast.parse(read_text(path)).body
+    except (SyntaxError, ValueError):
+        return False  # whoever loads the file says what is wrong with it
+    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    return any(isinstance(target, ast.Name) and target.id == "pipeline" for target in targets)
+
+
+def pipeline(config: OwnConfig) -> Pipeline:
+    path = Path(config.file)
+    made = load_file(path, "pipeline").pipeline
+    if not isinstance(made, Pipeline):
+        raise ValueError(f"{path}: pipeline is a {type(made).__name__}: make it with postgrad.Pipeline.")
+    made = replace(made, name=made.name or path.stem)
+    return made.changed(shlex.split(config.changes))

@@ -1,0 +1,66 @@
+"""The true quality of policies, which none of them was trained on: the same held-out prompts for all."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from postgrad.evaluation import evaluate
+from postgrad.maths.noise import seed_of
+from postgrad.opening.models import open_model
+from postgrad.recipes.defaults import reply_tokens, size_of
+from postgrad.recipes.pipelines.stages import Done, Measurement, minutes
+from postgrad.sampler import LocalSampler, Sampling, Track
+from postgrad.tasks import load_task
+
+PARTS = ("correct", "greets", "closes", "filler", "rude")  # of the quality, shown at the end
+
+
+class Exam(Protocol):
+    """What the config of a pipeline says of it."""
+
+    task: str
+    model: str
+    problems: int
+    samples: int
+    seed: int
+    device: str
+
+
+def quality(exam: Exam, model: str, track: Track) -> dict:
+    task, size = load_task(exam.task), size_of(exam.model)
+    settings = Sampling(max_new_tokens=reply_tokens(task.tokens, size.parameters, size.positions))
+    prompts = [p for split in ("validation", "test") for p in task.prompts(split, exam.problems, exam.seed)]
+    policy, chat = open_model(model, exam.device)
+    return evaluate(task, LocalSampler(policy, chat), prompts[: exam.problems], samples=exam.samples,
+                    greedy=False, settings=settings, seed=seed_of(exam.seed, "align"), track=track)
+
+
+def measured(exam: Exam, name: str, model: str) -> Measurement:
+    return Measurement(name=name, model=model, figures=partial(quality, exam))
+
+
+def judged_by(done: Done) -> dict:
+    """The reward model as it was at its end."""
+    *_, last = done.runs["reward"].rows("evals")[0]
+    return {**{k: last[k] for k in ("accuracy", "accuracy_interval", "ece")},
+            "minutes": minutes(done.runs["reward"])}
+
+
+def summary(exam: Exam, done: Done) -> dict:
+    """The reward model and every policy, as figures and as tables."""
+    judge, first = judged_by(done), next(iter(done.measured.values()))
+    rows = [{"name": name, "true": found["reward"], "interval": found["reward_interval"],
+             "parts": {k.removeprefix("reward/"): v for k, v in found.items() if k.startswith("reward/")},
+             "length": found["mean_length"],
+             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
+            for name, found in done.measured.items()]
+    about = {"held-out accuracy": judge["accuracy"], "95 % interval": judge["accuracy_interval"],
+             "calibration error": judge["ece"], "minutes": judge["minutes"]}
+    compared = [{"policy": row["name"], "true quality": row["true"], "95 % interval": row["interval"],
+                 **{k: v for k, v in row["parts"].items() if k in PARTS}, "length": row["length"],
+                 "minutes": row["minutes"]} for row in rows]
+    return {"task": exam.task, "seed": exam.seed, "prompts": first["problems"], "samples": exam.samples,
+            "reward_model": judge, "policies": rows,
+            "tables": {"Reward model": [about],
+                       f"True quality on {first['problems']} held-out prompts": compared}}

@@ -1,0 +1,204 @@
+"""R1 in four stages (DeepSeek-AI 2025, arXiv:2501.12948, section 2.3).
+
+    postgrad train r1
+
+1  cold        SFT of the base on a few hundred chains written out in the language of the problem
+2  reasoning   GRPO by rules: the answer, the form, and the language of the problem
+3  sft         the base again, on what that policy got right (rejection sampling), joined with general data
+4  last        GRPO on reasoning and general prompts: rules where there are any, a reward model elsewhere
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from postgrad.files import write_text
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.base import DEVICE, SEED
+from postgrad.recipes.own_rows import OwnRows
+from postgrad.recipes.pipelines.r1_zero import ANSWERS, MODEL, TASK, reasoning
+from postgrad.recipes.pipelines.stages import (
+    CONVERSATIONS,
+    Data,
+    Done,
+    Measurement,
+    Pipeline,
+    Stage,
+    examined,
+    keep,
+    minutes,
+)
+from postgrad.recipes.preference import Pairs
+from postgrad.recipes.reward import RewardConfig
+from postgrad.recipes.sft import SFTConfig
+from postgrad.records import Prompt
+from postgrad.sampler import Track
+from postgrad.settings import COUNT, SHARE, Settings, setting
+from postgrad.tasks import Task, word_problems
+from postgrad.tasks.base import conversation, think
+
+GENERAL = "questions"
+BOTH = GENERAL  # the prompts of the last stage
+RULES = f"{ANSWERS}+0.2*language(en)"  # and the language, which R1-Zero does not pay for
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths(Settings):
+    """How long each stage is."""
+
+    cold: int = setting(20, "optimizer steps on the chains", "fewer where the model learns them by heart",
+                        COUNT)
+    reasoning: int = setting(100, "collections of rollouts of the second stage",
+                             "more while pass@1 still rises", COUNT)
+    sft: int = setting(80, "optimizer steps of the third stage", "with kept.prompts: two rounds of the data",
+                       COUNT)
+    reward: int = setting(120, "optimizer steps of the reward model",
+                          "fewer where its ece rises towards the end", COUNT)
+    last: int = setting(60, "collections of rollouts of the last stage",
+                        "fewer where the true quality falls", COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered(Settings):
+    """What the stages that imitate learn from, and the pairs of the reward model."""
+
+    chains: int = setting(300, "problems whose chain is written out for the cold start",
+                          "more for a firmer start, which leaves less to be found", COUNT)
+    prompts: int = setting(600, "problems that the policy answers for the third stage",
+                           "more where few of its replies are kept", COUNT)
+    samples: int = setting(4, "replies to each of them, of which all that get full marks are kept",
+                           "more where hard problems have none", COUNT)
+    general: float = setting(0.25, "the share of general data in the third stage",
+                             "more where replies to general prompts are worse than the base's", SHARE)
+    pairs: int = setting(2000, "labelled pairs that the reward model learns from",
+                         "fewer where labels are scarce", COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class R1Config(Settings):
+    """Cold start, reasoning, rejection sampling and SFT, a last stage on all prompts."""
+
+    recipe: ClassVar[str] = "r1"
+    task: str = setting(TASK, "problems with answers that can be checked; several tasks with + between",
+                        "to reason about something else")
+    general: str = setting(GENERAL, "a task with demonstrations and labelled pairs, for all that is not "
+                           "reasoning", "to be helpful at something else; its verifier is the true quality")
+    both: str = setting(BOTH, "the prompts of the last stage: both tasks, with + between",
+                        "with task and general")
+    model: str = setting(MODEL, "a base model", "to start from a base of your own")
+    reward: str = setting(RULES, "the rules: a sum of verifiers by name",
+                          "to pay for something else as well")
+    lengths: Lengths = setting(group=Lengths)
+    gathered: Gathered = setting(group=Gathered)
+    problems: int = setting(100, "held-out problems of each task that every stage is measured on",
+                            "more: narrower intervals", COUNT)
+    samples: int = setting(4, "samples of each problem", "more: narrower intervals", COUNT)
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
+
+
+def full() -> R1Config:
+    """Minutes on two cores."""
+    return R1Config()
+
+
+def quick() -> R1Config:
+    """A few steps of each stage, to see that it works."""
+    return R1Config(lengths=Lengths(cold=2, reasoning=1, sft=2, reward=2, last=1), problems=4, samples=2,
+                    gathered=Gathered(chains=16, prompts=16, pairs=32))
+
+
+SETTINGS = {"full": full, "quick": quick}
+
+
+# the chains of the cold start
+
+def readable(task: Task, prompt: Prompt) -> str:
+    """A right reply whose chain can be read: of a word problem in words, in the language it is asked in; else
+    the task's gold."""
+    if "ops" not in prompt.meta:
+        assert task.gold is not None
+        return task.gold(prompt)
+    problem = word_problems.of_prompt(prompt)
+    return think(word_problems.spoken(problem.start, problem.ops, problem.language), prompt.answer)
+
+
+def write_chains(config: R1Config, out: Path, track: Track) -> dict:
+    """Conversations of the task's training problems, each with a readable reply."""
+    task = open_task(config.task)
+    if task.gold is None:
+        raise ValueError(f"task {task.name} has no gold replies to begin with: name another with task=.")
+    prompts = task.prompts("train", config.gathered.chains, config.seed)
+    rows = [conversation(prompt, readable(task, prompt), i) for i, prompt in enumerate(prompts)]
+    write_text(out, "".join(json.dumps({"id": row.id, "messages": [*map(dict, row.messages)]},
+                                       ensure_ascii=False) + "\n" for row in rows))
+    return {"chains": len(rows)}
+
+
+# the stages
+
+def imitation(config: R1Config, data: str, steps: int) -> SFTConfig:
+    """SFT of the base."""
+    return SFTConfig(model=config.model, data=data, steps=steps, seed=config.seed, device=config.device,
+                     save_every=steps, rows=OwnRows(holdout=0.02))
+
+
+def measured(name: str, model: str, config: R1Config) -> Measurement:
+    return Measurement(name=name, model=model, figures=partial(figures, config))
+
+
+def figures(config: R1Config, model: str, track: Track) -> dict:
+    """A model on held-out problems, and its true quality on general prompts."""
+    exam = partial(examined, model=model, track=track, problems=config.problems, samples=config.samples,
+                   seed=config.seed, device=config.device)
+    return {"reasoning": exam(config.task), "general": exam(config.general)}
+
+
+def pipeline(config: R1Config) -> Pipeline:
+    lengths, gathered = config.lengths, config.gathered
+    share = gathered.general
+    kept = f"{{kept}}/{CONVERSATIONS}"
+    data = f"{kept}:{1 - share:g},{config.general}:{share:g}" if share else kept
+    rules = partial(reasoning, config)
+    judge = RewardConfig(model="{sft}", task=config.general, steps=lengths.reward, seed=config.seed,
+                         device=config.device,
+                         pairs=Pairs(drawn=gathered.pairs, held_out=max(1, gathered.pairs // 5)))
+    last = rules("{sft}", lengths.last, f"{config.general}={{reward}};{config.reward}", task=config.both)
+    return Pipeline(name="r1", summarise=partial(summarise, config), steps=[
+        measured("base", config.model, config),
+        Data(name="chains", given=config, write=write_chains),
+        Stage(name="cold", config=imitation(config, f"{{chains}}/{CONVERSATIONS}", lengths.cold),
+              about="1 cold start: SFT on readable chains"),
+        measured("cold", "{cold}", config),
+        Stage(name="reasoning", config=rules("{cold}", lengths.reasoning, config.reward),
+              about="2 reasoning: GRPO by rules"),
+        measured("reasoning", "{reasoning}", config),
+        keep("kept", model="{reasoning}", task=config.task, reward=config.reward, keep="passing",
+             prompts=gathered.prompts, samples=gathered.samples, seed=config.seed, device=config.device),
+        Stage(name="sft", config=imitation(config, data, lengths.sft),
+              about="3 SFT of the base on what was kept, and general data"),
+        measured("sft", "{sft}", config),
+        Stage(name="reward", config=judge, about="reward model for general prompts"),
+        Stage(name="last", config=replace(last, optim=replace(last.optim, lr=1e-4)),
+              about="4 last: GRPO on all prompts"),
+        measured("last", "{last}", config)])
+
+
+def summarise(config: R1Config, done: Done) -> dict:
+    """All stages in one table: what each can do, and how helpful it is."""
+    rows = []
+    for name, found in done.measured.items():
+        solved, helps = found["reasoning"], found["general"]
+        rows.append({"stage": name,
+                     **{key: solved[key] for key in ("pass@1", "pass@1_interval", "format", "mean_length")
+                        if key in solved},
+                     "true quality": helps["reward"], "true quality_interval": helps["reward_interval"],
+                     "minutes": minutes(done.runs[name]) if name in done.runs else 0.0})
+    return {"task": config.task, "general": config.general, "seed": config.seed, "data": done.data,
+            "measured": done.measured,
+            "tables": {f"{config.task}, and the true quality of {config.general}: {config.problems} held-out "
+                       "problems each": rows}}

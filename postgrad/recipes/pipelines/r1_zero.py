@@ -1,0 +1,80 @@
+"""R1-Zero: GRPO on a base model against rules alone, which pay for the answer and for the form; no SFT
+(DeepSeek-AI 2025, arXiv:2501.12948, section 2.2).
+
+    postgrad train r1-zero
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from postgrad.batches import Rollouts
+from postgrad.recipes.base import DEVICE, SEED, Evaluation
+from postgrad.recipes.pipelines.stages import Done, Pipeline, Stage, measure, minutes
+from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.settings import COUNT, Settings, setting
+
+MODEL, TASK = "tiny", "words"  # the base, and what it reasons about
+ANSWERS = "number+0.2*think"  # the answer, and the form: R1-Zero's two rewards
+COLUMNS = ("pass@1", "pass@1_interval", "format", "mean_length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class R1ZeroConfig(Settings):
+    """GRPO on a base model, by rules alone."""
+
+    recipe: ClassVar[str] = "r1-zero"
+    task: str = setting(TASK, "problems with answers that can be checked; several tasks with + between",
+                        "to see what else a base model finds by itself")
+    model: str = setting(MODEL, "a base model: nobody has shown it how to answer",
+                         "to start from a base of your own")
+    reward: str = setting(ANSWERS, "the rules: a sum of verifiers by name",
+                          "to pay for something else as well; number reads a number, think is the form")
+    collections: int = setting(150, "collections of rollouts", "more while pass@1 still rises", COUNT)
+    problems: int = setting(100, "held-out problems that both models are measured on",
+                            "more: narrower intervals", COUNT)
+    samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
+
+
+def full() -> R1ZeroConfig:
+    """Minutes on two cores."""
+    return R1ZeroConfig()
+
+
+def quick() -> R1ZeroConfig:
+    """A few steps, to see that it works."""
+    return R1ZeroConfig(collections=2, problems=4, samples=2)
+
+
+SETTINGS = {"full": full, "quick": quick}
+
+
+def reasoning(config, model: str, collections: int, reward: str, task: str = "") -> RolloutConfig:
+    """GRPO from a model, by a reward, examined as it goes by the task's own verifier."""
+    return RolloutConfig(model=model, task=task or config.task, reward=reward, seed=config.seed,
+                         device=config.device, rollouts=Rollouts(collections=collections),
+                         evaluation=Evaluation(every=None, problems=min(32, config.problems), samples=4))
+
+
+def pipeline(config: R1ZeroConfig) -> Pipeline:
+    exam = {"problems": config.problems, "samples": config.samples, "seed": config.seed,
+            "device": config.device}
+    stage = reasoning(config, config.model, config.collections, config.reward)
+    return Pipeline(name="r1-zero", summarise=partial(summarise, config), steps=[
+        measure("base", config.model, config.task, **exam),
+        Stage(name="rl", config=stage, about="GRPO on the base: keep what the rules pay for"),
+        measure("rl", "{rl}", config.task, **exam)])
+
+
+def summarise(config: R1ZeroConfig, done: Done) -> dict:
+    passed = f"pass@{config.samples}"
+    rows = [{"model": name, **{key: found[key] for key in (*COLUMNS, passed, f"{passed}_interval")
+                               if key in found},
+             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
+            for name, found in done.measured.items()]
+    return {"task": config.task, "seed": config.seed, "measured": done.measured,
+            "tables": {f"{config.task}: {config.problems} held-out problems": rows}}

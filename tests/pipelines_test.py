@@ -1,0 +1,119 @@
+"""The pipelines that ship: each cut at everything it does, and gone on with to the same bits."""
+
+import json
+from functools import cache
+
+import pytest
+from pipeline_small import cut_everywhere, left_in
+from rlhf_small import SMALL as FEW
+
+from postgrad import recipes
+from postgrad.cli import main
+from postgrad.recipes.pipelines.stages import Stage
+from postgrad.run import Run
+from postgrad.settings import flat, override
+from postgrad.tasks import load_task
+
+SMALL = {
+    "r1-zero": "collections=2 problems=2 samples=2".split(),
+    "r1": ("lengths.cold=2 lengths.reasoning=2 lengths.sft=2 lengths.reward=2 lengths.last=2 problems=2 "
+           "samples=2 gathered.chains=8 gathered.prompts=4 gathered.pairs=8").split(),
+    "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quickly():
+    """Small collections, short replies, a checkpoint at every step: what pipelines leave to the recipes."""
+    few = {k: v for k, v in FEW.items() if k not in ("steps", "seed", "head.heads")}
+    few |= {"rows_per_step": 4, "examples": 16, "method.epochs": 1, "method.minibatches": 2}
+    start = Stage.carry_out
+
+    def small(self, *args):
+        known = flat(self.config)
+        words = [f"{k}={v}" for k, v in few.items() if k in known]
+        object.__setattr__(self, "config", override(self.config, words))
+        return start(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stage, "carry_out", small)
+        yield
+
+
+def carried_out(name, folder, watch=None):
+    recipe, config = recipes.resolve(name, SMALL[name])
+    return recipes.start(recipe, config, folder, watch=watch, command=f"postgrad train {name}")
+
+
+@pytest.fixture(scope="module")
+def whole(quickly, tmp_path_factory):
+    """(folder, summary) of a pipeline that was left alone."""
+    @cache
+    def of(name):
+        folder = tmp_path_factory.mktemp("whole") / name
+        return folder, carried_out(name, folder)
+    return of
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_cut_at_everything_it_does_it_ends_the_same(name, whole, tmp_path):
+    folder, summary = whole(name)
+    cuts = cut_everywhere(lambda watch: carried_out(name, tmp_path / "cut", watch))
+    steps = json.loads((tmp_path / "cut/pipeline.json").read_text())["steps"]
+    trained = [Run.open(tmp_path / "cut" / step["name"]).info["steps"] for step in steps
+               if step["kind"] == "run"]
+    assert min(trained) > 1 and len(cuts) == len(steps) + sum(trained)  # at its start, and at every step
+    assert left_in(tmp_path / "cut") == left_in(folder)
+    assert summary["tables"] and summary["minutes"] > 0
+
+
+def test_instruct_is_sft_a_reward_model_and_ppo_with_text(whole, capsys):
+    folder, _ = whole("instruct")
+    assert main(["resume", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "True quality on 2 held-out prompts" in out and "Reward model" in out
+    runs = {name: Run.open(folder / name) for name in ("sft", "reward", "ppo")}
+    assert [runs[name].info["model"] for name in runs] == ["tiny", f"{folder}/sft", f"{folder}/sft"]
+    assert runs["ppo"].config["reward"] == f"{folder}/reward" and runs["ppo"].config["anchor"]["ptx"] == 0.1
+    assert [p["name"] for p in json.loads((folder / "summary.json").read_text())["policies"]] == [
+        "base", "sft", "ppo"]
+
+
+def test_r1_zero_is_grpo_on_a_base_by_rules_alone(whole):
+    folder, summary = whole("r1-zero")
+    run = Run.open(folder / "rl")
+    assert (run.info["method"], run.info["model"]) == ("grpo", "tiny")
+    assert run.config["reward"] == "number+0.2*think"
+    (rows,) = summary["tables"].values()
+    assert [row["model"] for row in rows] == ["base", "rl"]
+    assert {"pass@1", "pass@2", "format"} <= rows[0].keys()
+
+
+def test_r1_has_four_stages_and_one_table(whole):
+    folder, summary = whole("r1")
+    runs = {name: Run.open(folder / name) for name in ("cold", "reasoning", "sft", "reward", "last")}
+    starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
+    assert starts == {"cold": "tiny", "reasoning": "cold", "sft": "tiny", "reward": "sft", "last": "sft"}
+    chains = [json.loads(line) for line in (folder / "chains/conversations.jsonl").read_text().splitlines()]
+    assert len(chains) == 8 and all("plus" in text or "minus" in text or "times" in text or "divided" in text
+                                    for text in (row["messages"][-1]["content"] for row in chains))
+    verify, prompts = load_task("words").verify, {p.question: p for p in load_task("words").prompts(
+        "train", 4, 0)}
+    kept = [json.loads(line)["messages"] for line in
+            (folder / "kept/conversations.jsonl").read_text().splitlines()]
+    assert kept and all(verify(prompts[asked["content"]], said["content"]).score == 1 for asked, said in kept)
+    shares = {source["name"].rpartition("/")[2]: source["share"]
+              for source in runs["sft"].info["data"]["sources"]}
+    assert shares == {"conversations.jsonl": 0.75, "questions": 0.25}
+    assert runs["last"].config["reward"].startswith(f"questions={folder}/reward;number")
+    (rows,) = summary["tables"].values()
+    assert [row["stage"] for row in rows] == ["base", "cold", "reasoning", "sft", "last"]
+    assert all({"pass@1", "format", "true quality", "minutes"} <= row.keys() for row in rows)
+
+
+@pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick"])
+def test_quick_settings_are_a_few_steps(spec):
+    config = flat(recipes.resolve(spec)[1])
+    whole = flat(recipes.resolve(spec.partition(":")[0])[1])
+    lengths = [key for key in whole if key == "collections" or key.startswith("lengths.")]
+    assert lengths and all(config[key] <= 2 < 20 <= whole[key] for key in lengths)
