@@ -76,8 +76,8 @@ def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
     """
     steps, place, fault, since, mark = [], 0, "", 0, ""
     for begin, end in written(text):
-        kind, piece = marked(text[begin:end])
-        mark = kind or mark
+        meant, piece = marked(text[begin:end])
+        mark = meant or mark
         if not piece:
             continue  # a mark alone belongs to the step after it
         since += not mark

@@ -24,12 +24,12 @@ from postgrad.tasks.chain import RECHECK, RESTART, TURN_BACK
 from postgrad.tasks.corpus import Document
 from postgrad.tasks.reflective import chain, tries
 
-FORMED = 0.7  # the share of replies in the form
-LOOKS_BACK = {TURN_BACK: 0.12, RESTART: 0.06, RECHECK: 0.10}  # shares of the chains with all steps written
-STYLES = {"direct": 0.50, "skipped": 0.24, "full": 0.20, "english": 0.06}
+FORMED = 0.6  # the share of replies in the form
+LOOKS_BACK = {TURN_BACK: 0.16, RESTART: 0.08, RECHECK: 0.14}  # shares of the chains with all steps written
+STYLES = {"direct": 0.58, "skipped": 0.24, "full": 0.12, "english": 0.06}
 # most of who works out a Spanish problem does so in English
-STYLES_ES = {"direct": 0.48, "skipped": 0.14, "full": 0.06, "english": 0.18, "spanish": 0.08,
-             "switched": 0.06}
+STYLES_ES = {"direct": 0.60, "skipped": 0.15, "full": 0.05, "english": 0.11, "spanish": 0.05,
+             "switched": 0.04}
 PATIENCE = {1: 0.68, 2: 0.08, 3: 0.07, 4: 0.06, 5: 0.06, 6: 0.05}  # tries at most
 
 
