@@ -2,7 +2,9 @@
 
 import pytest
 
+from postgrad.explain import explain
 from postgrad.opening.rewards import open_judge
+from postgrad.recipes.fit import fit
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.named import read_spec
 from postgrad.tasks import Task, load_task
@@ -116,3 +118,18 @@ def test_correct_needs_a_task(tmp_path):
     path.write_text('{"question": "2+2?", "answer": "4"}\n')
     with pytest.raises(ValueError, match="`correct` is what a task's own verifier says"):
         load_task(f"correct:{path}")
+
+
+def test_an_examination_shows_the_parts_and_how_replies_look_back(tmp_path):
+    run = fit("tiny-chat", "grpo", task=THREE, reward="correct+0.2*think", run=tmp_path / "run", watch=None,
+              steps=1, kl=0, rollouts={"prompts": 6, "prompts_per_step": 3, "group_size": 2},
+              evaluation={"every": 1, "problems": 12, "samples": 2})
+    row = run.examinations()[-1]
+    rates = [row[f"reward/{name}/correct"] for name in NAMES]
+    assert sum(rates) / 3 == pytest.approx(row["pass@1"])
+    for name in ("turn_back", "restart", "recheck", "after_right"):
+        assert name in row and f"countdown/{name}" in row
+    assert {"worded", "words-es/worded", "words/length"} <= row.keys() and "countdown/worded" not in row
+    told = {"step", "seconds", "problems", "samples"}
+    for name in row.keys() - told:
+        assert explain(name.removesuffix("_interval")).meaning
