@@ -33,13 +33,14 @@ CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500,
 
 
 def train(out: Path) -> None:
-    made(replace(pretrain.tiny(), device="cuda"), out, "python tools/make_tiny.py train OUT")
+    made(replace(pretrain.tiny(), device="cuda"), out, out.parent / "tiny-run",
+         "python tools/make_tiny.py train OUT")
 
 
-def made(config: PretrainConfig, out: Path, command: str) -> None:
-    """A run of pretraining beside OUT, and under OUT its last weights and its log."""
+def made(config: PretrainConfig, out: Path, folder: Path, command: str) -> None:
+    """A run of pretraining in a folder, and its last weights and its log under `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    run = running.start("pretrain", config, pretrain.build, out.parent / f"{out.name}-run", command=command)
+    run = running.start("pretrain", config, pretrain.build, folder, command=command)
     for name in FILES:
         shutil.copy(run.latest() / name, out / name)
     for name in ("metrics.jsonl", "config.json", "run.json"):

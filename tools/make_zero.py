@@ -36,7 +36,7 @@ def train(out: Path, device: str = "cuda") -> None:
 
 
 def one(name: str, out: Path, device: str) -> None:
-    made(replace(SETTINGS[name](), device=device, workers=8), out / name,
+    made(replace(SETTINGS[name](), device=device, workers=8), out / name, out.parent / f"{name}-run",
          "python tools/make_zero.py train OUT")
 
 

@@ -22,14 +22,15 @@ from postgrad.tasks import corpus, countdown, word_problems
 from postgrad.tasks.base import think
 from postgrad.tasks.chain import RECHECK, RESTART, TURN_BACK
 from postgrad.tasks.corpus import Document
-from postgrad.tasks.reflective import chain, tries
+from postgrad.tasks.reflective import THEN, chain, tries
 
 FORMED = 0.6  # the share of replies in the form
 LOOKS_BACK = {TURN_BACK: 0.16, RESTART: 0.08, RECHECK: 0.14}  # shares of the chains with all steps written
 STYLES = {"direct": 0.58, "skipped": 0.24, "full": 0.12, "english": 0.06}
 # most of who works out a Spanish problem does so in English
-STYLES_ES = {"direct": 0.60, "skipped": 0.15, "full": 0.05, "english": 0.11, "spanish": 0.05,
+STYLES_ES = {"direct": 0.60, "skipped": 0.15, "full": 0.02, "english": 0.13, "spanish": 0.06,
              "switched": 0.04}
+SKIPPED = {"en": {"": 1.0}, "es": {"en": 0.6, "es": 0.3, "": 0.1}}  # the language of chains that skip steps
 PATIENCE = {1: 0.68, 2: 0.08, 3: 0.07, 4: 0.06, 5: 0.06, 6: 0.05}  # tries at most
 
 
@@ -57,12 +58,19 @@ def languages_of(rng: random.Random, style: str, count: int) -> list[str]:
     return {"full": [""] * count, "english": ["en"] * count, "spanish": ["es"] * count}.get(style, switched)
 
 
+def skipped(rng: random.Random, problem: word_problems.Problem) -> str:
+    """Some of the steps, in one language or in signs."""
+    language = choose(rng, SKIPPED[problem.language])
+    said = [word_problems.say(*step, language) for step in word_problems.worked(problem.start, problem.ops)]
+    return f", {THEN[language]}".join(word_problems.skip(rng, said))
+
+
 def chat_words(rng: random.Random, looks_back: bool, language: str = "en") -> tuple[Message, ...]:
     count = 2 + int(rng.random() * 3)
     made = word_problems.problem(rng, count, count, language)
     style = choose(rng, STYLES if language == "en" else STYLES_ES)
     kind = choose(rng, {**LOOKS_BACK, "": 1.0})
-    written = (word_problems.thoughts(made, style, rng) if style in ("direct", "skipped")
+    written = ("" if style == "direct" else skipped(rng, made) if style == "skipped"
                else chain(rng, made, languages_of(rng, style, count), kind if looks_back else ""))
     return replied(rng, made.text, written, word_problems.answer(made.start, made.ops))
 
