@@ -157,11 +157,15 @@ class Step:
 
     "<think>5+8=13, 13-3=11</think>..." -> Step(end=13, right=True), Step(end=22, right=False,
     reason="13-3 is 10, not 11")
+    kind: how it looks back at steps before it: turn_back, restart or recheck; "" where it goes on.
+    solves: with it the answer is worked out.
     """
 
     end: int
     right: bool
     reason: str = ""
+    kind: str = ""
+    solves: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -161,7 +161,8 @@ def test_other_shapes_of_a_symptom(given, name):
     chart({"mismatch": line(0.02, 0.02)}, config=config() | {"device": "cuda"}),
     chart({"loss": [0.1, "nan", *[0.1] * 22]}),                           # one odd batch
     chart({"explained_variance": line(0, 0.01)}),                         # a young critic that learns
-    chart({"flat_groups": line(1, 1), "reward": line(0, 0), "reward_std": line(0, 0), "entropy": falling(0.3)},
+    chart({"flat_groups": line(1, 1), "reward": line(0, 0), "reward_std": line(0, 0),
+           "entropy": falling(0.3)},
           info=info({"wants": ["old_logp", "teacher_logp"], "compares": False})),  # a teacher, and no verdict
 ], ids=range(9))
 def test_what_only_looks_like_one(given):

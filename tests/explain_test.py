@@ -16,11 +16,12 @@ ALSO = "lenient value return baseline mean_length finished time/score".split()
 STEPS = "accuracy_right accuracy_wrong balanced_accuracy right_steps".split()
 CORRECTED = "mismatch_kl corrected_away effective_share".split()
 TAUGHT = ["teacher_kl"]
+REFLECTION = "turn_back restart recheck after_right worded wrong_language mixed_languages".split()
 RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()
 
 
 def test_every_metric_is_explained_in_one_sentence():
-    assert set(METRICS) == {*ASKED, *ALSO, *STEPS, *CORRECTED, *TAUGHT, *RLHF}
+    assert set(METRICS) == {*ASKED, *ALSO, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"
@@ -48,6 +49,9 @@ def test_families():
     for name in load_task("constraints").verify(load_task("constraints").prompts("train", 1, 0)[0], "").parts:
         assert ("not paid" in explain(f"reward/{name}").meaning) == ("lenient" in name)
     assert explain("pass@1") is METRICS["pass@1"]
+    assert "pass@1 of the prompts of task words-es" in explain("reward/words-es/correct").meaning
+    for name in (*REFLECTION, "length"):
+        assert explain(f"a/b.jsonl/{name}").formula.endswith("of the prompts of task a/b.jsonl alone")
     assert str(explain("kl")).startswith("kl: How far")
 
 

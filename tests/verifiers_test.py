@@ -191,6 +191,7 @@ def test_languages_by_hand():
     assert share("en", "the cat and el gato los las") == pytest.approx(2 / 5)
     # words of both tell nothing
     assert share("fr", "un homme entre en ville") == share("es", "un hombre entre en casa") == 0.5
+    assert share("en", "5 plus 8 is 13, then 13 minus 3 is 10") == 1  # "plus" is of two languages
     assert share("de", "was will man sagen") == 1 and share("es", "se dice") == 0.5
     assert (share("zh", "\u4f60\u597dab") == 0.5 and share("ru", "\u0434\u0430") == 1
             and share("en", "the \u4f60") == 0.75)

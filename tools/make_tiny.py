@@ -23,6 +23,7 @@ from postgrad.loop import OptimSettings
 from postgrad.models import load_model, save_model
 from postgrad.models.load import EMBEDDED
 from postgrad.recipes import pretrain, running, sft
+from postgrad.recipes.pretrain import PretrainConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.tasks import load_task
 
@@ -32,9 +33,14 @@ CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500,
 
 
 def train(out: Path) -> None:
-    config = replace(pretrain.tiny(), device="cuda")
-    run = running.start("pretrain", config, pretrain.build, out.parent / "tiny-run",
-                        command="python tools/make_tiny.py train OUT")
+    made(replace(pretrain.tiny(), device="cuda"), out, out.parent / "tiny-run",
+         "python tools/make_tiny.py train OUT")
+
+
+def made(config: PretrainConfig, out: Path, folder: Path, command: str) -> None:
+    """A run of pretraining in a folder, and its last weights and its log under `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    run = running.start("pretrain", config, pretrain.build, folder, command=command)
     for name in FILES:
         shutil.copy(run.latest() / name, out / name)
     for name in ("metrics.jsonl", "config.json", "run.json"):

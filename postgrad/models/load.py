@@ -33,8 +33,8 @@ from postgrad.models.weights import (
     write_weights,
 )
 
-EMBEDDED = {"tiny": Path(__file__).parent.parent / "embedded" / "tiny",
-            "tiny-chat": Path(__file__).parent.parent / "embedded" / "tiny-chat"}
+EMBEDDED = {folder.name: folder for folder in sorted((Path(__file__).parent.parent / "embedded").iterdir())
+            if (folder / "model.safetensors").is_file()}  # tiny, tiny-chat and what else is packed there
 
 # What is fetched of a hub id: never a pickle, never a program.
 FILES = ("config.json", ADAPTER_CONFIG, "*.safetensors", INDEX, "tokenizer.json", "tokenizer_config.json",

@@ -1,7 +1,7 @@
 """Whatever stands for a reward becomes a judge of rollouts.
 
     None                        the task's own verifier
-    "number+0.2*think"          verifiers by name
+    "number+0.2*think"          verifiers by name; "correct+0.2*think" with the task's own reading of answers
     "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel,
                                 likewise
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
@@ -229,7 +229,8 @@ def _judge(part: Part, models: Sequence[ScalarModel], task: Task, chat: Chat, de
         model, rubric = part.value
         return open_grader(model, rubric, device)
     if part.kind == "verifier":
-        return Verifying(part.value, part.value.waits)
+        asks = part.value.has("correct")
+        return Verifying(part.value.of(task.verify), part.value.waits or asks and task.waits)
     if part.kind in ("function", "judge"):
         judge = Verifying(own_verifier(part.value)) if part.kind == "function" else part.value
         return _proved(judge, part.name, task)

@@ -1,9 +1,11 @@
-"""The embedded base model from nothing: a tokenizer, a corpus made by `tasks/corpus.py`,
-and next-token prediction.
+"""The embedded base models from nothing: a tokenizer, a corpus made by `tasks/corpus.py` or
+`tasks/corpus_zero.py`, and next-token prediction.
 
     postgrad train pretrain:tiny --run runs/tiny device=cuda
+    postgrad train pretrain:zero --run runs/zero device=cuda
 
-made the weights in `postgrad/embedded/tiny`. Documents stand one after another in rows of fixed length.
+made the weights in `postgrad/embedded/tiny` and `tiny-zero`. Documents stand one after another in rows of
+fixed length. The tokenizer is made from the text of `tiny` whatever the corpus, so all of them share it.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,8 +29,9 @@ from postgrad.opening.models import Beginning
 from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
 from postgrad.records import Batch
 from postgrad.settings import COUNT, Settings, setting
-from postgrad.tasks import corpus
+from postgrad.tasks import corpus, corpus_zero
 
+CORPORA = {"tiny": corpus.documents, "zero": corpus_zero.documents, "zero-control": corpus_zero.control}
 CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
@@ -61,6 +64,9 @@ class PretrainConfig(Settings):
     documents: int = setting(about="documents of the generated corpus",
                              when="so many that no row comes twice: steps x rows_per_step x row_length "
                              "tokens", within=COUNT)
+    corpus: str = setting("tiny", f"the text: {', '.join(CORPORA)}",
+                          "zero for a base that R1-Zero starts from, zero-control for the same without "
+                          "chains that look back")
     sizes: Sizes = setting(group=Sizes)
     row_length: int = setting(256, "tokens in a row",
                               "as long as the texts that the model will read; at most sizes.positions",
@@ -78,6 +84,8 @@ class PretrainConfig(Settings):
     def __post_init__(self):
         super().__post_init__()
         no_adapter(self)
+        if self.corpus not in CORPORA:
+            raise ValueError(f"corpus is {self.corpus!r}: choose one of {', '.join(CORPORA)}.")
 
 
 def tiny() -> PretrainConfig:
@@ -86,13 +94,23 @@ def tiny() -> PretrainConfig:
         lr=3e-3, schedule="cosine", warmup=100, weight_decay=0.1, beta2=0.98, tokens_per_pass=131_072))
 
 
+def zero() -> PretrainConfig:
+    """The base of R1-Zero: the same model on its own text, some 90M tokens read twice."""
+    return replace(tiny(), corpus="zero", steps=1300, documents=1_500_000)
+
+
+def control() -> PretrainConfig:
+    """What the base of R1-Zero is held against: its text without chains that look back."""
+    return replace(zero(), corpus="zero-control")
+
+
 def smoke() -> PretrainConfig:
     """A few steps of everything, to see that it works."""
     return PretrainConfig(steps=3, documents=2_000, sizes=Sizes(width=32, layers=1, heads=2), rows_per_step=8,
                           optim=OptimSettings(lr=3e-3))
 
 
-SETTINGS = {"tiny": tiny, "smoke": smoke}
+SETTINGS = {"tiny": tiny, "zero": zero, "control": control, "smoke": smoke}
 
 
 def make_chat(text: str, vocab_size: int) -> Chat:
@@ -111,10 +129,11 @@ def make_chat(text: str, vocab_size: int) -> Chat:
     return Chat(tokenizer, TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
 
 
-def encode_documents(chat: Chat, seed: int, start: int, count: int) -> np.ndarray:
-    """Documents start .. start + count - 1 as one array of tokens, each from <|bos|> to <|end|>."""
+def encode_documents(chat: Chat, name: str, seed: int, start: int, count: int) -> np.ndarray:
+    """Documents start .. start + count - 1 of a corpus as one array of tokens, each from <|bos|> to
+    <|end|>."""
     texts = [f"<|bos|>{doc}<|end|>" if isinstance(doc, str) else chat.text_of(doc, reply=False)
-             for doc in corpus.documents(seed, start, count)]
+             for doc in CORPORA[name](seed, start, count)]
     return np.concatenate([np.asarray(e.ids, dtype=np.uint16)
                            for e in chat.tokenizer.encode_batch(texts, add_special_tokens=False)])
 
@@ -128,13 +147,14 @@ def _prepare(tokenizer_json: str) -> None:
                         pad="<|pad|>")
 
 
-def _work(job: tuple[int, int, int]) -> np.ndarray:
+def _work(job: tuple[str, int, int, int]) -> np.ndarray:
     return encode_documents(_worker_chat, *job)
 
 
 def encode_corpus(chat: Chat, config: PretrainConfig) -> np.ndarray:
     """The whole corpus as tokens, made by worker processes; the same whatever their number."""
-    jobs = [(config.seed, at, min(CHUNK, config.documents - at)) for at in range(0, config.documents, CHUNK)]
+    jobs = [(config.corpus, config.seed, at, min(CHUNK, config.documents - at))
+            for at in range(0, config.documents, CHUNK)]
     if config.workers < 2:
         return np.concatenate([encode_documents(chat, *job) for job in jobs])
     with ProcessPoolExecutor(config.workers, initializer=_prepare,

@@ -39,7 +39,7 @@ from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import Settings, setting
-from postgrad.tasks import Task
+from postgrad.tasks import Task, reflection
 
 
 def reward_of(said: object) -> object:
@@ -227,7 +227,7 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
     if not config.evaluation.every or (task.verify is None and config.reward is None):
         return None
     apart = config.reward is not None and task.verify is not None
-    measures = {"proxy": partial(paid_by, judge)} if apart else {}
+    measures = reflection.measures(task, chat.places) | ({"proxy": partial(paid_by, judge)} if apart else {})
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards import maths, schema, text
@@ -103,6 +104,32 @@ def _bare(judge: Callable[[str], Verdict]) -> Callable[[str], Verify]:
     return make
 
 
+def judge_correct(prompt: Prompt, completion: str, *, verify: Verify) -> Verdict:
+    """1 where the task's own verifier finds the answer right by the reading that it pays, whatever else
+    it pays for."""
+    said = verify(prompt, completion)
+    right = said.parts.get("correct", said.score)
+    return replace(said, score=right, parts={"lenient": right, **said.parts, "correct": right}, weights={})
+
+
+def _no_task(*given: object) -> Verdict:
+    raise ValueError("`correct` is what a task's own verifier says, and here there is none: name what judges "
+                     "the answers, such as number or text.")
+
+
+def _language(argument: str) -> Verify:
+    """Of one language, or without an argument of each prompt's own, where its row has a `language`."""
+    if argument:
+        return _of_text(text.language(argument))
+    judges = {name: text.language(name) for name in text.LANGUAGES}
+
+    def verify(prompt: Prompt, completion: str) -> Verdict:
+        judge = judges.get(str(prompt.meta.get("language")))
+        return judge(completion) if judge else Verdict(score=0.0, reason="no language is asked for",
+                                                       absent=True)
+    return verify
+
+
 def _length(argument: str) -> Verify:
     found = re.fullmatch(r"\s*(\d{1,9})\s*,\s*(\d{1,9})\s*(?:,\s*(\w+)\s*)?", argument)
     if not found:
@@ -125,6 +152,8 @@ NAMED = {
                         "postgrad[math])",
                    make=_answers(maths.judge_maths), kind="answer", takes="[(lenient)]",
                    check=maths.check_golds, jailed=True),
+    "correct": Named(pays="what the task's own verifier finds right, and nothing else that it pays for",
+                     make=_bare(_no_task), kind="answer", check=_no_task),
     "think": Named(pays="exactly <think>...</think><answer>...</answer>", make=_bare(think_answer),
                    kind="form"),
     "boxed": Named(pays="exactly one \\boxed{...}", make=_bare(boxed), kind="form"),
@@ -136,9 +165,10 @@ NAMED = {
                    jailed=True),
     "length": Named(pays="a reply within two bounds, in words or characters", make=_length, kind="style",
                     takes="(LOW,HIGH[,characters])"),
-    "language": Named(pays=f"the share of a reply that is in a language: {' '.join(text.LANGUAGES)}",
-                      kind="style", make=lambda argument: _of_text(text.language(argument.strip())),
-                      takes="(LANGUAGE)"),
+    "language": Named(pays="the share of a reply that is in a language, or without one in its prompt's own: "
+                           f"{' '.join(text.LANGUAGES)}",
+                      kind="style", make=lambda argument: _language(argument.strip()),
+                      takes="[(LANGUAGE)]"),
 }
 _TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
 
@@ -164,6 +194,12 @@ class Sum:
 
     def has(self, name: str) -> bool:
         return any(row is NAMED[name] for _, _, row, _ in self.terms)
+
+    def of(self, verify: Verify | None) -> Sum:
+        """The same for a task: `correct` is what its verifier says."""
+        own = _no_task if verify is None else partial(judge_correct, verify=verify)
+        return replace(self, terms=tuple((name, weight, row, own if row is NAMED["correct"] else judge)
+                                         for name, weight, row, judge in self.terms))
 
     def check(self, golds: Sequence[object]) -> None:
         """Raises ValueError where a gold answer is none that the verifiers can judge by."""

@@ -77,7 +77,7 @@ _LISTS = {  # words that no text of some length does without
     "en": "the and of to is that it for was with as on are this be have from or by not but what all were "
           "when we there can an your which their said if each she how will up other about out many then them "
           "these so some her would make like him has two could been than its now who did get come may he "
-          "you they at had i",
+          "you they at had i plus",
     "es": "el los las del y que en un una por con para es su al lo como más pero sus le ya este sí porque "
           "esta entre cuando muy sin sobre también hasta hay donde quien desde todo nos durante todos uno ni "
           "contra otros ese eso ante ellos e esto mí antes algunos qué unos yo otro otras él cada hace tiene "

@@ -5,9 +5,11 @@
 base   what a task is, its splits, and the form that verdicts share        listed   tasks from a finite list
                                                                                     of prompts
 made here              word_problems, arithmetic, countdown, questions, constraints
+several as one         mixed (words+words-es+countdown)
 told where to look     gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
 a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models
                                                                                     were trained on
+chain, tries           what the steps of a reply are worth                 reflection   how replies look back
 """
 
 from __future__ import annotations
@@ -44,14 +46,25 @@ SOURCED = {  # the same for tasks that are told where their rows are, or which o
 }
 
 
+def parts_of(name: str) -> list[str]:
+    """The tasks of a mixture: "words+countdown" -> ["words", "countdown"]; what is none is one name:
+    "number+0.2*think:q.jsonl" names verifiers."""
+    pieces = [piece.strip() for piece in name.split("+")]
+    all_tasks = all(piece in TASKS or piece.partition(":")[0] in SOURCED or piece.endswith((".py", ".jsonl"))
+                    for piece in pieces)
+    return pieces if all_tasks and not Path(name).is_file() else [name]
+
+
 def load_task(name: str | Path) -> Task:
     """A registered task by name, or a user's own: a .py file with `prompts` and `verify`,
     or a .jsonl file of questions.
 
     load_task("words"); load_task("gsm8k:data/gsm8k"); load_task("my_task.py"); load_task("q.jsonl");
-    load_task("text:q.jsonl")
+    load_task("text:q.jsonl"); load_task("words+countdown") for a mixture
     """
     text = str(name)
+    if len(parts := parts_of(text)) > 1:
+        return import_module("postgrad.tasks.mixed").mix([load_task(part) for part in parts])
     kind, _, source = text.partition(":")
     if kind in SOURCED:
         return import_module(f"postgrad.tasks.{SOURCED[kind]}").load(kind, source)

@@ -1,5 +1,9 @@
 """The written steps of a chain of operations, checked one by one: "5+8=13, 13-3=10, 10*2=20".
 
+A chain may look back, where a mark says so: "but wait, 5+8=13" takes back what was wrong, "from the start:
+5+8=13" begins again, "now check: 13-8=5" looks at what is done. The mark opens the way, and says what is
+meant where a step can be read in two ways; which of the three it is follows from what the step does.
+
 Left out on purpose: steps in another order ("8+5=13"), parentheses, decimals.
 Such a step is no step of the chain.
 """
@@ -8,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from postgrad.records import Step, Verdict
 from postgrad.rewards.base import shorten
@@ -17,6 +22,18 @@ from postgrad.rewards.format import ANSWER, END_THINK, THINK
 MOST = 1000  # steps of a reply that are read: the last of so many goes on to the end of the thoughts
 _STEP = re.compile(r"\s*([0-9]{1,9})((?:\s*[-+*/]\s*[0-9]{1,9}){1,16})\s*=\s*([0-9]{1,9})\s*")
 _OPERATION = re.compile(r"([-+*/])\s*([0-9]+)")
+_OPPOSITE = {"+": "-", "-": "+", "*": "/", "/": "*"}
+
+KINDS = TURN_BACK, RESTART, RECHECK = "turn_back", "restart", "recheck"
+MARKS = {  # language -> how its writers say that they look back
+    "en": {TURN_BACK: "but wait", RESTART: "from the start", RECHECK: "now check"},
+    "es": {TURN_BACK: "pero espera", RESTART: "desde el principio", RECHECK: "ahora compruebo"},
+}
+_MEANT = {mark: kind for own in MARKS.values() for kind, mark in own.items()} | {
+    "wait": TURN_BACK, "no": TURN_BACK, "espera": TURN_BACK, "check": RECHECK, "compruebo": RECHECK}
+_MARK = re.compile(rf"\s*({'|'.join(_MEANT)})(?:[:.;!\s]+|$)", re.IGNORECASE)
+
+Ops = Sequence[tuple[str, int]]
 
 
 def written(text: str) -> list[tuple[int, int]]:
@@ -26,9 +43,8 @@ def written(text: str) -> list[tuple[int, int]]:
     "<think>5+8=13, 13*2=26</think><answer>26</answer>" -> [(7, 13), (15, 22)]. Without the tags:
     the text up to the answer.
     """
-    start = text.find(THINK) + len(THINK) if THINK in text else 0
-    stops = [place for tag in (END_THINK, ANSWER) if (place := text.find(tag, start)) >= 0]
-    stop, spans = min(stops, default=len(text)), []
+    start, stop = thoughts(text)
+    spans = []
     for found in re.finditer(r"[^,\n]+", text[start:stop]):
         piece, at = found[0], start + found.start()
         if piece.strip():
@@ -39,7 +55,14 @@ def written(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def check_chain(values: Sequence[int], ops: Sequence[tuple[str, int]], text: str, said: Verdict,
+def thoughts(text: str) -> tuple[int, int]:
+    """Where the thoughts of a reply begin and end: between the tags, or without them before the answer."""
+    start = text.find(THINK) + len(THINK) if THINK in text else 0
+    stops = [place for tag in (END_THINK, ANSWER) if (place := text.find(tag, start)) >= 0]
+    return start, min(stops, default=len(text))
+
+
+def check_chain(values: Sequence[int], ops: Ops, text: str, said: Verdict,
                 symbols: Mapping[str, str]) -> list[Step]:
     """Every written step, and the answer as the last step at the end of the text, right or wrong.
 
@@ -49,26 +72,56 @@ def check_chain(values: Sequence[int], ops: Sequence[tuple[str, int]], text: str
     left unwritten. What follows a wrong step builds on it and is wrong as well: a label says whether all is
     right so far (Uesato et al. 2022, 2211.14275; in Lightman et al.
     2023, 2305.20050, labelling stops at the first mistake).
+    A step after a mark may go back: what it takes back counts no more, and where it is right, all is.
     """
-    steps, place, fault = [], 0, ""
+    steps, place, fault, since, mark = [], 0, "", 0, ""
     for begin, end in written(text):
-        if not fault:
-            found = follow(values, ops, place, _signs(text[begin:end], symbols))
-            place, fault = (found, "") if isinstance(found, int) else (place, found)
-            steps.append(Step(end=end, right=not fault, reason=fault))
-        else:
+        meant, piece = marked(text[begin:end])
+        mark = meant or mark
+        if not piece:
+            continue  # a mark alone belongs to the step after it
+        since += not mark
+        if fault and not mark:
             steps.append(Step(end=end, right=False, reason="follows a wrong step"))
+            continue
+        found = follow(values, ops, place, _signs(piece, symbols), mark, bool(fault))
+        mark = ""
+        if isinstance(found, str):
+            fault = found
+            steps.append(Step(end=end, right=False, reason=fault))
+            continue
+        kind = found.kind(place, bool(fault), since)
+        steps.append(Step(end=end, right=True, kind=kind, solves=found.after == len(ops)))
+        place, fault, since = found.after, "", 1 if kind == RESTART else since
     right = not fault and said.score >= 1.0
-    steps.append(Step(end=len(text), right=right, reason="follows a wrong step" if fault else said.reason))
+    steps.append(Step(end=len(text), right=right, reason="follows a wrong step" if fault else said.reason,
+                      solves=right))
     return steps
 
 
-def follow(values: Sequence[int], ops: Sequence[tuple[str, int]], place: int, step: str) -> int | str:
-    """How many operations are done after a step, `place` of them being done before it;
-    or why the step is wrong.
+class Found(NamedTuple):
+    """Where a right step stands in the chain: it does the operations before .. after - 1, or checks them."""
 
-    follow((5, 13, 10), (("+", 8), ("-", 3)), 0, "5+8=13") -> 1;  "13-3=10" -> 2;  "5+8-3=10" -> 2;  "5+8=14"
-        -> the reason
+    before: int
+    after: int
+    undoes: bool = False
+
+    def kind(self, place: int, fault: bool, since: int) -> str:
+        """How it looks back. place: the operations done before it; fault: it stands after a wrong step;
+        since: the steps that the chain has had since it began, without what took them back."""
+        if fault:
+            return RESTART if self.before == 0 and since > 1 else TURN_BACK
+        return RECHECK if self.undoes or self.before < place else ""
+
+
+def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "",
+           fault: bool = False) -> Found | str:
+    """What a step does, `place` operations being done before it; or why it is wrong.
+
+    follow((5, 13, 10), (("+", 8), ("-", 3)), 0, "5+8=13") -> Found(0, 1);  "13-3=10" -> Found(1, 2);
+        "5+8-3=10" -> Found(0, 2);  "5+8=14" -> the reason
+    mark: what a mark before it means; then it may also do again what is done, or, as a check where no fault
+    is open, undo it: "13-8=5" after "5+8=13".
     """
     match = _STEP.fullmatch(step)
     if match is None:
@@ -81,11 +134,36 @@ def follow(values: Sequence[int], ops: Sequence[tuple[str, int]], place: int, st
     if holds != int(result):
         return f"{shorten(first + rest)} is {holds}, not {result}"
     done = tuple((op, int(n)) for op, n in _OPERATION.findall(rest))
-    for at in range(place, len(ops) - len(done) + 1):
-        if (values[at] == int(first) and tuple(ops[at: at + len(done)]) == done
-                and values[at + len(done)] == int(result)):
-            return at + len(done)
+    if mark == RECHECK and not fault and any(
+            (int(first), *done[0], int(result)) == undone(values[at], *ops[at], values[at + 1])
+            for at in range(place) if len(done) == 1):
+        return Found(place, place, undoes=True)
+    for at in places(place, len(ops), mark):
+        after = at + len(done)
+        if tuple(ops[at:after]) == done and (values[at], values[after]) == (int(first), int(result)):
+            return Found(at, after)
     return f"{shorten(first + rest)} is not what comes next"
+
+
+def places(place: int, count: int, mark: str) -> Sequence[int]:
+    """Where in the chain a step may stand, likeliest first, `place` of `count` operations being done."""
+    ahead, done = range(place, count), range(place)
+    return {TURN_BACK: (*ahead, *done[::-1]), RESTART: (*done, *ahead),
+            RECHECK: (*done[::-1], *ahead)}.get(mark, ahead)
+
+
+def undone(before: int, op: str, n: int, after: int) -> tuple[int, str, int, int]:
+    """A step backwards: undone(5, "+", 8, 13) -> (13, "-", 8, 5)."""
+    return after, _OPPOSITE[op], n, before
+
+
+def marked(piece: str) -> tuple[str, str]:
+    """What the first mark at the beginning of a piece means, and what follows the marks: "but wait" ->
+    ("turn_back", ""), "now check: 13-8=5" -> ("recheck", "13-8=5"), "5+8=13" -> ("", "5+8=13")."""
+    kind, rest = "", piece
+    while found := _MARK.match(rest):
+        kind, rest = kind or _MEANT[found[1].lower()], rest[found.end():]
+    return kind, rest
 
 
 def _signs(text: str, symbols: Mapping[str, str]) -> str:

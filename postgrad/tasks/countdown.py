@@ -10,14 +10,16 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import BadExpression, Tree, integers, parse, render, steps, value
 from postgrad.tasks.base import Task, conversation, distinct, generator, in_form, split_of, think
+from postgrad.tasks.tries import check_tries
 
 COUNTS = {"countdown": 3, "countdown-4": 4}
 SMALLEST, LARGEST = 1, 12  # the numbers to use
 TARGETS = range(1, 100)
+NO, YES = "no.", "yes"  # what is said of a try: it ends elsewhere, it makes the target
 WRITER = {"direct": 0.5, "full": 0.3, "search": 0.2}
 
 
@@ -71,8 +73,8 @@ def search(rng: random.Random, numbers: list[int], tree: Tree) -> str:
     for _ in range(int(rng.random() * 4)):
         made = combine(rng, numbers)
         if made is not None and made[1] != target and split_of(key(numbers, made[1])) == "train":
-            tries.append(", ".join(steps(made[0])[1]) + " no. ")
-    return "".join(tries) + ", ".join(chain) + " yes"
+            tries.append(f"{', '.join(steps(made[0])[1])} {NO} ")
+    return "".join(tries) + f"{', '.join(chain)} {YES}"
 
 
 def thoughts(rng: random.Random, numbers: list[int], tree: Tree, style: str) -> str:
@@ -131,6 +133,11 @@ def verify(prompt: Prompt, text: str) -> Verdict:
     return in_form(text, partial(judge, prompt.meta["numbers"], prompt.meta["target"]))
 
 
+def label_steps(prompt: Prompt, text: str) -> list[Step]:
+    """The steps of a reply, try after try: see tasks/tries.py for the rule."""
+    return check_tries(prompt.meta["numbers"], prompt.meta["target"], text, verify(prompt, text))
+
+
 def load(name: str) -> Task:
     return Task(
         name=name,
@@ -139,5 +146,6 @@ def load(name: str) -> Task:
         verify=verify,
         gold=gold,
         demonstrations=partial(demonstrations, name=name),
+        steps=label_steps,
         tokens=128,
     )

@@ -134,25 +134,32 @@ def problem(rng: random.Random, fewest: int, most: int, language: str = "en",
             return dress(rng, start, ops, language)
 
 
+def worked(start: int, ops: Ops) -> list[tuple[int, str, int, int]]:
+    """What is done: worked(5, (("+", 8), ("*", 2))) -> [(5, "+", 8, 13), (13, "*", 2, 26)]"""
+    done, value = [], start
+    for op, n in ops:
+        done.append((value, op, n, apply(value, op, n)))
+        value = done[-1][-1]
+    return done
+
+
+def say(value: int, op: str, n: int, after: int, language: str = "") -> str:
+    """A step in signs, "5+8=13", or in the words of a language, "5 plus 8 is 13"."""
+    if not language:
+        return f"{value}{op}{n}={after}"
+    words = _SAY[language]
+    return f"{value} {words[op]} {n} {words['=']} {after}"
+
+
 def steps(start: int, ops: Ops) -> list[str]:
     """The chain: steps(5, (("+", 8), ("*", 2))) -> ["5+8=13", "13*2=26"]"""
-    chain, value = [], start
-    for op, n in ops:
-        after = apply(value, op, n)
-        chain.append(f"{value}{op}{n}={after}")
-        value = after
-    return chain
+    return [say(*done) for done in worked(start, ops)]
 
 
 def spoken(start: int, ops: Ops, language: str) -> str:
     """The chain in words: "5 plus 8 is 13, then 13 times 2 is 26", or "5 más 8 son 13,
     luego 13 por 2 son 26"."""
-    say, chain, value = _SAY[language], [], start
-    for op, n in ops:
-        after = apply(value, op, n)
-        chain.append(f"{value} {say[op]} {n} {say['=']} {after}")
-        value = after
-    return say[","].join(chain)
+    return _SAY[language][","].join(say(*done, language) for done in worked(start, ops))
 
 
 def answer(start: int, ops: Ops) -> int:
