@@ -49,7 +49,10 @@ COMMANDS = (
             "recipes: postgrad methods   settings: postgrad train RECIPE --show"),
     Command("resume", "go on with a run from its last checkpoint, to the same result as if it had never "
             "stopped", options.ResumeOptions),
-    Command("eval", "measure a model on a task: pass@1, pass@k, greedy, format, length", options.EvalOptions),
+    Command("eval", "measure a model on a task: pass@k, majority vote and best-of-n against samples spent, "
+            "greedy, format, length, diversity", options.EvalOptions),
+    Command("compare", "models on the same problems: is the difference real, what was won and lost",
+            options.CompareOptions),
     Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for SFT, DPO "
             "and reward models", options.RLAIFOptions),
     Command("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT",

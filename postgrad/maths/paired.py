@@ -29,8 +29,8 @@ def sign_flip(differences: Sequence[int]) -> float:
     ways = 1
     for size in sizes:
         ways += ways << width * size
-    # a sum S of signed sizes is total - 2 * (what is turned): as far as seen means turned <= (total - seen) / 2,
-    # or the mirror image of that
+    # a sum of signed sizes is total - 2 * (what is turned), so as far as seen means that at most
+    # (total - seen) / 2 is turned, or the mirror image of that
     turned = (total - seen) // 2
     low, mask = ways & ((1 << width * (turned + 1)) - 1), (1 << width) - 1
     far = sum((low >> width * i) & mask for i in range(turned + 1))
@@ -38,8 +38,8 @@ def sign_flip(differences: Sequence[int]) -> float:
 
 
 def in_units(first: Sequence[float], second: Sequence[float], counts: Sequence[int]) -> list[int]:
-    """second - first, problem by problem, in whole units: shares of `counts` samples are multiples of one over
-    their least common multiple. Above 1,000 units they are rounded to a thousandth."""
+    """second - first, problem by problem, in whole units: shares of `counts` samples are multiples of one
+    over their least common multiple. Above 1,000 units they are rounded to a thousandth."""
     units = min(math.lcm(*counts), 1000)
     return [round((b - a) * units) for a, b in zip(first, second, strict=True)]
 
@@ -58,8 +58,8 @@ def problems_needed(differences: Sequence[float]) -> int | None:
 
 
 def least_told(differences: Sequence[float]) -> float | None:
-    """The smallest difference that so many problems of this spread would tell from 0 in 80 of 100 comparisons:
-    (1.96 + 0.84) std / sqrt(n). None where no spread was seen."""
+    """The smallest difference that so many problems of this spread would tell from 0 in 80 of 100
+    comparisons: (1.96 + 0.84) std / sqrt(n). None where no spread was seen."""
     if len(differences) < 2 or not (spread := stdev(differences)):
         return None
     return (NORMAL + NORMAL_80) * spread / math.sqrt(len(differences))

@@ -46,12 +46,13 @@ def best_of_n(score: Sequence[float], value: Sequence[float], n: int) -> float:
     return math.fsum(total)
 
 
-def majority_at_k(answers: Sequence[Hashable | None], right: Sequence[bool], ks: Sequence[int]) -> list[float]:
+def majority_at_k(answers: Sequence[Hashable | None], right: Sequence[bool],
+                  ks: Sequence[int]) -> list[float]:
     """For each k, the chance that the most frequent answer among k samples drawn without replacement from
     these n is right; answers that tie share the vote evenly, and a sample without an answer (None) has none.
 
-    An answer counts as right to the share of its samples that are. Exact: with n_a samples of answer a, r_a of
-    them right, the draws in which t answers tie at c votes and nobody has more are counted by
+    An answer counts as right to the share of its samples that are. Exact: with n_a samples of answer a, r_a
+    of them right, the draws in which t answers tie at c votes and nobody has more are counted by
 
         the product over a of (sum over i < c of C(n_a, i) x^i  +  y C(n_a, c) x^c),
 
@@ -60,8 +61,8 @@ def majority_at_k(answers: Sequence[Hashable | None], right: Sequence[bool], ks:
     """
     n, votes = len(answers), Counter(a for a in answers if a is not None)
     if not (len(right) == n and all(1 <= k <= n for k in ks)):
-        raise ValueError(f"a vote of {list(ks)} among {n} answers and {len(right)} verdicts: expected as many "
-                         "of each, and k of 1 to that many; draw more samples.")
+        raise ValueError(f"a vote of {list(ks)} among {n} answers and {len(right)} verdicts: expected as "
+                         "many of each, and k of 1 to that many; draw more samples.")
     hits = Counter(a for a, is_right in zip(answers, right, strict=True) if is_right and a is not None)
     width = 2 * n + 8  # bits of a coefficient: a polynomial in x is one integer, x = 2^width
 
