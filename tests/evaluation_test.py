@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from interval_coverage import LEAST, SHARES, Cell, covered
+from interval_coverage import AMONG, ASKED, LEAST, SHARES, Cell, covered
 from small import CHAT, small_model
 
 from postgrad import objectives
@@ -127,3 +127,18 @@ def test_coverage(kind):
             cell = Cell(kind, n, k, p)
             held, _, width = covered(cell, 50 if cell.certain else 500, seed=1)
             assert (held == 1 and width > 0) if cell.certain else held >= LEAST, (cell, held)
+
+
+@pytest.mark.parametrize(("kind", "alike"), [("mean", 10.0), ("solved", 2.0), ("gain", 10.0), ("same", 2.0)])
+def test_coverage_of_what_eval_and_compare_show(kind, alike):
+    """200 problems x 8 samples: neither too narrow nor too wide."""
+    for p in ASKED:
+        held, _, _ = covered(Cell(kind, 200, 8, p, alike), 1500, seed=0)
+        assert AMONG[0] <= held <= AMONG[1] + 0.004, (kind, p, held)
+
+
+@pytest.mark.parametrize("kind", ["mean", "pass@k", "solved", "gain", "same"])
+def test_coverage_with_few_problems(kind):
+    for p in ASKED:
+        held, _, _ = covered(Cell(kind, 30, 8, p, 10.0), 1000, seed=0)
+        assert held >= AMONG[0], (kind, p, held)
