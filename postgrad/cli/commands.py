@@ -13,6 +13,7 @@ from postgrad.cli.diff import diff
 from postgrad.cli.doctor import doctor
 from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
+from postgrad.cli.ledger import ledger
 from postgrad.cli.measuring import compare, evaluate
 from postgrad.cli.memory import memory
 from postgrad.cli.options import made
@@ -115,7 +116,7 @@ def studio(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate,
-            "compare": compare, "chat": chat, "runs": runs,
+            "compare": compare, "ledger": ledger, "chat": chat, "runs": runs,
             "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
             "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
             "studio": studio, "verifiers": verifiers}

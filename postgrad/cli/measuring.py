@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from postgrad.cli.options import Asking, CompareOptions, EvalOptions, Measuring, made
+from postgrad.cli.measuring_options import Asking, CompareOptions, EvalOptions, Measuring
+from postgrad.cli.options import made
 from postgrad.cli.output import say_json, shown, table
 
 SHOWN = 10  # problems at either end of the table of what was won and lost

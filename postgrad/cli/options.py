@@ -10,10 +10,9 @@ import argparse
 import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields
-from pathlib import Path
 from typing import NamedTuple
 
-from postgrad.options import MODEL, Asking, Held, PickConfig, RLAIFConfig, Writing, option
+from postgrad.options import MODEL, Held, PickConfig, RLAIFConfig, Writing, option
 from postgrad.settings import Settings
 
 SPLITS = ("train", "validation", "test")
@@ -51,41 +50,6 @@ class ResumeOptions(Settings):
     run: str = option(about="the folder of a run or a pipeline", metavar="FOLDER", positional=True)
     changes: list[str] = option([], "to which a run goes on, where that is not what it began with",
                                 metavar="steps=N", positional=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measuring(Asking):
-    """The problems of a measurement, and where its page goes."""
-
-    problems: int = option(200, "problems that are asked")
-    samples: int = option(8, "replies to each problem; 64 and more for what more samples buy")
-    split: str = option("test", "the part of the task that is asked", choices=SPLITS)
-    html: str | None = option(None, "write a page with figures here", metavar="FILE.html")
-
-    def __post_init__(self):
-        if min(self.problems, self.samples) < 1:
-            raise ValueError(f"--problems {self.problems} and --samples {self.samples} must be at least 1.")
-        if self.html is not None and not Path(self.html).resolve().parent.is_dir():
-            raise ValueError(f"--html {self.html}: there is no folder "
-                             f"{Path(self.html).parent}; make it first.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalOptions(Measuring, Writing):
-    reward: str | None = option(None, "reward or process models that choose the best of several samples, "
-                                "with commas between; each has a curve of its own", metavar="RUN,RUN")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions(Measuring):
-    model: list[str] = option(about=f"two models or more, each against the first: {MODEL}", metavar="MODEL",
-                              positional=True)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if len(self.model) < 2:
-            raise ValueError(f"compare needs two models, and {self.model[0]} is one: name another, e.g. "
-                             f"`postgrad compare tiny-chat {self.model[0]} --task {self.task}`.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ better.
 examine   samples drawn and judged; pass@1 and pass@k with intervals, greedy accuracy, format rate, length
 compute   against samples spent: pass@k, the majority vote, best-of-n; and diversity
 compare   two models on the same problems: paired differences, a paired test, what was won and lost
+text      perplexity on held-out text of the pretraining
 """
 
 from postgrad.evaluation.compare import against_first, paired
