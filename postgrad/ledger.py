@@ -119,7 +119,7 @@ def line(task: str, measure: str, before: Sequence[float | None], after: Sequenc
     if not pairs:
         raise ValueError(f"no problem of {task} has a {measure} of both models: measure with more problems.")
     first, last = [a for a, _ in pairs], [b for _, b in pairs]
-    gain = gain_interval(first, last, within) if first != last else (0.0, 0.0, 0.0)
+    gain = gain_interval(first, last, within)
     if within is None and gain[1] == -math.inf:  # differences that are all alike know no spread
         gain = gain[0], gain[0], gain[0]
     ends = [interval if math.isfinite(interval[1]) else (interval[0],) * 3

@@ -34,7 +34,7 @@ SMALL = {  # what makes any training small, where its config has such a key
 }
 FEWER = {  # flags that make a command small
     "eval": ("--problems", "4", "--samples", "2"), "compare": ("--problems", "4", "--samples", "2"),
-    "pick": ("--prompts", "4", "--samples", "2"),
+    "ledger": ("--problems", "3", "--samples", "2"), "pick": ("--prompts", "4", "--samples", "2"),
     "rlaif": ("--prompts", "12", "--samples", "2"), "audit": ("--count", "8"),
     "label make": ("--prompts", "6"),
 }
@@ -150,8 +150,8 @@ def run_command(line):
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
         _, config = recipes.resolve(args.recipe, given, args.task)
-        words += [f"{key}={value}"
-                  for key, value in (smaller(config, given) | {"evaluation.every": 0}).items()]
+        unseen = {} if any("every=" in word for word in given) else {"evaluation.every": 0}
+        words += [f"{key}={value}" for key, value in (smaller(config, given) | unseen).items()]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))
     return main(words)
 

@@ -24,8 +24,8 @@ def ledger(args) -> int:
                                  "says": {name: book.sentences(lines) for name, lines in against.items()}})
     for name, lines in against.items():
         table([book.shown(line) for line in lines],
-              title=f"{asked.run}, {first['name']} against {name}: {found['problems']} problems of each "
-              f"task, {found['samples']} samples of each (95 % intervals over problems)")
+              title=f"{asked.run}, {first['name']} against {name}: up to {found['problems']} problems of "
+              f"each task, {found['samples']} samples of each (95 % intervals over problems)")
         print("\n" + "\n".join(book.sentences(lines)) + "\n")
     return print(f"One interval in twenty misses by chance: believe a small loss when it comes again with "
                  f"another --seed. Kept in {asked.run}/{book.FILE}.")

@@ -95,7 +95,7 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
 
     Without a range, that of the mean difference. With one, it is put together from the two intervals
     (Newcombe 1998, method 10; Zou & Donner 2008): with the distances of the means a, b to their ends and r
-    the correlation over problems,
+    the `correlation` over problems,
 
         low  = b - a - sqrt((b - b_low)^2 - 2 r (b - b_low)(a_high - a) + (a_high - a)^2)
         high = b - a + sqrt((b_high - b)^2 - 2 r (b_high - b)(a - a_low) + (a - a_low)^2)
@@ -106,14 +106,21 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
         return mean_interval([b - a for a, b in zip(first, second, strict=True)])
     a, a_low, a_high = mean_interval(first, within)
     b, b_low, b_high = mean_interval(second, within)
-    together = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
-    alone = math.fsum((x - a) ** 2 for x in first) * math.fsum((y - b) ** 2 for y in second)
-    r = max(-1.0, min(1.0, together / math.sqrt(alone))) if alone > 0 else 0.0
+    r = correlation(first, second)
 
     def joined(down: float, up: float) -> float:
         return math.sqrt(max(0.0, down * down - 2 * r * down * up + up * up))
 
     return b - a, b - a - joined(b - b_low, a_high - a), b - a + joined(b_high - b, a - a_low)
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """n / (n + 1) of Pearson's: as if on one more problem of the usual spread the two went their own ways, for
+    few problems on which they agree are no proof that they always do. 0 where one of them never varies."""
+    n, a, b = len(first), math.fsum(first) / len(first), math.fsum(second) / len(second)
+    together = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
+    alone = math.fsum((x - a) ** 2 for x in first) * math.fsum((y - b) ** 2 for y in second)
+    return n / (n + 1) * max(-1.0, min(1.0, together / math.sqrt(alone))) if alone > 0 else 0.0
 
 
 def grouped_interval(values: Sequence[float], groups: Sequence[Hashable],

@@ -1,11 +1,13 @@
 import math
 import random
+import statistics
 from statistics import fmean
 
 import pytest
 
 from postgrad.maths import intervals
 from postgrad.maths.intervals import (
+    correlation,
     crossed_interval,
     effective,
     few,
@@ -87,15 +89,22 @@ def test_more_samples_a_problem_narrow_it_and_more_problems_too():
 def test_gain_by_hand(monkeypatch):
     """Newcombe (1998), method 10, on his table of 36, 12, 2 and 0: 0.0569 to 0.3404."""
     monkeypatch.setattr(intervals, "few", lambda hits: math.inf)  # he takes Wilson's ends as they are,
-    monkeypatch.setattr(intervals, "student", lambda degrees: intervals.NORMAL)  # by the normal
+    monkeypatch.setattr(intervals, "student", lambda degrees: intervals.NORMAL)  # by the normal,
+    monkeypatch.setattr(intervals, "correlation", statistics.correlation)  # and Pearson's correlation whole
     first, second = [1.0] * 48 + [0.0] * 2, [1.0] * 36 + [0.0] * 12 + [1.0] * 2
     assert gain_interval(second, first, (0.0, 1.0)) == pytest.approx((0.2, 0.0569, 0.3404), abs=5e-5)
     assert gain_interval(first, second, (0.0, 1.0)) == pytest.approx((-0.2, -0.3404, -0.0569), abs=5e-5)
 
 
+def test_correlation_by_hand():
+    assert correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(3 / 4)   # Pearson's 1, and three problems
+    assert correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-3 / 4)
+    assert correlation([1, 2, 3], [5, 5, 5]) == 0.0
+
+
 def test_a_gain_is_never_certain_and_never_out_of_range():
     for first, second in (([0.0] * 20, [0.0] * 20), ([0.0] * 20, [1.0] * 20), ([1.0], [0.0]),
-                          ([0.5] * 20, [0.5] * 20)):
+                          ([0.5] * 20, [0.5] * 20), ([0.0, 1.0] * 10, [0.0, 1.0] * 10)):
         gain, low, high = gain_interval(first, second, (0.0, 1.0))
         assert -1 <= low <= gain <= high <= 1 and high - low > 0.09
     assert gain_interval([1.0, 5.0, 2.0], [2.0, 7.0, 5.0]) == mean_interval([1.0, 2.0, 3.0])
