@@ -159,8 +159,8 @@ def demanded(rows: Sequence[dict], command: str) -> Iterator[dict]:
     """The bars of `eval` and `compare`.
 
     Where almost nothing differs an interval can only be too wide, and is asked for the lower bound alone:
-    pass@8 where pass@1 is 80 %, of which one problem in 70 or fewer is missed; and two models that are equally
-    good on each problem, where 2 % is solved or problems are solved always or never (alike 0.5).
+    pass@8 where pass@1 is 80 %, of which one problem in 70 or fewer is missed; and two models that are
+    equally good on each problem, where 2 % is solved or problems are solved always or never (alike 0.5).
     """
     low, high = AMONG
     names = {"mean": "pass@1", "solved": "pass@8", "gain": "paired difference", "same": "no difference"}

@@ -64,7 +64,7 @@ class Drawn(NamedTuple):
     """What a model wrote on a task's problems, judged: several samples of each, and the greedy reply."""
 
     groups: list[list[Scored]]
-    greedy: list[Scored] = []  # noqa: RUF012 - never changed
+    greedy: Sequence[Scored] = ()
 
     @property
     def judged(self) -> list[list[Scored]]:

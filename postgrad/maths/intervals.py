@@ -115,8 +115,8 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """n / (n + 1) of Pearson's: as if on one more problem of the usual spread the two went their own ways, for
-    few problems on which they agree are no proof that they always do. 0 where one of them never varies."""
+    """n / (n + 1) of Pearson's: as if on one more problem of the usual spread the two went their own ways,
+    for few problems on which they agree are no proof that they always do. 0 where one never varies."""
     n, a, b = len(first), math.fsum(first) / len(first), math.fsum(second) / len(second)
     together = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
     alone = math.fsum((x - a) ** 2 for x in first) * math.fsum((y - b) ** 2 for y in second)

@@ -58,7 +58,8 @@ class Measured:
 
     def draw(self, model: Model, judge: Judge, greedy: bool):
         """The replies of a model, judged; every problem has to fit the model with its reply."""
-        tokens = self.max_new_tokens or tokens_for(self.task, model.net)
+        asked = self.max_new_tokens
+        tokens = tokens_for(self.task, model.net) if asked is None else asked
         settings = Sampling(max_new_tokens=tokens, temperature=self.temperature)
         sampler = LocalSampler(model.net, model.chat)
         sampler.check(self.prompts, settings)

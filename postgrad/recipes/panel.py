@@ -60,7 +60,7 @@ class Panel:
                                     for x in nats(net, rows, self.device)]}
         return {name: found[name] for name in self.asked["panel"]}
 
-    def _task(self, task: Task, net, chat: Chat, track: Track) -> dict[str, list[float]]:
+    def _task(self, task: Task, net, chat: Chat, track: Track) -> dict[str, list[float | None]]:
         prompts = task.prompts("test", self.asked["problems"], self.asked["seed"])
         sampler, samples = LocalSampler(net, chat), self.asked["samples"]
         settings = Sampling(max_new_tokens=tokens_for(task, net))
