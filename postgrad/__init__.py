@@ -11,7 +11,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Prompt": "records", "Conversation": "records", "Pair": "records", "Rollout": "records",
     "Verdict": "records", "Scored": "records", "Batch": "records",
-    "fit": "recipes.fit", "resume": "recipes.fit", "evaluate": "recipes.fit", "compare": "recipes.fit",
+    "fit": "recipes.fit", "resume": "recipes.fit", "evaluate": "recipes.measuring",
+    "compare": "recipes.measuring",
     "Run": "recipes.fit", "METHODS": "methods", "Policy": "methods", "Preference": "methods",
     "Supervised": "methods", "method": "methods", "register": "methods",
     "Task": "tasks", "load_task": "tasks", "make_task": "opening.tasks",

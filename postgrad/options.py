@@ -28,10 +28,9 @@ def option(default=MISSING, about: str = "", when: str = "", *, metavar: str | N
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing(Settings):
-    """A model that answers a task's prompts."""
+class Asking(Settings):
+    """A task's prompts, and how they are answered."""
 
-    model: str = option(about=MODEL, positional=True)
     task: str = option(about="whose prompts are asked: a name or a file", metavar="NAME|FILE")
     max_new_tokens: int | None = option(None, "the most tokens of a reply; without it: as the task says, "
                                         "else by the model's size", "more where replies are cut")
@@ -40,6 +39,13 @@ class Writing(Settings):
     seed: int = option(0, "of the prompts and the sampling", "to draw others")
     device: str = option("cpu", "where it is computed: cpu or cuda",
                          "cuda for every model that is not embedded")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing(Asking):
+    """A model that answers a task's prompts."""
+
+    model: str = option(about=MODEL, positional=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ def load() -> None:
     import uvicorn  # noqa: F401
 
     import postgrad.cli.commands
-    import postgrad.recipes.fit
+    import postgrad.recipes.measuring
     import postgrad.studio.app  # noqa: F401
 
 

@@ -22,6 +22,7 @@ from postgrad import recipes
 from postgrad.cli import main, parser
 from postgrad.cli.commands import COMMANDS
 from postgrad.recipes import fit as door
+from postgrad.recipes import measuring
 from postgrad.settings import flat
 
 SMALL = {  # what makes any training small, where its config has such a key
@@ -32,7 +33,8 @@ SMALL = {  # what makes any training small, where its config has such a key
     "replies.per_step": 4,
 }
 FEWER = {  # flags that make a command small
-    "eval": ("--problems", "4", "--samples", "2"), "pick": ("--prompts", "4", "--samples", "2"),
+    "eval": ("--problems", "4", "--samples", "2"), "compare": ("--problems", "4", "--samples", "2"),
+    "ledger": ("--problems", "3", "--samples", "2"), "pick": ("--prompts", "4", "--samples", "2"),
     "rlaif": ("--prompts", "12", "--samples", "2"), "audit": ("--count", "8"),
     "label make": ("--prompts", "6"),
 }
@@ -146,8 +148,9 @@ def run_command(line):
     if args.command == "train" and not args.show:
         given = [*args.changes, *extra]
         recipe, config = recipes.resolve(args.recipe, given, args.task)
-        never = {"evaluation.every": 0} if recipe not in recipes.STAGED else {}
-        words += [f"{key}={value}" for key, value in (smaller(config, given) | never).items()]
+        never = recipe in recipes.STAGED or any("every=" in word for word in given)
+        unseen = {} if never else {"evaluation.every": 0}
+        words += [f"{key}={value}" for key, value in (smaller(config, given) | unseen).items()]
     words += FEWER.get(args.command, FEWER.get(f"{args.command} {getattr(args, 'action', '')}", ()))
     return main(words)
 
@@ -155,7 +158,7 @@ def run_command(line):
 @pytest.fixture
 def small(monkeypatch):
     """fit, evaluate and compare as they are, on less work."""
-    fit, evaluate, compare = door.fit, door.evaluate, door.compare
+    fit, evaluate, compare = door.fit, measuring.evaluate, measuring.compare
 
     def small_fit(model, method="grpo", **given):
         row = door.methods.get(method) if isinstance(method, str) else method
@@ -165,8 +168,9 @@ def small(monkeypatch):
         return fit(model, method, **given | smaller(config, given))
 
     monkeypatch.setattr(door, "fit", small_fit)
-    monkeypatch.setattr(door, "evaluate", lambda *a, **k: evaluate(*a, **k | {"problems": 4, "samples": 2}))
-    monkeypatch.setattr(door, "compare", lambda *a, **k: compare(*a, **k | {"problems": 4, "samples": 2}))
+    few = {"problems": 4, "samples": 2}
+    monkeypatch.setattr(measuring, "evaluate", lambda *a, **k: evaluate(*a, **k | few))
+    monkeypatch.setattr(measuring, "compare", lambda *a, **k: compare(*a, **k | few))
 
 
 def run_block(block, space, capsys):

@@ -65,7 +65,7 @@ def test_what_the_objectives_measure_is_explained():
     home, found = Path(postgrad.__file__).parent, set()
     for name in ("objectives.py", "batches/collect.py", "batches/rollouts.py", "batches/chosen.py",
                  "batches/pairs.py", "batches/singles.py", "batches/steps.py", "recipes/reward.py",
-                 "recipes/process.py", "loop.py", "evaluation.py"):
+                 "recipes/process.py", "loop.py", "evaluation/examine.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
             if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) and isinstance(node.value, ast.Dict):
                 target = getattr(getattr(node, "targets", [getattr(node, "target", None)])[0], "id", "")

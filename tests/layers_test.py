@@ -14,7 +14,8 @@ LAYERS = (
     {"records", "stats", "hub", "options", "template"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
-    {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor"},
+    {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
+     "ledger"},
     {"opening"},
     {"recipes"},
     {"studio"},
@@ -98,7 +99,7 @@ def test_maths_is_torch_alone(path):
     assert {name.split(".")[0] for name, _ in imports(path)} <= allowed
 
 
-@pytest.mark.parametrize("name", ["run", "report", "explain", "doctor"])
+@pytest.mark.parametrize("name", ["run", "report", "explain", "doctor", "ledger"])
 def test_readers_of_runs_need_no_torch(name):
     code = (f"import sys, postgrad.{name}; print(*(m for m in ('torch', 'numpy', 'tokenizers') if m "
             "in sys.modules))")

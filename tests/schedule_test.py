@@ -186,7 +186,7 @@ def test_an_examination_of_the_start_finds_no_distance(tmp_path):
 # what is logged
 
 def test_repetition_is_logged_as_it_is_explained():
-    from postgrad.batches.collect import repetition
+    from postgrad.maths.diversity import repetition
     assert repetition([1, 2, 3]) == 0 and repetition([1, 2, 3, 4, 5]) == 0
     assert repetition([7] * 8) == pytest.approx(1 - 1 / 5)
     assert 0 <= next(iter(line("grpo"))).facts["repetition"] <= 1

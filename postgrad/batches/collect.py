@@ -11,6 +11,7 @@ import torch
 
 from postgrad.batches.keep import held_batch, kept_batch
 from postgrad.batches.shuffled import Shuffled, assemble
+from postgrad.maths.diversity import repetition
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
@@ -150,12 +151,6 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
 def nothing_of(batch: Batch) -> Batch:
     """A batch that is shown and not learned from: a step without an update."""
     return replace(batch, weight=torch.zeros_like(batch.weight))
-
-
-def repetition(tokens: Sequence[int], span: int = 4) -> float:
-    """The share of a reply's runs of four tokens that it has written before: 0 of what never repeats."""
-    runs = list(zip(*(tokens[i:] for i in range(span)), strict=False))
-    return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 RowT = TypeVar("RowT", bound=Method)

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from postgrad import __version__
-from postgrad.cli import options
+from postgrad.cli import measuring_options, options
 from postgrad.cli.options import Command, add_options
 from postgrad.cli.settings import instead_of
 
@@ -50,7 +50,12 @@ COMMANDS = (
             "recipes: postgrad methods   settings: postgrad train RECIPE --show"),
     Command("resume", "go on with a run from its last checkpoint, to the same result as if it had never "
             "stopped", options.ResumeOptions),
-    Command("eval", "measure a model on a task: pass@1, pass@k, greedy, format, length", options.EvalOptions),
+    Command("eval", "measure a model on a task: pass@k, majority vote and best-of-n against samples spent, "
+            "greedy, format, length, diversity", measuring_options.EvalOptions),
+    Command("compare", "models on the same problems: is the difference real, what was won and lost",
+            measuring_options.CompareOptions),
+    Command("ledger", "what a run gained and what it lost, on a panel of tasks: its start against its end",
+            measuring_options.LedgerOptions),
     Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for SFT, DPO "
             "and reward models", options.RLAIFOptions),
     Command("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT",

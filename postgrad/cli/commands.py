@@ -13,39 +13,17 @@ from postgrad.cli.diff import diff
 from postgrad.cli.doctor import doctor
 from postgrad.cli.export import export
 from postgrad.cli.fetch import fetch
+from postgrad.cli.ledger import ledger
+from postgrad.cli.measuring import compare, evaluate
 from postgrad.cli.memory import memory
 from postgrad.cli.methods import methods
-from postgrad.cli.options import EvalOptions, made
+from postgrad.cli.options import made
 from postgrad.cli.output import say_json, shown, table
 from postgrad.cli.runs import runs
 from postgrad.cli.settings import find, told
 from postgrad.cli.settings import known as every_setting
 from postgrad.cli.training import demo, resume, train
 from postgrad.display import progress
-
-
-def evaluate(args) -> int:
-    from postgrad.evaluation import evaluate as measure
-    from postgrad.opening.models import open_writer
-    from postgrad.recipes.defaults import tokens_for
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
-    asked = made(EvalOptions, args)
-    task = load_task(asked.task)
-    model, chat = open_writer(args.model, args.device)
-    tokens = tokens_for(task, model) if asked.max_new_tokens is None else asked.max_new_tokens
-    settings = Sampling(max_new_tokens=tokens, temperature=args.temperature)
-    prompts, sampler = task.prompts(args.split, args.problems, args.seed), LocalSampler(model, chat)
-    sampler.check(prompts, settings)
-    row = measure(task, sampler, prompts, samples=args.samples, settings=settings,
-                  seed=args.seed,
-                  track=iter if args.json else partial(progress, label=f"{args.model} on {task.name}"))
-    row = {"model": args.model, "task": task.name, "split": args.split, "seed": args.seed, **row}
-    if args.json:
-        say_json(row)
-    else:
-        table([{"measure": k, "value": shown(v)} for k, v in row.items()])
-    return 0
 
 
 def rlaif(args) -> int:
@@ -117,7 +95,8 @@ def studio(args) -> int:
     return open_studio(args)
 
 
-COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate, "chat": chat, "runs": runs,
+COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate,
+            "compare": compare, "ledger": ledger, "chat": chat, "runs": runs,
             "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
             "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
             "studio": studio, "verifiers": verifiers}

@@ -53,17 +53,6 @@ class ResumeOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalOptions(Writing):
-    problems: int = option(200, "problems that are asked")
-    samples: int = option(8, "replies to each problem")
-    split: str = option("test", "the part of the task that is asked", choices=SPLITS)
-
-    def __post_init__(self):
-        if min(self.problems, self.samples) < 1:
-            raise ValueError(f"--problems {self.problems} and --samples {self.samples} must be at least 1.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class RLAIFOptions(RLAIFConfig):
     out: str = option(about="where revisions.jsonl and pairs.jsonl are written", metavar="FOLDER")
 

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 
 Interval = tuple[float, float, float]
 NORMAL = 1.959963985  # the 97.5 % quantile of the normal
-COIN = 0.25  # the variance of a fair coin, the largest that a value in [0, 1] has
+HALF_A_COIN = 0.125  # half the variance of a fair coin, which is the largest that a value in [0, 1] has
 POISSON = (0.0, 0.0513, 0.3554, 0.8177)  # `few` of 0, 1, 2 and 3
 
 
@@ -33,7 +33,8 @@ def student(degrees: int) -> float:
 def mean_interval(values: Sequence[float], within: tuple[float, float] | None = None) -> Interval:
     """The interval of a mean of independent values. within: the range they have, e.g. (0, 1) for shares.
 
-    With a range it is Wilson's, which stays inside and has a width on equal values. Without one it is
+    With a range it is Wilson's, which stays inside and has a width on equal values, with Student's quantile
+    for his 1.96: what the values spread is itself only seen in n of them. Without one it is
     Student's, mean +- t std / sqrt(n), std with n - 1; one value, or equal values, know no spread: infinite.
     """
     if not values:
@@ -44,7 +45,7 @@ def mean_interval(values: Sequence[float], within: tuple[float, float] | None = 
     if within:
         low, high = within
         share, size = (mean - low) / (high - low), (high - low) ** 2
-        ends = wilson(share, effective(share, squares / size, n))
+        ends = wilson(share, effective(share, squares / size, n), student(max(n - 1, 1)))
         return mean, *(low + (high - low) * end for end in ends)
     if squares <= 1e-20 * n * mean * mean:
         return mean, -math.inf, math.inf
@@ -56,25 +57,25 @@ def effective(share: float, squares: float, n: int) -> float:
     """How many yes-or-no answers know as much of a share as n values in [0, 1] whose squared deviations from
     it sum to `squares`:
 
-        n (n p (1-p) + 1/4) / (squares + 1/4),    p = share
+        n (n p (1-p) + 1/8) / (squares + 1/8),    p = share
 
     Values that are 0 or 1 have squares = n p (1-p): n. Means of several samples deviate less and count for
-    more. The quarter is one more value with the largest variance: few problems that agree are no proof that
-    all do.
+    more. The eighth is half of one more value with the largest variance: few problems that agree are no
+    proof that all do.
     """
-    return n * (n * share * (1 - share) + COIN) / (squares + COIN)
+    return n * (n * share * (1 - share) + HALF_A_COIN) / (squares + HALF_A_COIN)
 
 
-def wilson(share: float, n: float) -> tuple[float, float]:
+def wilson(share: float, n: float, z: float = NORMAL) -> tuple[float, float]:
     """Low and high of a share of n by Wilson (1927), who knows that 10 of 10 is no certainty: the shares p
     with |share - p| <= z sqrt(p (1-p) / n),
 
-        (share + z^2/2n +- z sqrt(share (1-share)/n + z^2/4n^2)) / (1 + z^2/n),    z = 1.96
+        (share + z^2/2n +- z sqrt(share (1-share)/n + z^2/4n^2)) / (1 + z^2/n)
 
     Of 1 to 3 hits or misses it holds the truth too seldom: there the end is Poisson's (Brown, Cai &
     DasGupta 2001, section 4.1.1).
     """
-    share, z = min(max(share, 0.0), 1.0), NORMAL
+    share = min(max(share, 0.0), 1.0)
     middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = ((middle + way * half) / (1 + z * z / n) for way in (-1, 1))
     return (max(0.0, min(share, low, few(share * n) / n)),
@@ -94,7 +95,7 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
 
     Without a range, that of the mean difference. With one, it is put together from the two intervals
     (Newcombe 1998, method 10; Zou & Donner 2008): with the distances of the means a, b to their ends and r
-    the correlation over problems,
+    the `correlation` over problems,
 
         low  = b - a - sqrt((b - b_low)^2 - 2 r (b - b_low)(a_high - a) + (a_high - a)^2)
         high = b - a + sqrt((b_high - b)^2 - 2 r (b_high - b)(a - a_low) + (a - a_low)^2)
@@ -105,14 +106,21 @@ def gain_interval(first: Sequence[float], second: Sequence[float],
         return mean_interval([b - a for a, b in zip(first, second, strict=True)])
     a, a_low, a_high = mean_interval(first, within)
     b, b_low, b_high = mean_interval(second, within)
-    together = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
-    alone = math.fsum((x - a) ** 2 for x in first) * math.fsum((y - b) ** 2 for y in second)
-    r = max(-1.0, min(1.0, together / math.sqrt(alone))) if alone > 0 else 0.0
+    r = correlation(first, second)
 
     def joined(down: float, up: float) -> float:
         return math.sqrt(max(0.0, down * down - 2 * r * down * up + up * up))
 
     return b - a, b - a - joined(b - b_low, a_high - a), b - a + joined(b_high - b, a - a_low)
+
+
+def correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """n / (n + 1) of Pearson's: as if on one more problem of the usual spread the two went their own ways,
+    for few problems on which they agree are no proof that they always do. 0 where one never varies."""
+    n, a, b = len(first), math.fsum(first) / len(first), math.fsum(second) / len(second)
+    together = math.fsum((x - a) * (y - b) for x, y in zip(first, second, strict=True))
+    alone = math.fsum((x - a) ** 2 for x in first) * math.fsum((y - b) ** 2 for y in second)
+    return n / (n + 1) * max(-1.0, min(1.0, together / math.sqrt(alone))) if alone > 0 else 0.0
 
 
 def grouped_interval(values: Sequence[float], groups: Sequence[Hashable],

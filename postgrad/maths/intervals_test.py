@@ -1,11 +1,13 @@
 import math
 import random
+import statistics
 from statistics import fmean
 
 import pytest
 
 from postgrad.maths import intervals
 from postgrad.maths.intervals import (
+    correlation,
     crossed_interval,
     effective,
     few,
@@ -25,7 +27,7 @@ def test_by_hand():
 
 
 def test_wilson_by_hand():
-    """Wilson's own form: the shares p whose z-score from 12/20 is 1.96 on either side."""
+    """The shares p whose z-score from 12/20 is 1.96 on either side."""
     low, high = wilson(0.6, 20)
     assert (low, high) == (pytest.approx(0.386582, abs=1e-6), pytest.approx(0.781193, abs=1e-6))
     for edge in (low, high):
@@ -46,14 +48,14 @@ def test_of_few_hits_the_end_is_poissons(hits):
 @pytest.mark.parametrize("hits", [0, 1, 7, 19, 20])
 def test_one_sample_a_problem_is_wilson(hits):
     mean, low, high = mean_interval([1.0] * hits + [0.0] * (20 - hits), (0.0, 1.0))
-    assert mean == hits / 20 and (low, high) == pytest.approx(wilson(hits / 20, 20))
+    assert mean == hits / 20 and (low, high) == pytest.approx(wilson(hits / 20, 20, student(19)))
     assert 0 <= low <= mean <= high <= 1 and high - low > 0.1
 
 
 def test_effective_by_hand():
     assert effective(0.5, 5.0, 20) == pytest.approx(20)  # 10 zeros and 10 ones: squares 20 * 0.25
-    # ten shares of 1/4 and ten of 3/4: squares 20 / 16 = 1.25, so 20 * 5.25 / 1.5
-    assert effective(0.5, 1.25, 20) == pytest.approx(70)
+    # ten shares of 1/4 and ten of 3/4: squares 20 / 16 = 1.25, so 20 * 5.125 / 1.375
+    assert effective(0.5, 1.25, 20) == pytest.approx(74.5454545)
     assert effective(0.0, 0.0, 20) == effective(1.0, 0.0, 20) == 20  # all or none: a problem counts once
 
 
@@ -61,7 +63,7 @@ def test_effective_by_hand():
                                     [0.0] * 19 + [0.1]])
 def test_a_share_is_never_certain_and_never_out_of_range(values):
     mean, low, high = mean_interval(values, (0.0, 1.0))
-    assert 0 <= low <= mean <= high <= 1 and high - low > 0.09
+    assert 0 <= low <= mean <= high <= 1 and high - low > 0.05
     scaled = mean_interval([2 * x - 1 for x in values], (-1.0, 1.0))
     assert scaled == pytest.approx((2 * mean - 1, 2 * low - 1, 2 * high - 1))
 
@@ -86,15 +88,23 @@ def test_more_samples_a_problem_narrow_it_and_more_problems_too():
 
 def test_gain_by_hand(monkeypatch):
     """Newcombe (1998), method 10, on his table of 36, 12, 2 and 0: 0.0569 to 0.3404."""
-    monkeypatch.setattr(intervals, "few", lambda hits: math.inf)  # he takes Wilson's ends as they are
+    monkeypatch.setattr(intervals, "few", lambda hits: math.inf)  # he takes Wilson's ends as they are,
+    monkeypatch.setattr(intervals, "student", lambda degrees: intervals.NORMAL)  # by the normal,
+    monkeypatch.setattr(intervals, "correlation", statistics.correlation)  # and Pearson's correlation whole
     first, second = [1.0] * 48 + [0.0] * 2, [1.0] * 36 + [0.0] * 12 + [1.0] * 2
     assert gain_interval(second, first, (0.0, 1.0)) == pytest.approx((0.2, 0.0569, 0.3404), abs=5e-5)
     assert gain_interval(first, second, (0.0, 1.0)) == pytest.approx((-0.2, -0.3404, -0.0569), abs=5e-5)
 
 
+def test_correlation_by_hand():
+    assert correlation([1, 2, 3], [2, 4, 6]) == pytest.approx(3 / 4)   # Pearson's 1, and three problems
+    assert correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-3 / 4)
+    assert correlation([1, 2, 3], [5, 5, 5]) == 0.0
+
+
 def test_a_gain_is_never_certain_and_never_out_of_range():
     for first, second in (([0.0] * 20, [0.0] * 20), ([0.0] * 20, [1.0] * 20), ([1.0], [0.0]),
-                          ([0.5] * 20, [0.5] * 20)):
+                          ([0.5] * 20, [0.5] * 20), ([0.0, 1.0] * 10, [0.0, 1.0] * 10)):
         gain, low, high = gain_interval(first, second, (0.0, 1.0))
         assert -1 <= low <= gain <= high <= 1 and high - low > 0.09
     assert gain_interval([1.0, 5.0, 2.0], [2.0, 7.0, 5.0]) == mean_interval([1.0, 2.0, 3.0])
@@ -120,7 +130,7 @@ def test_pairs_of_one_prompt_count_together():
     # ten pairs of each of ten prompts that agree are ten pairs, not a hundred
     tens = [float(i % 2) for i in range(10) for _ in range(10)]
     _, low, high = grouped_interval(tens, [i for i in range(10) for _ in range(10)], (0, 1))
-    assert (low, high) == pytest.approx(wilson(0.5, 10))
+    assert (low, high) == pytest.approx(wilson(0.5, 10, student(9)))
     # groups of unequal size: the mean is of the values, Student's interval that of the sums
     uneven, rows = [3.0, 1.0, 2.0, 2.0, 7.0], "aaabc"
     assert grouped_interval(uneven, rows) == pytest.approx(crossed_interval(uneven, rows, "xxxxx"))

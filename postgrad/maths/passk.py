@@ -1,9 +1,10 @@
-"""pass@k and best-of-n: plain floats, for evaluation."""
+"""pass@k, best-of-n and the majority vote: plain floats, for evaluation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from itertools import groupby
 
 
@@ -43,3 +44,43 @@ def best_of_n(score: Sequence[float], value: Sequence[float], n: int) -> float:
         total.append(chance * math.fsum(values) / len(values))
         below = upto
     return math.fsum(total)
+
+
+def majority_at_k(answers: Sequence[Hashable | None], right: Sequence[bool],
+                  ks: Sequence[int]) -> list[float]:
+    """For each k, the chance that the most frequent answer among k samples drawn without replacement from
+    these n is right; answers that tie share the vote evenly, and a sample without an answer (None) has none.
+
+    An answer counts as right to the share of its samples that are. Exact: with n_a samples of answer a, r_a
+    of them right, the draws in which t answers tie at c votes and nobody has more are counted by
+
+        the product over a of (sum over i < c of C(n_a, i) x^i  +  y C(n_a, c) x^c),
+
+    as the coefficient of x^k y^t; a share r_a / n_a of C(n_a, c) is r_a C(n_a - 1, c - 1) / c.
+    k = 1: the share of right samples, where each has an answer. One answer alone: its share, for every k.
+    """
+    n, votes = len(answers), Counter(a for a in answers if a is not None)
+    if not (len(right) == n and all(1 <= k <= n for k in ks)):
+        raise ValueError(f"a vote of {list(ks)} among {n} answers and {len(right)} verdicts: expected as "
+                         "many of each, and k of 1 to that many; draw more samples.")
+    hits = Counter(a for a, is_right in zip(answers, right, strict=True) if is_right and a is not None)
+    width = 2 * n + 8  # bits of a coefficient: a polynomial in x is one integer, x = 2^width
+
+    def choose(of: int, most: int) -> int:
+        return sum(math.comb(of, i) << width * i for i in range(min(of, most) + 1))
+
+    won = dict.fromkeys(ks, 0.0)
+    for c in range(1, max(votes.values(), default=0) + 1):
+        rivals = [a for a in votes if votes[a] >= c]
+        others = n - sum(votes[a] for a in rivals)
+        ways, paid = [choose(others, others)], [0]  # by t: the draws, and c times what they pay together
+        for a in rivals:
+            fewer, tied = choose(votes[a], c - 1), math.comb(votes[a], c) << width * c
+            mine = hits[a] * math.comb(votes[a] - 1, c - 1) << width * c
+            paid = [x * fewer + y * tied + z * mine for x, y, z in
+                    zip([*paid, 0], [0, *paid], [0, *ways], strict=True)]
+            ways = [x * fewer + y * tied for x, y in zip([*ways, 0], [0, *ways], strict=True)]
+        for k in won:
+            sums = [(total >> width * k) & ((1 << width) - 1) for total in paid]
+            won[k] += math.fsum(x / (c * t) / math.comb(n, k) for t, x in enumerate(sums) if t)
+    return [won[k] for k in ks]

@@ -1,10 +1,13 @@
 import itertools
 import math
 import random
+from collections import Counter
+from itertools import combinations
+from statistics import fmean
 
 import pytest
 
-from postgrad.maths.passk import best_of_n, pass_at_k
+from postgrad.maths.passk import best_of_n, majority_at_k, pass_at_k
 
 
 def test_by_hand():
@@ -75,3 +78,48 @@ def test_best_of_n_says_what_it_cannot_rank():
         best_of_n([1.0, 2.0], [0], 1)
     with pytest.raises(ValueError, match="nan"):
         best_of_n([1.0, math.nan], [0, 1], 1)
+
+
+def test_a_vote_by_hand():
+    answers, right = ["a", "a", "b", "c"], [True, True, False, False]
+    one, two, three, four = majority_at_k(answers, right, [1, 2, 3, 4])
+    assert one == 2 / 4                       # the share of right samples
+    assert two == pytest.approx((1 + 4 * 0.5) / 6)        # aa; ab, ab, ac, ac tie; bc
+    assert three == pytest.approx((1 + 1 + 2 / 3) / 4)    # aab, aac; abc and abc tie in three
+    assert four == 1.0
+
+
+def test_a_vote_without_an_answer_counts_for_nobody():
+    assert majority_at_k([None, None, None, "a"], [False] * 3 + [True], [1, 2, 4]) == [0.25, 0.5, 1.0]
+    assert majority_at_k([None, None], [False, False], [1, 2]) == [0.0, 0.0]
+    assert majority_at_k(["a", "a", "b"], [True, False, False], [3]) == [0.5]  # in form once of twice
+    with pytest.raises(ValueError, match="draw more samples"):
+        majority_at_k(["a"], [True], [2])
+
+
+def every_vote(answers, right, k):
+    """The vote of every draw of k, in six lines."""
+    paid = []
+    for drawn in combinations(range(len(answers)), k):
+        votes = Counter(answers[i] for i in drawn if answers[i] is not None)
+        best = [a for a in votes if votes[a] == max(votes.values())]
+        paid.append(fmean([fmean(r for a, r in zip(answers, right, strict=True) if a == one)
+                           for one in best]) if best else 0.0)
+    return fmean(paid)
+
+
+def test_a_vote_is_the_mean_over_every_draw():
+    rng = random.Random(0)
+    for _ in range(40):
+        n = rng.randint(1, 8)
+        answers = [rng.choice(["a", "b", "c", "d", None]) for _ in range(n)]
+        right = [a in ("a", "d") and rng.random() < 0.8 for a in answers]
+        ks = range(1, n + 1)
+        assert majority_at_k(answers, right, ks) == pytest.approx([every_vote(answers, right, k) for k in ks])
+
+
+def test_a_vote_of_one_is_pass_at_1_and_of_many_is_exact():
+    answers = [f"{i % 7}" for i in range(64)]
+    right = [a == "0" for a in answers]
+    first, *_, last = majority_at_k(answers, right, [1, 2, 32, 64])
+    assert first == pytest.approx(10 / 64) and last == 1.0

@@ -149,16 +149,20 @@ def reward_models(reward: object, policy, chat: Chat, config, begins: Beginning)
         if part.kind == "model":
             models.append(part.value.to(config.device).requires_grad_(False))
         for name in part.value if part.kind == "models" else ():
-            model = _scalar(name, policy, config, begins).requires_grad_(False)
-            theirs = open_chat(open_folder(name))
-            if not model.score_head.weight.any():
-                raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "
-                                 "train reward:...`")
-            if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
-                raise ValueError(f"the reward model {name} has another tokenizer or chat template than the "
-                                 "policy, so it would misread its tokens: train it from the same model.")
-            models.append(model)
+            models.append(_checked(name, _scalar(name, policy, config, begins), chat))
     return models
+
+
+def _checked(name: str, model: ScalarModel, chat: Chat) -> ScalarModel:
+    """A reward model that scores, and reads the tokens of whom it judges as they are meant."""
+    theirs = open_chat(open_folder(name))
+    if not model.score_head.weight.any():
+        raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "
+                         "train reward:...`")
+    if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab() or theirs.template != chat.template:
+        raise ValueError(f"the reward model {name} has another tokenizer or chat template than the "
+                         "policy, so it would misread its tokens: train it from the same model.")
+    return model.requires_grad_(False)
 
 
 def _scalar(name: str, policy, config, begins: Beginning) -> ScalarModel:
@@ -218,8 +222,8 @@ def judge_alone(reward: object, task: Task, chat: Chat, device: str) -> Judge:
     """The judge of a measurement, where no run is: reward models have a body of their own."""
     models = [model for part in parts_of(reward) for model in (
         [part.value] if part.kind == "model" else
-        [load_scalar(open_folder(name), device=device) for name in part.value] if part.kind == "models"
-        else [])]
+        [_checked(name, load_scalar(open_folder(name), device=device), chat) for name in part.value]
+        if part.kind == "models" else [])]
     return open_judge(reward, task, chat, models, device=device)
 
 

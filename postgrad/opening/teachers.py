@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from postgrad.chat import Chat
-from postgrad.evaluation import against_first, judged_groups, score_samples
+from postgrad.evaluation import against_first, judged_by_all, score_samples
 from postgrad.models import LanguageModel
 from postgrad.opening.models import Beginning, Model, open_model, open_reference
 from postgrad.records import Prompt
@@ -95,7 +95,7 @@ def prove_help(config, task: Task, sampler: LocalSampler, again: Again, judge: J
     figure, judge_of = ("pass@1", None) if task.verify else ("reward", judge)
     samples = [score_samples(task, sampler, x, look.samples, settings, config.seed, judge=judge_of)
                for x in (prompts, asked)]
-    plain, shown = against_first(task, [judged_groups(task, groups) for groups in samples])
+    plain, shown = against_first(task, judged_by_all(task, samples))
     low, high = shown[f"{figure}_gain_interval"] or (-math.inf, math.inf)
     words = (f"shown a demonstration of each of {len(prompts)} held-out problems of {task.name}, the model "
              f"has a {figure} of {shown[figure]:.1%} in place of {plain[figure]:.1%} (a gain of {low:+.1%} "

@@ -17,6 +17,7 @@ from postgrad.opening.models import Beginning
 from postgrad.recipes import recipe_for
 from postgrad.records import Prompt
 from postgrad.rewards.base import Judge, check
+from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
 from postgrad.tasks import Task
@@ -39,6 +40,11 @@ class Evaluation(Settings):
                                          "more where `finished` is below 1: replies are cut", within=COUNT)
     split: str = setting("validation", "the part of the task that is asked: train, validation or test",
                          "test for the last figure alone; train to see whether a model has learned by heart")
+
+    panel: str | None = setting(None, "further tasks that every examination measures, for `postgrad ledger`: "
+                                "standard, or names with commas between",
+                                "to see while it is trained what a run loses elsewhere; it costs problems x "
+                                "samples replies of each task")
 
     prefix: ClassVar[str] = "evaluation."
 
@@ -115,6 +121,7 @@ class Parts:
     notes: what is worth saying of its data before it begins; kept in the run's events.
     data: what was counted in them (recipes/counts.py); kept in run.json.
     hooks: told of each step before it is examined and saved.
+    panel: what puts an entry in the ledger at each examination; None where no panel was named.
     """
 
     models: Models
@@ -128,6 +135,7 @@ class Parts:
     notes: tuple[str, ...] = ()
     data: Mapping[str, int] = field(default_factory=dict)
     hooks: tuple[Callable[[Now], None], ...] = ()
+    panel: Callable[[Run, int], None] | None = None
 
 
 def prove(task: Task, split: str = "train", count: int = 8) -> None:

@@ -1,5 +1,5 @@
-"""The door from Python: every argument is an object or a name, and goes through the functions that the
-command line uses."""
+"""The door from Python, for training: every argument is an object or a name, and goes through the functions
+that the command line uses."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 
 from postgrad import methods, recipes
-from postgrad.display import Watch, progress
-from postgrad.evaluation import against_first, judged_groups, score_samples
-from postgrad.evaluation import evaluate as measure
+from postgrad.display import Watch
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load
-from postgrad.opening.rewards import judge_alone
-from postgrad.opening.tasks import open_task
-from postgrad.recipes.defaults import fitted, tokens_for
+from postgrad.recipes.defaults import fitted
 from postgrad.recipes.running import check_place, finished
-from postgrad.rewards.base import Judge
 from postgrad.run import Run as Folder
-from postgrad.sampler import LocalSampler, Sampling, Track
 from postgrad.settings import Settings
 from postgrad.tasks import Task
 
@@ -208,71 +201,3 @@ def _origin(model: Source, folder: Path) -> Iterator[Path | None]:
         shutil.rmtree(aside, ignore_errors=True)
         if not there and parent.exists() and not any(parent.iterdir()):
             parent.rmdir()
-
-
-# measuring
-
-class Measured:
-    """The same problems for every model that is measured: a task, who judges it, and how many replies."""
-
-    def __init__(self, task, reward, problems: int, samples: int, split: str, seed: int):
-        if min(problems, samples) < 1:
-            raise ValueError(f"problems {problems} and samples {samples} must be at least 1.")
-        self.task, self.reward = open_task(as_given("task", task), reward), as_given("reward", reward)
-        self.prompts = self.task.prompts(split, problems, seed)
-
-    def open(self, model: Source, device: str) -> tuple[Model, LocalSampler, Judge]:
-        opened = model if isinstance(model, Model) else load(as_given("model", model), device)
-        judge = judge_alone(self.reward, self.task, opened.chat, device)
-        return opened, LocalSampler(opened.net, opened.chat), judge
-
-    def sampling(self, model: Model, max_new_tokens: int | None, temperature: float) -> Sampling:
-        """How replies are drawn; every problem has to fit the model with its reply."""
-        tokens = max_new_tokens or tokens_for(self.task, model.net)
-        settings = Sampling(max_new_tokens=tokens, temperature=temperature)
-        LocalSampler(model.net, model.chat).check(self.prompts, settings)
-        return settings
-
-
-def evaluate(model: Source, task, *, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
-             seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0, greedy: bool = True,
-             device: str = "cpu", watch="auto") -> dict:
-    """How good a model is at a task: pass@1 with its interval, pass@k, reward, greedy, format, length.
-
-    evaluate(run, "words"); evaluate("tiny-chat", prompts, reward=my_reward). reward: who judges, as in `fit`.
-    max_new_tokens: by default as the task says, else by the model's size. watch: None is silent; else it is
-    told how far it is, once it has taken two seconds.
-    """
-    asked = Measured(task, reward, problems, samples, split, seed)
-    opened, sampler, judge = asked.open(model, device)
-    settings = asked.sampling(opened, max_new_tokens, temperature)
-    return {"model": opened.name, "task": asked.task.name, "split": split, "seed": seed,
-            **measure(asked.task, sampler, asked.prompts, samples=samples, settings=settings, seed=seed,
-                      greedy=greedy, judge=judge, track=tracked(watch, opened, asked.task))}
-
-
-def tracked(watch, model: Model, task: Task) -> Track:
-    """How a measurement shows how far it is."""
-    check_watching(watch, None)
-    return partial(progress, label=f"{model.name} on {task.name}") if watch else iter
-
-
-def compare(*models: Source, task, reward=None, problems: int = 200, samples: int = 8, split: str = "test",
-            seed: int = 0, max_new_tokens: int | None = None, temperature: float = 1.0,
-            device: str = "cpu", watch="auto") -> list[dict]:
-    """Models on the same problems, a row each: pass@1 and reward, and how much more of each than the first
-    model, problem by problem, with the intervals. compare("tiny-chat", run, task="words")"""
-    if len(models) < 2:
-        raise ValueError(f"compare needs two models at least; it was given {len(models)}.")
-    asked = Measured(task, reward, problems, samples, split, seed)
-    names: list[str] = []
-    judged: list[list[list]] = []
-    for model in models:
-        opened, sampler, judge = asked.open(model, device)
-        settings = asked.sampling(opened, max_new_tokens, temperature)
-        groups = score_samples(asked.task, sampler, asked.prompts, samples, settings, seed,
-                               tracked(watch, opened, asked.task), judge)
-        names.append(opened.name)
-        judged.append(judged_groups(asked.task, groups))
-    return [{"model": name, **row, "problems": len(asked.prompts), "samples": samples}
-            for name, row in zip(names, against_first(asked.task, judged), strict=True)]

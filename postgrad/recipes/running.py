@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -15,21 +15,21 @@ from typing import Protocol
 import torch
 
 from postgrad import __version__, methods
-from postgrad.batches.keep import pick
 from postgrad.files import file_hash, said
 from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.models import is_adapted
 from postgrad.models.checkpoint import copy_state, read_state, seed_everything, size_of
 from postgrad.opening import rewards, tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
+from postgrad.recipes import panel
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
+from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
-from postgrad.records import Batch, Scored
+from postgrad.records import Scored
 from postgrad.run import Run, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
-from postgrad.stats import Stats
 from postgrad.user_code import record
 
 Build = Callable[..., Parts]  # (config, begins) -> Parts
@@ -62,7 +62,7 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     begins = beginning(config, origin=origin)
     config, _ = fitted(config, begins.origin if begins else None)
     seed_everything(config.seed)
-    parts = replace(build(config, begins), begins=begins)
+    parts = built(build, config, begins)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
              "begins_with": fingerprint(begins.origin) if begins else None, "data": dict(parts.data),
@@ -80,6 +80,11 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
         run.event("data", note)
         say(watch, note)
     return carry_on(run, parts, config, watch, callback)
+
+
+def built(build: Build, config, begins: Beginning | None) -> Parts:
+    parts = replace(build(config, begins), begins=begins)
+    return replace(parts, panel=panel.examined(config, parts))
 
 
 def check_place(folder: Path) -> None:
@@ -177,7 +182,7 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
         checkpoint = run.newest()
         check_length(run, config, checkpoint)
         begins = beginning(config, checkpoint)
-        parts = replace(build(config, begins), begins=begins)
+        parts = built(build, config, begins)
         if checkpoint:
             take_up(checkpoint, parts)
         for damage in run.passed_over.values():
@@ -246,6 +251,8 @@ def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     assert parts.examine is not None
     row = parts.examine(step)
     run.log_eval(step, row)
+    if parts.panel:
+        parts.panel(run, step)
     if watch:
         watch.examined(step, row)
     return row
@@ -285,46 +292,3 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, saves: Saves, watch: W
             raise Stopped(asked)
 
     return [samples, show, *parts.hooks, examination, save]
-
-
-def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
-    """The rollouts of a step's first groups, with what is known of each token."""
-    rows = first_groups(now.batch)
-    columns = {name: [values[i] for i in rows] for name, values in now.stats.columns.items()}
-    columns["mask"] = [now.batch.mask[i] for i in rows]
-    after = logp_after(now, parts, rows) if "logp" in columns else []
-    for k, i in enumerate(rows):
-        s = now.batch.scored[i]
-        reply = slice(at := len(s.rollout.prompt_tokens), at + len(s.rollout.tokens))
-        known = {name: values[k][reply] for name, values in columns.items()}
-        known |= {"moved": after[k][reply] - known["logp"]} if after else {}
-        yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
-               "tokens": parts.chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
-               "columns": {name: [round(x, 5) for x in values.float().tolist()]
-                           for name, values in known.items()},
-               "prompt_tokens": parts.chat.pieces(s.rollout.prompt_tokens),
-               "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
-               "parts": dict(s.verdict.parts), "finished": s.rollout.finished,
-               "adv": mean_advantage(now.batch, i)}
-
-
-def first_groups(batch: Batch, groups: int = 2) -> list[int]:
-    """The rows of a batch's first prompts."""
-    names = list(dict.fromkeys(s.rollout.prompt.id for s in batch.scored))[:groups]
-    return [i for i, s in enumerate(batch.scored) if s.rollout.prompt.id in names]
-
-
-@torch.no_grad()
-def logp_after(now: Now, parts: Parts, rows: list[int]) -> list[torch.Tensor]:  # [T] each
-    """What the policy says of the tokens of these rows after the update."""
-    stats = Stats()
-    for micro in pick(now.batch, rows).split(parts.optim.tokens_per_pass):
-        stats.add(parts.objective(now.models, micro)[1])
-    return stats.columns["logp"]
-
-
-def mean_advantage(batch: Batch, row: int) -> float | None:
-    """Over the trained tokens of a row; None where the method has no advantages (pairs, texts to imitate)."""
-    if batch.adv is None:
-        return None
-    return float(batch.adv[row][batch.mask[row]].mean()) if batch.mask[row].any() else 0.0

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 
-from postgrad.files import write_text
 from postgrad.report.curves import draw
 from postgrad.report.figures import seconds, show
+from postgrad.report.templates import write_page
 
-PAGE = files("postgrad.report") / "report.html.jinja"
 LONGEST = 1500  # characters of a completion that are shown
 STAGES = {
     "base": ("Base", "Base is the model as it was given."),
@@ -57,25 +55,18 @@ def write_report(
     over_time: {"step", "text", "correct", "question"}; a question that all share is shown once
     commands: what to try next.
     """
-    import jinja2  # here, so that reading a run's figures needs nothing beyond the standard library
-
-    strict = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True,
-                                undefined=jinja2.StrictUndefined)
     stages = [_stage(stage) for stage in summary.get("stages", ())]
     drawn = [chart for curve in curves if (chart := draw(curve, lead=curve["name"] in ("reward", "pass@1")))]
     questions = list(dict.fromkeys(row["question"] for row in over_time if row.get("question")))
-    html = strict.from_string(PAGE.read_text("utf-8")).render(
-        title=title, span=_range, lines=headline(stages, summary), stages=stages, table=table(stages),
-        notes=notes(stages),
+    return write_page(
+        path, "report.html.jinja", title=title, span=_range, lines=headline(stages, summary), stages=stages,
+        table=table(stages), notes=notes(stages),
         leads=[c for c in drawn if c["lead"]], mains=[c for c in drawn if not c["lead"] and not c["small"]],
         smalls=[c for c in drawn if c["small"]], answers=[_answer(a) for a in answers],
         question=questions[0] if len(questions) == 1 else None,
         moments=[{"step": r["step"], "question": r.get("question") if len(questions) > 1 else None,
                   **_reply(r)} for r in over_time],
         facts=facts(summary), commands=[_command(c) for c in commands])
-    path = Path(path)
-    write_text(path, html.encode("utf-8", "replace").decode())
-    return path
 
 
 def _stage(stage: Mapping) -> dict:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.studio import curves, live, pipelines, processes, samples
+from postgrad.studio import curves, ledger, live, pipelines, processes, samples
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_compare import compare, part_pairs
 from postgrad.studio.runs_list import index, part_list
@@ -56,6 +56,7 @@ def one(request: Request) -> Response:
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
                 events=events(trace), checkpoints=list(trace.run.checkpoints()),
+                ledgers=ledger.ledgers(trace.run.folder, request.app.state.runs),
                 output=output_of(request, name), again=again(trace), **panel(request, name, trace))
 
 

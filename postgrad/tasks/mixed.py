@@ -14,7 +14,7 @@ from itertools import zip_longest
 from postgrad.records import Prompt, Verdict
 from postgrad.tasks.base import Task
 
-PART = "judged_by"  # where a prompt's meta names its task
+PART = "task"
 
 
 def part_of(prompt: Prompt) -> str:

@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
-from postgrad.maths.intervals import gain_interval, mean_interval
+from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, Verifying, judge_all
@@ -59,28 +60,57 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
     return judge_all(judge or Verifying(task.verify, task.waits), groups)
 
 
+class Drawn(NamedTuple):
+    """What a model wrote on a task's problems, judged: several samples of each, and the greedy reply."""
+
+    groups: list[list[Scored]]
+    greedy: Sequence[Scored] = ()
+
+    @property
+    def judged(self) -> list[list[Scored]]:
+        """The samples that a verdict was given on; a problem without any is left out."""
+        return [sound for group in self.groups if (sound := [s for s in group if s.verdict.given])]
+
+
+def draw(task, sampler, prompts: Sequence[Prompt], *, samples: int, settings: Sampling, seed: int,
+         greedy: bool = True, track: Track = iter, judge: Judge | None = None) -> Drawn:
+    """Samples of every prompt and, with greedy, its likeliest reply; each with its verdict."""
+    plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
+    with counted(track, len(prompts) * (samples + greedy), sampler):
+        groups = score_samples(task, sampler, prompts, samples, settings, seed, judge=judge)
+        best = score_samples(task, sampler, prompts, 1, plain, seed, judge=judge) if greedy else []
+    drawn = Drawn(groups, [s for (s,) in best])
+    if not drawn.judged:
+        said = groups[0][0].verdict
+        raise ValueError(f"the verifier of task {task.name} finds nothing to judge in any sample: "
+                         f"{said.error or said.reason or 'no reason given'}")
+    return drawn
+
+
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
              greedy: bool = True, track: Track = iter, judge: Judge | None = None,
              measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
-    """One row of figures. Intervals are taken over problems: samples of one problem are not independent.
+    """One row of figures, and how long they took. measures: further numbers of the same samples, by name,
+    e.g. what a reward model says of each; their means are added."""
+    began = time.perf_counter()
+    drawn = draw(task, sampler, prompts, samples=samples, settings=settings, seed=seed, greedy=greedy,
+                 track=track, judge=judge)
+    row = figures(task, drawn)
+    for name, measure in measures.items():
+        if values := measure([s.rollout for group in drawn.groups for s in group]):
+            row[name] = mean_of(values)
+    return {**row, "seconds": time.perf_counter() - began}
+
+
+def figures(task, drawn: Drawn) -> dict:
+    """One row. Intervals are taken over problems: samples of one problem are not independent.
 
     A sample whose verdict failed for reasons of its own is counted in `errors` and judged
     neither right nor wrong.
     lenient: pass@1 of the lenient reading, where the verifier keeps both;
         pass@1 itself is the strict one, which is paid.
-    measures: further numbers of the same samples, by name, e.g. what a reward model says of each;
-        their means are added.
     """
-    began = time.perf_counter()
-    plain = Sampling(max_new_tokens=settings.max_new_tokens, temperature=0.0)
-    with counted(track, len(prompts) * (samples + greedy), sampler):
-        groups = score_samples(task, sampler, prompts, samples, settings, seed, judge=judge)
-        best = score_samples(task, sampler, prompts, 1, plain, seed, judge=judge) if greedy else []
-    rows = [s for group in groups for s in group]
-    judged = [sound for group in groups if (sound := [s for s in group if s.verdict.given])]
-    if not judged:
-        raise ValueError(f"the verifier of task {task.name} finds nothing to judge in any sample: "
-                         f"{rows[0].verdict.error or rows[0].verdict.reason or 'no reason given'}")
+    rows, judged, samples = [s for group in drawn.groups for s in group], drawn.judged, len(drawn.groups[0])
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
     paid = [mean_of(s.verdict.score for s in group) for group in judged]
     within = score_range(task, (s for group in judged for s in group))
@@ -93,40 +123,13 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
            **with_interval("reward", mean_interval(paid, within)),
            "mean_length": mean_of(len(s.rollout.tokens) for s in rows),
            "finished": mean_of(s.rollout.finished for s in rows),
-           "errors": sum(s.verdict.error is not None for s in rows), "problems": len(prompts),
+           "errors": sum(s.verdict.error is not None for s in rows), "problems": len(drawn.groups),
            "samples": samples}
     for name in kinds:
         if name != "lenient":
             given = [s.verdict.parts[name] for group in judged for s in group if name in s.verdict.parts]
             out[name if name == "format" else f"reward/{name}"] = mean_of(given)
-    for name, measure in measures.items():
-        if values := measure([s.rollout for s in rows]):
-            out[name] = mean_of(values)
-    if greedy:
-        right_greedy = [float(passed(task, s)) for (s,) in best]
+    if drawn.greedy:
+        right_greedy = [float(passed(task, s)) for s in drawn.greedy]
         out |= with_interval("greedy", mean_interval(right_greedy, SHARE))
-    out["seconds"] = time.perf_counter() - began
     return out
-
-
-def judged_groups(task, groups: Sequence[Sequence[Scored]]) -> list[list[Scored]]:
-    """The samples of each problem that were judged; refused where a problem has none."""
-    sound = [[s for s in group if s.verdict.given] for group in groups]
-    if not all(sound):
-        fault = groups[sound.index([])][0].verdict.error
-        raise ValueError(f"the judge of {task.name} failed on every reply to a problem: {fault}")
-    return sound
-
-
-def against_first(task, judged: Sequence[Sequence[Sequence[Scored]]]) -> list[dict]:
-    """A row a model, from its samples by problem: means over problems with their intervals, and the gains on
-    the first model's. The first gains 0 on itself, for certain."""
-    paid = score_range(task, (s for groups in judged for group in groups for s in group))
-    rows: list[dict] = [{} for _ in judged]
-    for key, figure, within in (("pass@1", lambda s: passed(task, s), SHARE),
-                                ("reward", lambda s: s.verdict.score, paid)):
-        first, *_ = values = [[mean_of(map(figure, group)) for group in groups] for groups in judged]
-        for row, found in zip(rows, values, strict=True):
-            gain = gain_interval(first, found, within) if found is not first else (0.0, 0.0, 0.0)
-            row |= with_interval(key, mean_interval(found, within)) | with_interval(f"{key}_gain", gain)
-    return rows

@@ -1,0 +1,59 @@
+"""The options of the commands that measure: eval, compare, ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from postgrad.cli.options import SPLITS
+from postgrad.options import MODEL, Asking, Writing, option
+from postgrad.settings import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring(Asking):
+    """The problems of a measurement, and where its page goes."""
+
+    problems: int = option(200, "problems that are asked")
+    samples: int = option(8, "replies to each problem; 64 and more for what more samples buy")
+    split: str = option("test", "the part of the task that is asked", choices=SPLITS)
+    html: str | None = option(None, "write a page with figures here", metavar="FILE.html")
+
+    def __post_init__(self):
+        if min(self.problems, self.samples) < 1:
+            raise ValueError(f"--problems {self.problems} and --samples {self.samples} must be at least 1.")
+        if self.html is not None and not Path(self.html).resolve().parent.is_dir():
+            raise ValueError(f"--html {self.html}: there is no folder "
+                             f"{Path(self.html).parent}; make it first.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(Measuring, Writing):
+    reward: str | None = option(None, "reward or process models that choose the best of several samples, "
+                                "with commas between; each has a curve of its own", metavar="RUN,RUN")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(Measuring):
+    model: list[str] = option(about=f"two models or more, each against the first: {MODEL}", metavar="MODEL",
+                              positional=True)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if len(self.model) < 2:
+            raise ValueError(f"compare needs two models, and {self.model[0]} is one: name another, e.g. "
+                             f"`postgrad compare tiny-chat {self.model[0]} --task {self.task}`.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerOptions(Settings):
+    run: str = option(about="the folder of a run or of a pipeline", metavar="RUN", positional=True)
+    panel: str | None = option(None, "standard (words, arithmetic, countdown, questions, constraints, "
+                               "words-es, and text: the perplexity of held-out pretraining text), or names "
+                               "with commas between; without it: as the run has it, else standard",
+                               metavar="standard|NAME,NAME")
+    problems: int | None = option(None, "problems of each task; without it: as the run has it, else 50")
+    samples: int | None = option(None, "replies to each problem; without it: as the run has it, else 4")
+    seed: int | None = option(None, "of the problems and the sampling; without it: as the run has it, else 0")
+    all: bool = option(False, "every checkpoint that the run has kept, not only the first and the last")
+    device: str = option("cpu", "where it is computed: cpu or cuda")
