@@ -83,7 +83,7 @@ def test_r1_zero_is_grpo_on_a_base_by_rules_alone(whole):
     folder, summary = whole("r1-zero")
     run = Run.open(folder / "rl")
     assert (run.info["method"], run.info["model"]) == ("grpo", "tiny")
-    assert run.config["reward"] == "number+0.2*think"
+    assert run.config["reward"] == "correct+0.2*think"
     (rows,) = summary["tables"].values()
     assert [row["model"] for row in rows] == ["base", "rl"]
     assert {"pass@1", "pass@2", "format"} <= rows[0].keys()
@@ -105,7 +105,7 @@ def test_r1_has_four_stages_and_one_table(whole):
     shares = {source["name"].rpartition("/")[2]: source["share"]
               for source in runs["sft"].info["data"]["sources"]}
     assert shares == {"conversations.jsonl": 0.75, "questions": 0.25}
-    assert runs["last"].config["reward"].startswith(f"questions={folder}/reward;number")
+    assert runs["last"].config["reward"].startswith(f"questions={folder}/reward;correct")
     (rows,) = summary["tables"].values()
     assert [row["stage"] for row in rows] == ["base", "cold", "reasoning", "sft", "last"]
     assert all({"pass@1", "format", "true quality", "minutes"} <= row.keys() for row in rows)

@@ -16,7 +16,7 @@ from postgrad.run.folder import Run
 class Saves:
     """with Saves(run) as saves: saves.start(step, write, size) at a checkpoint, saves.check() at every step.
 
-    At the end of the block the last one is on the disk, unless Ctrl-C asked for an end at once.
+    At the end of the block, however it ends, the last one is on the disk.
     """
 
     def __init__(self, run: Run):
@@ -28,8 +28,6 @@ class Saves:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            return
         self.wait()
         if error is None:
             self.check()

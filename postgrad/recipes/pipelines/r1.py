@@ -42,8 +42,8 @@ from postgrad.tasks import Task, word_problems
 from postgrad.tasks.base import conversation, think
 
 GENERAL = "questions"
-BOTH = GENERAL  # the prompts of the last stage
-RULES = f"{ANSWERS}+0.2*language(en)"  # and the language, which R1-Zero does not pay for
+BOTH = f"{TASK}+{GENERAL}"  # the prompts of the last stage
+RULES = f"{ANSWERS}+0.2*language"  # and the language, which R1-Zero does not pay for
 
 
 @dataclass(frozen=True, kw_only=True)

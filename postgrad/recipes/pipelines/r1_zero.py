@@ -17,7 +17,7 @@ from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.settings import COUNT, Settings, setting
 
 MODEL, TASK = "tiny", "words"  # the base, and what it reasons about
-ANSWERS = "number+0.2*think"  # the answer, and the form: R1-Zero's two rewards
+ANSWERS = "correct+0.2*think"  # the answer, and the form: R1-Zero's two rewards
 COLUMNS = ("pass@1", "pass@1_interval", "format", "mean_length")
 
 
