@@ -128,26 +128,13 @@ def bias_table() -> list[dict]:
             for name, x in kept.items()]
 
 
-def bake_off(rows: list[dict]) -> list[dict]:
-    """A line a row: pass@1 of each seed with its interval, and their mean, best first."""
-    out = []
-    for name in dict.fromkeys(r["row"] for r in rows):
-        mine = [r for r in rows if r["row"] == name]
-        seeds = {f"seed {r['seed']}": f"{r['pass@1']:.3f} ({' to '.join(f'{x:.3f}' for x in r['interval'])})"
-                 for r in mine}
-        out.append({"row": name, "rate": mine[0]["rate"], **seeds,
-                    "mean": sum(r["pass@1"] for r in mine) / len(mine), "start": mine[0]["first"],
-                    "samples": mine[0]["samples"]})
-    return sorted(out, key=lambda line: -line["mean"])
-
-
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     counts = results.tested(folder / "tests.xml", names())
     measured, left = elsewhere(folder)
     bars = [*by_row(counts), *by_library(counts), *by_test(counts, TESTED), *measured, *by_hand(folder)]
     tables = {"The exact bias of every policy row": bias_table(),
-              "Bake-off: pass@1 after equal samples": bake_off(left["bakeoff"].get("rows", [])),
+              "Bake-off: pass@1 after equal samples": left["bakeoff"].get("table", []),
               "Distillation on policy": left["distil"].get("rows", []),
               **{f"Doctor: {name.lower()}": rows for name, rows in left["doctor"].get("tables", {}).items()}}
     written = results.write("rows", "Rows, corrections, a bake-off and a doctor: what was measured", bars,

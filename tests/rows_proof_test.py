@@ -2,6 +2,7 @@
 
 import json
 
+import bakeoff
 import pytest
 import results
 import rows
@@ -56,9 +57,21 @@ def test_one_test_less_than_rows_does_not_hold():
     assert [b["holds"] for b in rows.by_row(counts)].count(False) == 1
 
 
-def test_the_bake_off_has_a_line_a_row():
-    found = [{"row": name, "rate": 1e-4, "seed": seed, "pass@1": 0.4 + 0.1 * seed * (name == "b"),
-              "interval": [0.3, 0.5], "first": 0.1, "samples": 64} for name in "ab" for seed in (1, 2)]
-    best, last = rows.bake_off(found)
-    assert best["row"] == "b" and best["mean"] == pytest.approx(0.55) and last["mean"] == pytest.approx(0.4)
-    assert best["seed 2"] == "0.600 (0.300 to 0.500)" and rows.bake_off([]) == []
+def run_of(name, rate, seed, passed):
+    return {"row": name, "rate": rate, "seed": seed, "pass@1": passed, "interval": [0.3, 0.5], "first": 0.2,
+            "updates": 160, "pass@8": 0.9, "length": 50.0, "clipped": 0.01, "ratio_max": 2.0 + seed,
+            "entropy": 0.1, "samples": 5120}
+
+
+def test_the_bake_off_takes_the_best_rate_and_has_a_line_a_row():
+    tried = [run_of("a", rate, seed, passed) for seed in (10, 11)
+             for rate, passed in ((1e-4, 0.5), (3e-4, 0.7), (1e-3, 0.7))]
+    assert bakeoff.best_rate(tried, "a") == "0.0003"  # the lower of two equals
+    found = [run_of(name, 1e-4, seed, 0.4 + 0.1 * seed * (name == "b"))
+             for name in "ab" for seed in bakeoff.REPORTED]
+    best, last = bakeoff.table(found)
+    assert (best["row"], last["row"]) == ("b", "a") and best["mean pass@1"] == pytest.approx(0.5)
+    assert best["seed 2"] == "0.600 (0.300 to 0.500)" and best["largest ratio"] == 4.0
+    (bar,) = bakeoff.bars(found)
+    assert bar["holds"] and "2 rows x 3 seeds, 5,120 samples each, from 20.0%" in bar["measured"]
+    assert not bakeoff.bars(found[:-1])[0]["holds"]

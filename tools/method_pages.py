@@ -43,6 +43,10 @@ The formulas with their worked numbers: [equations.md](equations.md).
 Each row has a page: formulas with the functions that compute them, constants, departures from the paper, its
 schedule of updates, its exact bias, the rows next to it, and where TRL and verl differ.
 
+Which one? All policy rows on one task, with equal samples and each at its best rate, are in one table:
+[results/rows.md](results/rows.md). Most of them end within each other's intervals there, so begin with `grpo`
+or `dapo`, and change the row for a reason that its page names.
+
 What is common to all rows and to no paper: a normaliser runs over the whole step (papers write it per
 prompt), and no row has a learning rate.
 """
