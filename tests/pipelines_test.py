@@ -85,8 +85,8 @@ def test_r1_zero_is_grpo_on_a_base_by_rules_alone(whole):
     assert (run.info["method"], run.info["model"]) == ("grpo", "tiny")
     assert run.config["reward"] == "correct+0.2*think"
     (rows,) = summary["tables"].values()
-    assert [row["model"] for row in rows] == ["base", "rl"]
-    assert {"pass@1", "pass@2", "format"} <= rows[0].keys()
+    assert [(row["model"], row["task"]) for row in rows] == [("base", "words"), ("rl", "words")]
+    assert {"pass@1", "pass@1_interval", "pass@2", "format", "turn_back", "worded"} <= rows[0].keys()
 
 
 def test_r1_has_four_stages_and_one_table(whole):
@@ -106,9 +106,21 @@ def test_r1_has_four_stages_and_one_table(whole):
               for source in runs["sft"].info["data"]["sources"]}
     assert shares == {"conversations.jsonl": 0.75, "questions": 0.25}
     assert runs["last"].config["reward"].startswith(f"questions={folder}/reward;correct")
-    (rows,) = summary["tables"].values()
+    rows, thoughts = summary["tables"].values()
     assert [row["stage"] for row in rows] == ["base", "cold", "reasoning", "sft", "last"]
-    assert all({"pass@1", "format", "true quality", "minutes"} <= row.keys() for row in rows)
+    assert all({"words", "words_interval", "format", "true quality", "minutes"} <= row.keys() for row in rows)
+    assert [(row["stage"], row["task"]) for row in thoughts] == [(row["stage"], "words") for row in rows]
+
+
+def test_a_mixture_is_measured_part_by_part():
+    from postgrad.recipes.pipelines import parts
+    from postgrad.recipes.pipelines.r1_zero import R1ZeroConfig
+    config = R1ZeroConfig(task="words+countdown", problems=2, samples=2)
+    found = parts.figures(config, "tiny-chat", iter)
+    assert list(found) == ["words", "countdown"] and all(said["problems"] == 2 for said in found.values())
+    line = parts.solved(found)
+    assert line["countdown"] == found["countdown"]["pass@1"] and len(line["words_interval"]) == 2
+    assert [row["task"] for row in parts.rows(found)] == ["words", "countdown"]
 
 
 @pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick"])

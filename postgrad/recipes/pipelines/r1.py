@@ -20,6 +20,7 @@ from postgrad.files import write_text
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import DEVICE, SEED
 from postgrad.recipes.own_rows import OwnRows
+from postgrad.recipes.pipelines import parts
 from postgrad.recipes.pipelines.r1_zero import ANSWERS, MODEL, TASK, reasoning
 from postgrad.recipes.pipelines.stages import (
     CONVERSATIONS,
@@ -152,10 +153,10 @@ def measured(name: str, model: str, config: R1Config) -> Measurement:
 
 
 def figures(config: R1Config, model: str, track: Track) -> dict:
-    """A model on held-out problems, and its true quality on general prompts."""
-    exam = partial(examined, model=model, track=track, problems=config.problems, samples=config.samples,
-                   seed=config.seed, device=config.device)
-    return {"reasoning": exam(config.task), "general": exam(config.general)}
+    """A model on held-out problems of each part, and its true quality on general prompts."""
+    general = examined(config.general, model, track, problems=config.problems, samples=config.samples,
+                       seed=config.seed, device=config.device)
+    return {"reasoning": parts.figures(config, model, track), "general": general}
 
 
 def pipeline(config: R1Config) -> Pipeline:
@@ -189,16 +190,14 @@ def pipeline(config: R1Config) -> Pipeline:
 
 
 def summarise(config: R1Config, done: Done) -> dict:
-    """All stages in one table: what each can do, and how helpful it is."""
-    rows = []
-    for name, found in done.measured.items():
-        solved, helps = found["reasoning"], found["general"]
-        rows.append({"stage": name,
-                     **{key: solved[key] for key in ("pass@1", "pass@1_interval", "format", "mean_length")
-                        if key in solved},
-                     "true quality": helps["reward"], "true quality_interval": helps["reward_interval"],
-                     "minutes": minutes(done.runs[name]) if name in done.runs else 0.0})
+    """All stages in one table: what each can do, and how helpful it is; in another, how they think."""
+    rows = [{"stage": name, **parts.solved(found["reasoning"]), "true quality": found["general"]["reward"],
+             "true quality_interval": found["general"]["reward_interval"],
+             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
+            for name, found in done.measured.items()]
+    thoughts = [{"stage": name, **row} for name, found in done.measured.items()
+                for row in parts.rows(found["reasoning"])]
     return {"task": config.task, "general": config.general, "seed": config.seed, "data": done.data,
             "measured": done.measured,
-            "tables": {f"{config.task}, and the true quality of {config.general}: {config.problems} held-out "
-                       "problems each": rows}}
+            "tables": {f"pass@1, and the true quality of {config.general}: {config.problems} held-out "
+                       "problems of each task": rows, "How the replies think": thoughts}}

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 from postgrad.batches import Rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
-from postgrad.recipes.pipelines.stages import Done, Pipeline, Stage, measure, minutes
+from postgrad.recipes.pipelines import parts
+from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.settings import COUNT, Settings, setting
 
 MODEL, TASK = "tiny", "words"  # the base, and what it reasons about
 ANSWERS = "correct+0.2*think"  # the answer, and the form: R1-Zero's two rewards
-COLUMNS = ("pass@1", "pass@1_interval", "format", "mean_length")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class R1ZeroConfig(Settings):
     reward: str = setting(ANSWERS, "the rules: a sum of verifiers by name",
                           "to pay for something else as well; number reads a number, think is the form")
     collections: int = setting(150, "collections of rollouts", "more while pass@1 still rises", COUNT)
-    problems: int = setting(100, "held-out problems that both models are measured on",
+    problems: int = setting(100, "held-out problems of each task that both models are measured on",
                             "more: narrower intervals", COUNT)
     samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
     seed: int = setting(0, *SEED)
@@ -61,20 +61,17 @@ def reasoning(config, model: str, collections: int, reward: str, task: str = "")
 
 
 def pipeline(config: R1ZeroConfig) -> Pipeline:
-    exam = {"problems": config.problems, "samples": config.samples, "seed": config.seed,
-            "device": config.device}
+    figures = partial(parts.figures, config)
     stage = reasoning(config, config.model, config.collections, config.reward)
     return Pipeline(name="r1-zero", summarise=partial(summarise, config), steps=[
-        measure("base", config.model, config.task, **exam),
+        Measurement(name="base", model=config.model, figures=figures),
         Stage(name="rl", config=stage, about="GRPO on the base: keep what the rules pay for"),
-        measure("rl", "{rl}", config.task, **exam)])
+        Measurement(name="rl", model="{rl}", figures=figures)])
 
 
 def summarise(config: R1ZeroConfig, done: Done) -> dict:
     passed = f"pass@{config.samples}"
-    rows = [{"model": name, **{key: found[key] for key in (*COLUMNS, passed, f"{passed}_interval")
-                               if key in found},
-             "minutes": minutes(done.runs[name]) if name in done.runs else 0.0}
-            for name, found in done.measured.items()]
+    rows = [{"model": name, **row} for name, found in done.measured.items()
+            for row in parts.rows(found, (passed, f"{passed}_interval"))]
     return {"task": config.task, "seed": config.seed, "measured": done.measured,
-            "tables": {f"{config.task}: {config.problems} held-out problems": rows}}
+            "tables": {f"{config.problems} held-out problems of each task": rows}}

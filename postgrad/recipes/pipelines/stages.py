@@ -37,6 +37,7 @@ from postgrad.recipes.fit import as_given, written
 from postgrad.run import Run, check_name
 from postgrad.sampler import LocalSampler, Sampling, Track
 from postgrad.settings import Settings, override, plain, suggest
+from postgrad.tasks import reflection
 from postgrad.user_code import is_record, record
 
 CONVERSATIONS, COUNTS, MEASURED = "conversations.jsonl", "counts.json", "measured"
@@ -251,12 +252,13 @@ def measure(name: str, model: str, task, **settings) -> Measurement:
 def examined(task, model: str, track: Track, *, problems: int = 100, samples: int = 8, split: str = "test",
              seed: int = 0, greedy: bool = False, max_new_tokens: int | None = None,
              device: str = "cpu") -> dict:
-    """A model on a task's held-out problems: the figures of `evaluate`."""
+    """A model on a task's held-out problems: the figures of `evaluate`, and what replies do as they think."""
     opened = open_task(task)
     policy, chat = open_model(model, device)
     settings = Sampling(max_new_tokens=max_new_tokens or tokens_for(opened, policy))
     return evaluate(opened, LocalSampler(policy, chat), opened.prompts(split, problems, seed),
-                    samples=samples, greedy=greedy, settings=settings, seed=seed, track=track)
+                    samples=samples, greedy=greedy, settings=settings, seed=seed, track=track,
+                    measures=reflection.measures(opened, chat.places))
 
 
 def minutes(run: Run) -> float:

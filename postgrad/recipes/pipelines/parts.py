@@ -1,0 +1,49 @@
+"""A model on each part of a mixture by itself, so that every figure has an interval of its own: what it
+solves, and what its replies do while they think."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.pipelines.stages import examined
+from postgrad.sampler import Track
+
+SHOWN = ("pass@1", "pass@1_interval", "format", "mean_length", "turn_back", "restart", "recheck", "worded",
+         "wrong_language")
+
+
+class Exam(Protocol):
+    """What the config of a pipeline says of it."""
+
+    task: str
+    problems: int
+    samples: int
+    seed: int
+    device: str
+
+
+def parts_of(task: str) -> tuple[str, ...]:
+    """words+countdown -> words, countdown; a task that is no mixture is its own only part."""
+    return tuple(open_task(task).meta.get("parts", (task,)))
+
+
+def figures(exam: Exam, model: str, track: Track) -> dict[str, dict]:
+    """The figures of `examined` by part, as many problems of each."""
+    return {part: examined(part, model, track, problems=exam.problems, samples=exam.samples, seed=exam.seed,
+                           device=exam.device) for part in parts_of(exam.task)}
+
+
+def rows(found: Mapping[str, dict], more: tuple[str, ...] = ()) -> list[dict]:
+    """A row a part: whatever of SHOWN, and of more, was measured of it."""
+    return [{"task": part, **{key: said[key] for key in (*SHOWN, *more) if key in said}}
+            for part, said in found.items()]
+
+
+def solved(found: Mapping[str, dict]) -> dict:
+    """pass@1 of every part on one line, and the share of all replies that are in form."""
+    line = {name: value for part, said in found.items()
+            for name, value in ((part, said["pass@1"]), (f"{part}_interval", said["pass@1_interval"]))}
+    formed = [said["format"] for said in found.values() if "format" in said]
+    return line | ({"format": sum(formed) / len(formed)} if formed else {})
