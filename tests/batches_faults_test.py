@@ -9,7 +9,7 @@ from small import CHAT, PROMPTS, small_models
 
 from postgrad.batches import Rollouts
 from postgrad.batches.columns import scores
-from postgrad.models.checkpoint import read_state, write_state
+from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.records import Verdict
 from postgrad.sampler import ScriptedSampler
 
@@ -142,7 +142,7 @@ def test_rollouts_resumed_anywhere_are_the_same(name, tmp_path):
         assert len(first.waiting) == -at % 4
         folder = tmp_path / str(at)
         folder.mkdir()
-        write_state(folder, {"batches": first.state()}, policy=models.policy, chat=CHAT)
+        copy_state({"batches": first.state()}, policy=models.policy, chat=CHAT)(folder)
         again = small_models()
         train_a_little(again, at)
         second = line(name, models=again, **options)

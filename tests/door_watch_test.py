@@ -149,7 +149,7 @@ def test_a_bad_argument(more, words, tmp_path, monkeypatch):
     ("sft", {"data": TALKS, "reward": letters}, "sft takes no reward: it learns from conversations"),
     ("sft", {}, "sft of what"),
     ("sft", {"data": TALKS, "task": "words"}, "either task=NAME .* or data"),
-    ("sft", {"data": ["text"]}, r"data\[0\] is a str; each row must be a dict"),
+    ("sft", {"data": ["text"]}, r"there is no file text"),
     ("sft", {"data": 5}, "data is 5: expected rows"),
     ("dpo", {"data": [{"prompt": "a", "chosen": "b"}]}, r"data\[0\]: 'rejected' is missing"),
     ("dpo", {"data": {"train": PAIRS}}, "data is a dict of 'train': expected rows"),

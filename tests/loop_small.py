@@ -7,6 +7,7 @@ from small import CHAT, PROMPTS, TALKS, by_text, judge, scheduled
 from postgrad import objectives
 from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
 from postgrad.methods import METHODS
+from postgrad.opening.teachers import asked_again
 from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
 
@@ -28,7 +29,8 @@ def rollouts(method, models, steps, epochs=1, minibatches=1, **settings):
     sampler, how = LocalSampler(models.policy, CHAT), Sampling(max_new_tokens=settings.max_new_tokens)
     return RolloutBatches(PROMPTS, sample=lambda ps, size, seed, step: sampler.sample(ps, size, how, seed),
                           judge=judge(by_text), models=models, settings=settings, steps=steps,
-                          method=scheduled(method, epochs, minibatches), seed=0, tokens_per_pass=512)
+                          method=scheduled(method, epochs, minibatches), seed=0, tokens_per_pass=512,
+                          show=lambda prompt: CHAT.render(asked_again(prompt, "It is so.").messages))
 
 
 def weights(models):

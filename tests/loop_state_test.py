@@ -14,7 +14,7 @@ from postgrad import objectives
 from postgrad.loop import Optim, OptimSettings, restore, state_of, stop_on_signal, train
 from postgrad.methods import METHODS
 from postgrad.models import Models, load_model
-from postgrad.models.checkpoint import read_state, write_state
+from postgrad.models.checkpoint import copy_state, read_state
 
 # the state
 
@@ -38,7 +38,7 @@ def test_a_restored_run_goes_on_to_the_same_bits(kind, at, tmp_path):
     models, batches, objective, optim = build(kind)
     run = new_run(tmp_path, "parts")
     train(models, itertools.islice(batches, at), objective, optim, run)
-    write_state(tmp_path, state_of(models, optim, batches), policy=models.policy, chat=CHAT)
+    copy_state(state_of(models, optim, batches), policy=models.policy, chat=CHAT)(tmp_path)
     drawn = torch.rand(3), torch.rand(3)
     again, batches, objective, optim = build(kind)
     again.policy.load_state_dict(load_model(tmp_path).state_dict())
@@ -52,7 +52,7 @@ def test_a_restored_run_goes_on_to_the_same_bits(kind, at, tmp_path):
 def test_the_optimizer_takes_its_moments_back_bit_for_bit(tmp_path):
     models, batches, objective, optim = build("sft")
     train(models, itertools.islice(batches, 3), objective, optim, new_run(tmp_path))
-    write_state(tmp_path, optim.state(), policy=models.policy, chat=CHAT)
+    copy_state(optim.state(), policy=models.policy, chat=CHAT)(tmp_path)
     other = Optim(models, optim.settings, 8)
     other.restore(read_state(tmp_path))
     a, b = optim.adam.state_dict()["state"], other.adam.state_dict()["state"]
