@@ -1,14 +1,14 @@
 """Distillation on word problems: how many rollouts opd needs for what GRPO learned, and where sdft teaches.
 
     python proofs/distil.py [folder=runs/proof-distil] [device=cpu] [seeds=0,1,2] [choose=10]
-                            [rates=3e-4,5e-4]
+                            [rates=3e-4,6e-4] [out=runs/proof-rows/distil.json]
 
-The teacher is a GRPO run from tiny-chat with its defaults, the student tiny-chat by opd from that teacher. A
-collection has 128 rollouts: GRPO's eight of each of 16 prompts, opd's, which compares nothing, one of each of
-128. Both are examined on the same held-out problems as they go; a level is reached at the first examination
-whose pass@1 is not below the interval of GRPO's last one. Of several rates the one with the highest curve is
-taken, on seeds that are not reported. Runs stay in the folder, and what is done there is not made again.
-Writes runs/proof-rows/distil.json after every seed.
+The teacher is a GRPO run from tiny-chat with its defaults, the student tiny-chat by opd from that teacher.
+GRPO draws eight samples of each of 16 prompts for an update; opd, which compares nothing and hears of every
+token, one of each of 32. Both are examined on the same held-out problems every 256 rollouts; a level is
+reached at the first examination whose pass@1 is not below the interval of GRPO's last one. Of several rates
+the one with the highest curve is taken, on seeds that are not reported. Runs stay in the folder, and what is
+done there is not made again. Writes its file after every seed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from results import bar  # noqa: E402
 import postgrad as pg  # noqa: E402
 
 COMMAND = "python proofs/distil.py"
-PROMPTS, GROUP = {"grpo": 16, "opd": 128}, {"grpo": 8, "opd": 1}  # of a collection
-ROLLOUTS = 128
-COLLECTIONS = {"grpo": 40, "opd": 13}
-EVERY = {"grpo": 5, "opd": 1}  # collections between two examinations
+PROMPTS, GROUP = {"grpo": 16, "opd": 32}, {"grpo": 8, "opd": 1}  # of a collection
+COLLECTIONS = {"grpo": 40, "opd": 32}
+EVERY = {row: 256 // (PROMPTS[row] * GROUP[row]) for row in PROMPTS}  # collections between two examinations
 EXAM = {"problems": 128, "samples": 4}
 
 
@@ -48,7 +47,8 @@ def trained(folder: Path, name: str, row: str, device: str, **settings) -> pg.Ru
 def reached(run: pg.Run, level: float) -> int | None:
     """Rollouts until the first examination that is not below the level; None where none is."""
     found = next((row["step"] for row in run.examinations() if row["pass@1"] >= level), None)
-    return None if found is None else found * ROLLOUTS
+    row = run.info["method"]
+    return None if found is None else found * PROMPTS[row] * GROUP[row]
 
 
 def opd(folder: Path, seed: int, rate: str, device: str) -> tuple[pg.Run, pg.Run]:
@@ -78,7 +78,7 @@ def row_of(folder: Path, seed: int, rate: str, device: str) -> dict:
             "opd": end["pass@1"], "opd rollouts": by_opd,
             "share": by_opd / by_grpo if by_opd is not None and by_grpo else None,
             "teacher_kl": [round(m["teacher_kl"], 3) for m in student.metrics()],
-            "opd by collection": [round(e["pass@1"], 3) for e in student.examinations()],
+            "opd by examination": [round(e["pass@1"], 3) for e in student.examinations()],
             "grpo by examination": [round(e["pass@1"], 3) for e in teacher.examinations()]}
 
 
@@ -140,8 +140,9 @@ def main(folder: Path, out: Path, device: str, seeds: list[int], choose: list[in
 
 if __name__ == "__main__":
     given = dict(word.split("=", 1) for word in sys.argv[1:])
-    rows_file = HERE / "runs" / "proof-rows" / "distil.json"
-    main(Path(given.get("folder", HERE / "runs" / "proof-distil")), rows_file, given.get("device", "cpu"),
+    rows_file = given.get("out", HERE / "runs" / "proof-rows" / "distil.json")
+    place = given.get("folder", HERE / "runs" / "proof-distil")
+    main(Path(place), Path(rows_file), given.get("device", "cpu"),
          [int(seed) for seed in given.get("seeds", "0,1,2").split(",")],
          [int(seed) for seed in given.get("choose", "10").split(",")],
-         given.get("rates", "3e-4,5e-4").split(","))
+         given.get("rates", "3e-4,6e-4").split(","))
