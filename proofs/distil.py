@@ -83,7 +83,8 @@ def row_of(folder: Path, seed: int, rate: str, device: str) -> dict:
 
 
 def opd_bar(rows: list[dict]) -> dict:
-    told = "; ".join(f"seed {r['seed']}: {r['opd rollouts']} of {r['grpo rollouts']} rollouts, pass@1 "
+    told = "; ".join(f"seed {r['seed']}: {r['opd rollouts'] or 'not reached, where GRPO took'} "
+                     f"{'of ' * bool(r['opd rollouts'])}{r['grpo rollouts']} rollouts, pass@1 "
                      f"{r['opd']:.1%} where GRPO has {r['grpo']:.1%} ({r['low']:.1%} to {r['high']:.1%})"
                      for r in rows)
     return bar("opd reaches the teacher's pass@1 within its interval",
