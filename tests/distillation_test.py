@@ -266,7 +266,7 @@ def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
     (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
     assert "the model has a pass@1 of 100.0% in place of" in event["text"]
     before, after = run.examinations()
-    assert before["pass@1_interval"][1] < 0.6 < 0.9 < after["pass@1"]
+    assert before["pass@1"] < 0.2 and max(0.9, before["pass@1_interval"][1]) < after["pass@1"]
     far = [row["teacher_kl"] for row in run.metrics()]
     assert far[0] > 2 and far[-1] < 0.2 * far[0]
     with pytest.raises(ValueError, match="sdft has to see that demonstrations help, and nobody judges"):

@@ -172,10 +172,10 @@ def test_the_count_of_skips_survives_a_restart(tmp_path):
 # accumulation
 
 def tiny_models(method):
-    """The embedded model as policy, itself less a little as the reference and the teacher,
+    """The embedded model as policy, itself less a little as the reference, less more as the teacher,
     and a critic where the row has one."""
     other = load_model("tiny").requires_grad_(False)
-    other.model.norm.weight.data *= 0.9
+    other.model.norm.weight.data *= 0.9 if getattr(method, "reference", False) else 0.7
     reference, teacher = (other if getattr(method, role, False) else None
                           for role in ("reference", "teacher"))
     critic = None
@@ -212,6 +212,6 @@ def test_any_split_is_the_same_update(name, tmp_path):
     assert passes[10**9] == 2 < passes[60] < passes[1] == 2 * len(batches[0])
     for role in models.trained():
         assert max((results[10**9][k] - start[k]).abs().max().item() for k in start
-                   if k.startswith(role)) > 5e-4
+                   if k.startswith(role)) > 1e-3
     for at_once in (60, 1):
         assert max((results[10**9][k] - results[at_once][k]).abs().max().item() for k in start) < 1e-6
