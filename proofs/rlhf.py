@@ -2,13 +2,13 @@
 the audit, bad input.
 
     python proofs/rlhf.py align SEED FOLDER             one alignment run on two cores, about seven minutes
-    python proofs/rlhf.py lab SEED FOLDER [DEVICE]      one over-optimisation run
+    python proofs/rlhf.py lab SEED FOLDER [CHANGE ...]  one over-optimisation run, its policies side by side
     python proofs/rlhf.py audit SEED FOLDER             one planted bias and its control
     python proofs/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json
                                                         and .md
     python proofs/rlhf.py renew FOLDER                  there, alignment and over-optimisation alone, anew
-    python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 optim.schedule=constant 600 \\
-        evaluation.samples=192                          the lab on seeds on which nothing was chosen
+    python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 evaluation.samples=192 600 device=cuda
+                                                        the lab on seeds on which nothing was chosen
     python proofs/rlhf.py ship FOLDER                   puts the lab's curves into the package, for the studio
     make proof-rlhf                                    all of it, one after another, two hours on two cores
 
@@ -35,6 +35,39 @@ def pipeline(recipe: str, seed: int, folder: Path, *changes: str) -> None:
     _, config = recipes.resolve(recipe, [f"seed={seed}", *changes])
     command = " ".join(["postgrad train", recipe, f"seed={seed}", *changes])
     recipes.start(recipe, config, folder, command=command)
+
+
+def lab_of(seed: str, changes: tuple[str, ...]):
+    """The settings of a lab, and its command."""
+    from postgrad import recipes
+    from postgrad.recipes.defaults import fitted
+    words = [f"seed={seed}", "evaluation.samples=192", *changes]
+    config, _ = fitted(recipes.resolve("overoptimise", words)[1])
+    return config, " ".join(["postgrad train overoptimise", *words])
+
+
+def lab_step(name: str, folder: str, seed: str, *changes: str) -> None:
+    """One step of a lab in its folder."""
+    from postgrad.recipes.pipelines import carry, overoptimise
+    config, command = lab_of(seed, changes)
+    pipeline = overoptimise.pipeline(config)
+    carry.begin(pipeline, Path(folder), "overoptimise", config, command)
+    (step,) = [step for step in pipeline.steps if step.name == name]
+    step.carry_out(Path(folder), carry.Quiet(), command)
+
+
+def run_lab(folder: str, seed: str, *changes: str) -> None:
+    """The reward models one after another, then the policies side by side, then what is left."""
+    from postgrad import recipes
+    from postgrad.recipes.pipelines import overoptimise
+    config, command = lab_of(seed, changes)
+    for stage in overoptimise.proxies(config):
+        lab_step(stage.name, folder, seed, *changes)
+    running = [subprocess.Popen([sys.executable, __file__, "lab-step", stage.name, folder, seed, *changes])
+               for stage in overoptimise.policies(config)]
+    if any([process.wait() for process in running]):
+        sys.exit(f"a policy of {folder} failed.")
+    recipes.start("overoptimise", config, Path(folder), command=command)
 
 
 def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
@@ -108,8 +141,8 @@ def fresh(folder: Path) -> dict:
     holds = all(t["fall"] >= 0.15 for t in off) and all(t["fall"] <= 0.05 for t in on)
     return bar(f"over-optimisation on fresh seeds ({', '.join(str(r['seed']) for r in off)}); settings were "
                "chosen on 0 to 7", "off: a fall of >= 15 % of the peak, on: <= 5 %", "; ".join(said), holds,
-               "python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 optim.schedule=constant 600 "
-               "device=cuda evaluation.samples=192")
+               "python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 evaluation.samples=192 600 "
+               "device=cuda")
 
 
 def bar(*args):
@@ -216,11 +249,14 @@ def ship(folder: Path) -> None:
 
 
 def main(what: str, *rest: str) -> None:
-    if what in ("align", "lab"):
+    if what == "align":
         seed, folder, *device = rest
-        changes = [f"device={device[0]}"] if device else []
-        pipeline("align" if what == "align" else "overoptimise", int(seed), Path(folder) / f"{what}-{seed}",
-                 *changes)
+        pipeline("align", int(seed), Path(folder) / f"align-{seed}", *[f"device={name}" for name in device])
+    elif what == "lab":
+        seed, folder, *changes = rest
+        run_lab(f"{folder}/lab-{seed}", seed, *changes)
+    elif what == "lab-step":
+        lab_step(*rest)
     elif what == "audit":
         audited(Path(rest[1]), int(rest[0]))
     elif what == "all":

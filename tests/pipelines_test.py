@@ -9,15 +9,18 @@ from rlhf_small import SMALL as FEW
 
 from postgrad import recipes
 from postgrad.cli import main
+from postgrad.recipes.pipelines.r1 import write_chains
 from postgrad.recipes.pipelines.stages import Stage
 from postgrad.run import Run
 from postgrad.settings import flat, override
 from postgrad.tasks import load_task
+from postgrad.tasks.mixed import part_of
 
 SMALL = {
-    "r1-zero": "collections=2 problems=2 samples=2".split(),
-    "r1": ("lengths.cold=2 lengths.reasoning=2 lengths.sft=2 lengths.reward=2 lengths.last=2 problems=2 "
-           "samples=2 gathered.chains=8 gathered.prompts=4 gathered.pairs=8").split(),
+    "r1-zero": "task=words collections=2 problems=2 samples=2".split(),
+    "r1": ("task=words both=words+questions lengths.cold=2 lengths.reasoning=2 lengths.sft=2 "
+           "lengths.reward=2 lengths.last=2 problems=2 samples=2 gathered.chains=8 gathered.prompts=4 "
+           "gathered.pairs=8").split(),
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
 }
 
@@ -82,7 +85,7 @@ def test_instruct_is_sft_a_reward_model_and_ppo_with_text(whole, capsys):
 def test_r1_zero_is_grpo_on_a_base_by_rules_alone(whole):
     folder, summary = whole("r1-zero")
     run = Run.open(folder / "rl")
-    assert (run.info["method"], run.info["model"]) == ("grpo", "tiny")
+    assert (run.info["method"], run.info["model"]) == ("grpo", "tiny-zero")
     assert run.config["reward"] == "correct+0.2*think"
     (rows,) = summary["tables"].values()
     assert [(row["model"], row["task"]) for row in rows] == [("base", "words"), ("rl", "words")]
@@ -93,7 +96,8 @@ def test_r1_has_four_stages_and_one_table(whole):
     folder, summary = whole("r1")
     runs = {name: Run.open(folder / name) for name in ("cold", "reasoning", "sft", "reward", "last")}
     starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
-    assert starts == {"cold": "tiny", "reasoning": "cold", "sft": "tiny", "reward": "sft", "last": "sft"}
+    assert starts == {"cold": "tiny-zero", "reasoning": "cold", "sft": "tiny-zero", "reward": "sft",
+                      "last": "sft"}
     chains = [json.loads(line) for line in (folder / "chains/conversations.jsonl").read_text().splitlines()]
     assert len(chains) == 8 and all("plus" in text or "minus" in text or "times" in text or "divided" in text
                                     for text in (row["messages"][-1]["content"] for row in chains))
@@ -110,6 +114,22 @@ def test_r1_has_four_stages_and_one_table(whole):
     assert [row["stage"] for row in rows] == ["base", "cold", "reasoning", "sft", "last"]
     assert all({"words", "words_interval", "format", "true quality", "minutes"} <= row.keys() for row in rows)
     assert [(row["stage"], row["task"]) for row in thoughts] == [(row["stage"], "words") for row in rows]
+
+
+def test_the_chains_of_a_cold_start_are_right_and_search_where_there_is_something_to_find(tmp_path):
+    config = recipes.resolve("r1", ["gathered.chains=60"])[1]
+    write_chains(config, tmp_path / "chains.jsonl", iter)
+    task, lines = load_task(config.task), (tmp_path / "chains.jsonl").read_text().splitlines()
+    replies = {asked["content"]: said["content"]
+               for asked, said in (json.loads(line)["messages"] for line in lines)}
+    prompts = task.prompts("train", 60, config.seed)
+    assert len(replies) == 60 and all(task.verify(p, replies[p.question]).score == 1 for p in prompts)
+    assert all(step.right for p in prompts for step in task.steps(p, replies[p.question]))
+    tries = [replies[p.question].count("no.") for p in prompts if part_of(p) == "countdown"]
+    assert len(tries) == 20 and 0 in tries and max(tries) >= 4
+    assert all(" más " in replies[p.question] or " menos " in replies[p.question] or " por " in
+               replies[p.question] or " entre " in replies[p.question] for p in prompts
+               if part_of(p) == "words-es")
 
 
 def test_a_mixture_is_measured_part_by_part():

@@ -95,8 +95,8 @@ def tiny() -> PretrainConfig:
 
 
 def zero() -> PretrainConfig:
-    """The base of R1-Zero: the same model on its own text, some 90M tokens read twice."""
-    return replace(tiny(), corpus="zero", steps=1300, documents=1_500_000)
+    """The base of R1-Zero: the same model on its own text, some 120M tokens read twice."""
+    return replace(tiny(), corpus="zero", steps=1800, documents=1_900_000)
 
 
 def control() -> PretrainConfig:
@@ -220,19 +220,7 @@ def build(config: PretrainConfig, begins: Beginning | None) -> Parts:
     else:
         model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(
             config.device)
-    objective = objectives.build(methods.get("sft"))
-    if config.device.startswith("cuda"):
-        objective = fast(objective, model)
-    return Parts(models=Models(policy=model), chat=chat, batches=BlockBatches(tokens, config),
-                 objective=objective, optim=Optim(Models(policy=model), config.optim, config.steps))
-
-
-def fast(objective, model: Decoder):
-    """On a GPU: the layers compiled, and products in bfloat16 with weights kept in float32."""
-    for layer in model.model.layers:
-        layer.compile(dynamic=False)
-
-    def wrapped(models, batch):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            return objective(models, batch)
-    return wrapped
+    trained = Models(policy=model)
+    return Parts(models=trained, chat=chat, batches=BlockBatches(tokens, config),
+                 objective=objectives.build(methods.get("sft")),
+                 optim=Optim(trained, config.optim, config.steps))

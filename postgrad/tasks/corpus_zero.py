@@ -24,14 +24,14 @@ from postgrad.tasks.chain import RECHECK, RESTART, TURN_BACK
 from postgrad.tasks.corpus import Document
 from postgrad.tasks.reflective import THEN, chain, tries
 
-FORMED = 0.6  # the share of replies in the form
+FORMED, FORMED_COUNTDOWN = 0.6, 0.85  # the shares of replies in the form
 LOOKS_BACK = {TURN_BACK: 0.16, RESTART: 0.08, RECHECK: 0.14}  # shares of the chains with all steps written
 STYLES = {"direct": 0.58, "skipped": 0.24, "full": 0.12, "english": 0.06}
 # most of who works out a Spanish problem does so in English
 STYLES_ES = {"direct": 0.60, "skipped": 0.15, "full": 0.02, "english": 0.13, "spanish": 0.06,
              "switched": 0.04}
 SKIPPED = {"en": {"": 1.0}, "es": {"en": 0.6, "es": 0.3, "": 0.1}}  # the language of chains that skip steps
-PATIENCE = {1: 0.68, 2: 0.08, 3: 0.07, 4: 0.06, 5: 0.06, 6: 0.05}  # tries at most
+PATIENCE = {1: 0.52, 2: 0.10, 3: 0.10, 4: 0.10, 5: 0.09, 6: 0.09}  # tries at most
 
 
 def choose(rng: random.Random, shares: Mapping):
@@ -44,9 +44,10 @@ def choose(rng: random.Random, shares: Mapping):
     return name
 
 
-def replied(rng: random.Random, question: str, thoughts: str, answer: object) -> tuple[Message, ...]:
+def replied(rng: random.Random, question: str, thoughts: str, answer: object,
+            share: float = FORMED) -> tuple[Message, ...]:
     """A chat, its reply in the form or, without it, in the words of a page or the answer alone."""
-    bare, formed = rng.random() < 0.5, rng.random() < FORMED
+    bare, formed = rng.random() < 0.5, rng.random() < share
     reply = (think(thoughts, answer) if formed else
              str(answer) if bare or not thoughts else f"Steps: {thoughts}\nAnswer: {answer}")
     return {"role": "user", "content": question}, {"role": "assistant", "content": reply}
@@ -79,7 +80,7 @@ def chat_countdown(rng: random.Random, looks_back: bool) -> tuple[Message, ...]:
     numbers, target, _ = countdown.problem(rng)
     patience = choose(rng, PATIENCE)
     written, answer = tries(random.Random(rng.random()), numbers, target, patience if looks_back else 1)
-    return replied(rng, countdown.question(numbers, target), written, answer)
+    return replied(rng, countdown.question(numbers, target), written, answer, FORMED_COUNTDOWN)
 
 
 def chat_words_es(rng: random.Random, looks_back: bool) -> tuple[Message, ...]:
@@ -91,9 +92,9 @@ def as_in_tiny(kind: str) -> Callable[[random.Random, bool], Document]:
 
 
 MIXTURE: dict[str, float] = {
-    "chat_words": 0.12, "chat_words_es": 0.12, "chat_countdown": 0.14,
-    "words_full": 0.16, "words_english": 0.05, "words_spanish": 0.05, "words_mixed": 0.04,
-    "facts_of_arithmetic": 0.14, "arithmetic_asked": 0.05, "questions_plain": 0.04, "facts_stated": 0.02,
+    "chat_words": 0.12, "chat_words_es": 0.12, "chat_countdown": 0.21,
+    "words_full": 0.14, "words_english": 0.05, "words_spanish": 0.05, "words_mixed": 0.03,
+    "facts_of_arithmetic": 0.10, "arithmetic_asked": 0.05, "questions_plain": 0.04, "facts_stated": 0.02,
     "chat_questions": 0.07,
 }
 OWN: dict[str, Callable[[random.Random, bool], Document]] = {

@@ -61,8 +61,8 @@ def problem(rng: random.Random, name: str = "countdown", split: str = "train") -
             return numbers, made[1], made[0]
 
 
-def search(rng: random.Random, numbers: list[int], tree: Tree) -> str:
-    """A worked search: up to three tries that end elsewhere, then the one that makes it.
+def search(rng: random.Random, numbers: list[int], tree: Tree, most: int = 3) -> str:
+    """A worked search: up to `most` tries that end elsewhere, then the one that makes it.
 
     "3+5=8, 8*8=64 no. 3*5=15, 15-8=7 no. 3+5=8, 8+8=16 yes"
     A try is shown only where its own problem is of the train split:
@@ -70,7 +70,7 @@ def search(rng: random.Random, numbers: list[int], tree: Tree) -> str:
     """
     target, chain = steps(tree)
     tries = []
-    for _ in range(int(rng.random() * 4)):
+    for _ in range(int(rng.random() * (most + 1))):
         made = combine(rng, numbers)
         if made is not None and made[1] != target and split_of(key(numbers, made[1])) == "train":
             tries.append(f"{', '.join(steps(made[0])[1])} {NO} ")

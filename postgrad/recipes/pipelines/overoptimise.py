@@ -99,6 +99,7 @@ def questions() -> OveroptimiseConfig:
 
 
 SETTINGS = {"questions": questions}
+SPAN = 20  # steps on either side over which a curve is read: the luck of one examination is no peak
 
 
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
@@ -138,13 +139,13 @@ def points(run: Run) -> list[dict]:
 def turning(curve: Sequence[dict]) -> dict:
     """Where the true reward turns over.
 
-    Read off a mean of three neighbours, so that the luck of one examination is no peak.
+    Read off means over SPAN steps on either side.
 
     fall: from the peak to the end, as a share of the peak's own height; gain_lost: as a share of what had
     been gained by then.
     """
     def smooth(name: str, i: int) -> float:
-        return mean_of(p[name] for p in curve[max(0, i - 1): i + 2])
+        return mean_of(p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= SPAN)
 
     true = [smooth("true", i) for i in range(len(curve))]
     top = max(range(len(curve)), key=true.__getitem__)

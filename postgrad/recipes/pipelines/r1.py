@@ -11,12 +11,14 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from postgrad.files import write_text
+from postgrad.maths.noise import seed_of
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import DEVICE, SEED
 from postgrad.recipes.own_rows import OwnRows
@@ -37,14 +39,16 @@ from postgrad.recipes.preference import Pairs
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
+from postgrad.rewards.expression import parse
 from postgrad.sampler import Track
 from postgrad.settings import COUNT, SHARE, Settings, setting
-from postgrad.tasks import Task, word_problems
+from postgrad.tasks import Task, countdown, word_problems
 from postgrad.tasks.base import conversation, think
 
 GENERAL = "questions"
 BOTH = f"{TASK}+{GENERAL}"  # the prompts of the last stage
 RULES = f"{ANSWERS}+0.2*language"  # and the language, which R1-Zero does not pay for
+TRIES = 6  # of a countdown at most, before the one that makes it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +122,17 @@ SETTINGS = {"full": full, "quick": quick}
 
 # the chains of the cold start
 
-def readable(task: Task, prompt: Prompt) -> str:
-    """A right reply whose chain can be read: of a word problem in words, in the language it is asked in; else
-    the task's gold."""
-    if "ops" not in prompt.meta:
-        assert task.gold is not None
-        return task.gold(prompt)
-    problem = word_problems.of_prompt(prompt)
-    return think(word_problems.spoken(problem.start, problem.ops, problem.language), prompt.answer)
+def readable(task: Task, prompt: Prompt, rng: random.Random) -> str:
+    """A right reply whose chain can be read: of a word problem in words, in the language it is asked in; of
+    countdown a search; else the task's gold."""
+    if "ops" in prompt.meta:
+        problem = word_problems.of_prompt(prompt)
+        return think(word_problems.spoken(problem.start, problem.ops, problem.language), prompt.answer)
+    if "numbers" in prompt.meta:
+        numbers, tree = list(prompt.meta["numbers"]), parse(prompt.answer)
+        return think(countdown.search(rng, numbers, tree, most=TRIES), prompt.answer)
+    assert task.gold is not None
+    return task.gold(prompt)
 
 
 def write_chains(config: R1Config, out: Path, track: Track) -> dict:
@@ -134,7 +141,8 @@ def write_chains(config: R1Config, out: Path, track: Track) -> dict:
     if task.gold is None:
         raise ValueError(f"task {task.name} has no gold replies to begin with: name another with task=.")
     prompts = task.prompts("train", config.gathered.chains, config.seed)
-    rows = [conversation(prompt, readable(task, prompt), i) for i, prompt in enumerate(prompts)]
+    rng = random.Random(seed_of(config.seed, "chains"))
+    rows = [conversation(prompt, readable(task, prompt, rng), i) for i, prompt in enumerate(prompts)]
     write_text(out, "".join(json.dumps({"id": row.id, "messages": [*map(dict, row.messages)]},
                                        ensure_ascii=False) + "\n" for row in rows))
     return {"chains": len(rows)}

@@ -17,7 +17,7 @@ from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.settings import COUNT, Settings, setting
 
-MODEL, TASK = "tiny", "words"  # the base, and what it reasons about
+MODEL, TASK = "tiny-zero", "words+words-es+countdown"  # the base, and what it reasons about
 ANSWERS = "correct+0.2*think"  # the answer, and the form: R1-Zero's two rewards
 
 
