@@ -1,8 +1,9 @@
 """Three builders: a row of the table becomes an objective, (models, batch) -> loss, stats.
 
 An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss *
-batch.weight).sum(). It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T];
-for `reward` models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome`
+batch.weight).sum(). It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T], or
+models.policy.choices(tokens, mask) for rows that look at the whole vocabulary; for `reward`
+models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome`
 models.policy.token_scores(tokens) -> [B, T], whose column t is read at token t; with a critic
 models.critic.value(tokens) -> [B, T], whose column t is the value of the state before token t. Each is given
 packed=batch.packed too, the rows without padding. Advantages, old and reference log-probs come with the
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from postgrad.maths import kl, surrogate
 from postgrad.models import Models
+from postgrad.models.choices import columns
 from postgrad.records import Batch
 from postgrad.stats import Effective, Entry, Explained, Max, Mean, Stats
 
@@ -120,14 +122,16 @@ def policy(method, temperature: float = 1.0) -> Objective:
     def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
         adv, shown = _needed(batch, "adv", method), None if batch.imitate is None else batch.imitate[:, None]
         mask = batch.mask if shown is None else batch.mask & ~shown
-        logp, entropy = models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed)
+        logp, entropy, teacher_kl = _chosen(method, models, batch, temperature)
         old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
-        known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1)}
+        known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1), "teacher_kl": teacher_kl}
         wanted = {name: known[name] if name in known else _needed(batch, name, method)
                   for name in (*method.surrogate_wants, *method.kl_wants)}
         loss, clipped = method.surrogate(logp, old_logp, adv, mask,
                                          **{name: wanted[name] for name in method.surrogate_wants})
         stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
+        if teacher_kl is not None:
+            stats["teacher_kl"] = _mean(teacher_kl, mask)
         if batch.correction is not None:
             loss = loss * batch.correction
             stats.update(_correction_stats(batch, mask, old_logp))
@@ -148,6 +152,18 @@ def policy(method, temperature: float = 1.0) -> Objective:
         return loss, stats
 
     return objective
+
+
+def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-prob and entropy [B, T] of what was sampled; and how far every choice is from the teacher's, where
+    the surrogate wants that."""
+    if "teacher_kl" not in method.surrogate_wants:
+        return *models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed), None
+    with torch.no_grad():
+        teacher = models.teacher.choices(batch.tokens, batch.mask, packed=batch.packed)
+    policy = models.policy.choices(batch.tokens, batch.mask, packed=batch.packed)
+    logp, entropy, far = columns(policy, batch.tokens, temperature, teacher)
+    return logp, entropy, far
 
 
 def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | Explained]]:

@@ -100,7 +100,7 @@ def learn(method, epochs=None, steps=STEPS, lr=0.05):
     policy = toy.POLICY.clone().requires_grad_()
     critic = torch.zeros(toy.STATES, dtype=torch.float64, requires_grad=True)
     models = SimpleNamespace(policy=toy.Talker(policy), reference=toy.Talker(toy.POLICY),
-                             critic=toy.Judge(critic), reward=None)
+                             critic=toy.Judge(critic), reward=None, teacher=toy.Talker(toy.TEACHER))
     scorer = StepScorer() if method.source in ("steps", "outcomes") else Scorer()
     trained = (SimpleNamespace(policy=scorer) if method.kind == "preference" and method.score is None
                else models)

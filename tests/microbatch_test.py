@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from toy import every_choice
 
 from postgrad import objectives
 from postgrad.maths.weights import token_mean
@@ -30,6 +31,9 @@ class Tables:
         chosen = every.gather(-1, (tokens % WORDS)[..., None]).squeeze(-1)
         return torch.where(mask, chosen, 0.0), torch.where(mask, -(every.exp() * every).sum(-1), 0.0)
 
+    def choices(self, tokens, mask, packed=None):
+        return every_choice(self.words[tokens[:, 0], : tokens.shape[1]], mask)
+
     def value(self, tokens, packed=None):
         return self.values[tokens[:, 0], : tokens.shape[1]]
 
@@ -51,7 +55,7 @@ def step_of(method):
     mask = (columns >= 1 + torch.arange(rows)[:, None] % 3) & (columns < lengths[:, None])
     tokens = torch.randint(0, WORDS, (rows, LONG), generator=draw)
     tokens[:, 0] = torch.arange(rows)
-    models = SimpleNamespace(policy=Tables(rows, draw), critic=None)
+    models = SimpleNamespace(policy=Tables(rows, draw), critic=None, teacher=None)
     models.critic = models.policy
     logp = models.policy.logp(tokens, mask)[0].detach()
     shifted = {name: logp + 0.3 * torch.randn(rows, LONG, generator=draw, dtype=D)
@@ -62,6 +66,7 @@ def step_of(method):
     weigh = getattr(method, "weigh", token_mean)
     by_pair = method.kind == "preference" and not by_mark
     weight = torch.rand(UNITS, generator=draw, dtype=D) if by_pair else weigh(mask, LONG).to(D)
+    models.teacher = Tables(rows, draw)
     label = torch.tensor([1.0, -1.0] * (UNITS // 2), dtype=D)
     batch = Batch(
         ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask, lengths=lengths, weight=weight,

@@ -9,9 +9,10 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import torch
+from toy import every_choice
 
 from postgrad import objectives
-from postgrad.maths.logprob import logp_of_logits
+from postgrad.maths.logprob import align, logp_of_logits
 from postgrad.records import Batch
 
 V, PROMPT, BUDGET = 7, 3, 5
@@ -55,6 +56,9 @@ class Bigram:
     def logp(self, tokens, mask, temperature=1.0, packed=None):
         return torch.where(mask, logp_of_logits(self.logits(tokens), tokens), 0.0), torch.zeros(mask.shape)
 
+    def choices(self, tokens, mask, packed=None):
+        return every_choice(align(self.logits(tokens)), mask)
+
     def scores(self, tokens, lengths, packed=None):
         return self.logits(tokens)[torch.arange(len(tokens)), lengths - 1, :1]
 
@@ -91,7 +95,7 @@ def answers(lengths, seed=0, **columns):
 
 
 def ours(method, batch):
-    loss, _ = objectives.build(method)(SimpleNamespace(policy=POLICY), batch)
+    loss, _ = objectives.build(method)(SimpleNamespace(policy=POLICY, teacher=REFERENCE), batch)
     return (loss * batch.weight).sum()
 
 

@@ -23,6 +23,7 @@ from postgrad.batches.columns import columns, weighed
 from postgrad.batches.shuffled import logp_of
 from postgrad.maths import credit, weights
 from postgrad.methods import METHODS, Policy
+from postgrad.models.choices import Choices
 from postgrad.records import Batch, Verdict
 
 V, LONGEST = 3, 3
@@ -65,6 +66,12 @@ def state_of(tokens: Tensor) -> Tensor:
     return torch.stack([zero, zero, 1 + first, 1 + V + V * first + second], dim=1)[:, : tokens.shape[1]]
 
 
+def every_choice(logits: Tensor, mask: Tensor) -> Choices:
+    """The choices of masked tokens, of which column t of the logits [B, T, V] tells that of token t."""
+    cells = mask.flatten().nonzero().squeeze(1)
+    return Choices(states=logits.flatten(0, 1)[cells], read=lambda part: part, cells=cells)
+
+
 class Talker:
     """A policy over the language: logits [1 or B, STATES, V].
 
@@ -83,6 +90,9 @@ class Talker:
         every = torch.log_softmax(self.logits(tokens) / temperature, -1)
         chosen = every.gather(-1, tokens[..., None]).squeeze(-1)
         return torch.where(mask, chosen, 0.0), torch.where(mask, -(every.exp() * every).sum(-1), 0.0)
+
+    def choices(self, tokens: Tensor, mask: Tensor, packed=None) -> Choices:
+        return every_choice(self.logits(tokens), mask)
 
     def row_logp(self) -> Tensor:
         """log pi(y) of each of the 15 sequences."""
@@ -249,7 +259,7 @@ def measure(method: Policy, group_size: int = 3, off_policy: bool = False,
             for name in ("weight", "marked", "correction") if getattr(steps[0], name) is not None}
     batch = replace(batch, **made)
     tables = POLICY.repeat(len(batch), 1, 1).requires_grad_()
-    models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic))
+    models = SimpleNamespace(policy=Talker(tables), critic=Judge(critic), teacher=Talker(TEACHER))
     loss, _ = objectives.build(method)(models, batch)
     (loss * batch.weight).sum().backward()
     each = -tables.grad.view(len(groups), group_size, STATES, V).sum(1)  # [N, STATES, V]

@@ -52,29 +52,25 @@ def sdft_loss(batch, clip=None, old=None):
     return SDFTTrainer._compute_self_distillation_loss(made, POLICY, inputs, seen)
 
 
-@against("TRL",
-         opd="its loss on sampled tokens takes the mean of sequence means, the row that of all tokens; on "
-         "policy the gradients are the same but for that",
-         sdft="its loss on sampled tokens takes the mean of sequence means, the row that of all tokens; on "
-         "policy the gradients are the same but for that")
-@pytest.mark.parametrize("name", ["opd", "sdft"])
-def test_the_loss_on_sampled_tokens(name):
-    """TRL takes the mean of sequence means, Thinking Machines (and the rows) that of all tokens: on policy
+@against("TRL", sdft="its loss on sampled tokens takes the mean of sequence means, the row that of all "
+         "tokens; on policy the gradients are the same but for that")
+def test_the_loss_on_sampled_tokens():
+    """TRL takes the mean of sequence means, Thinking Machines (and the row) that of all tokens: on policy
     the gradients are the same but for that."""
-    row = replace(METHODS[name], weigh=weights.sequence_mean)
+    row = replace(METHODS["sdft"], weigh=weights.sequence_mean)
     batch = taught(row, answers([3, 5, 1, 2, 5, 4], weight=None))
     agree(without_value(ours(row, batch)), without_value(sdft_loss(batch)))
-    even = taught(METHODS[name], answers([4] * 6, weight=None))
-    agree(without_value(ours(METHODS[name], even)), without_value(sdft_loss(even)))
+    even = taught(METHODS["sdft"], answers([4] * 6, weight=None))
+    agree(without_value(ours(METHODS["sdft"], even)), without_value(sdft_loss(even)))
 
 
-@against("TRL", opd="off policy it takes the advantage anew against the present policy, with a cut "
+@against("TRL", sdft="off policy it takes the advantage anew against the present policy, with a cut "
          "ratio that has no gradient, as CISPO's; the row's stands with the collection")
 def test_off_policy_the_teacher_is_held_against_who_sampled():
     """In TRL the advantage is taken anew against the present policy, and its ratio is cut and not
     differentiated, as CISPO's; here it stands with the collection, as in Thinking Machines' loss. So TRL's is
     that with CISPO's surrogate and each advantage less what the policy has moved since."""
-    row = replace(METHODS["opd"], weigh=weights.sequence_mean, surrogate=METHODS["cispo"].surrogate)
+    row = replace(METHODS["sdft"], weigh=weights.sequence_mean, surrogate=METHODS["cispo"].surrogate)
     batch = taught(row, answers([3, 5, 1, 2, 5, 4], weight=None), old=OLD)
     now = POLICY.logp(batch.tokens, batch.mask)[0].detach()
     wide = row.surrogate.keywords["high"] + 1
@@ -83,12 +79,25 @@ def test_off_policy_the_teacher_is_held_against_who_sampled():
     agree(without_value(ours(row, moved)), without_value(sdft_loss(batch, clip=wide, old=batch.old_logp)))
 
 
-@against("TRL", opd="GKD with beta 1 sums over the vocabulary: the mean of the row's gradient over "
+@against("TRL", opd="GKD with beta 1, which its distillation trainer has by default, is the same loss, "
+         "divided by the same tokens")
+def test_over_the_vocabulary_it_is_gkd():
+    from trl.experimental.gkd import GKDTrainer
+    row = METHODS["opd"]
+    batch = taught(row, answers([3, 5, 1, 2, 5, 4], weight=None))
+    at = slice(PROMPT - 1, PROMPT + BUDGET - 1)  # what is said at a place chooses the next token
+    student, teacher = (model.logits(batch.tokens)[:, at] for model in (POLICY, REFERENCE))
+    labels = torch.where(batch.mask, batch.tokens, -100)[:, PROMPT:]
+    theirs = GKDTrainer.generalized_jsd_loss(student, teacher.detach(), labels=labels, beta=1.0)
+    agree(ours(row, batch), theirs)
+
+
+@against("TRL", sdft="GKD with beta 1 sums over the vocabulary: the mean of the row's gradient over "
          "every token that could have been sampled")
 def test_its_mean_over_the_vocabulary_is_the_reverse_kl():
     """Every token that could have been sampled, weighed by its chance: GKD's loss with beta 1."""
     from trl.experimental.gkd import GKDTrainer
-    row, prompts = METHODS["opd"], answers([1] * 5, weight=None)
+    row, prompts = METHODS["sdft"], answers([1] * 5, weight=None)
     tokens = prompts.tokens.repeat_interleave(V, 0)
     tokens[:, PROMPT] = torch.arange(V).repeat(5)
     every = replace(prompts, ids=tuple(map(str, range(5 * V))), tokens=tokens,

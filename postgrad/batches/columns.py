@@ -72,7 +72,7 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     if method.reference:
         assert models.reference is not None, f"{method.name} needs a reference"
         ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature)
-    if method.teacher:
+    if "teacher_logp" in method.wanted:
         teacher = taught(batch, models, tokens_per_pass, temperature, show)
     if method.critic:
         (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch,

@@ -34,7 +34,7 @@ def row_sum(x: Tensor) -> Tensor:  # [B, T] -> [B]
     return x.squeeze(1)
 
 
-def _product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float32 at least
+def product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float32 at least
     if a.is_cuda and a.dtype == torch.bfloat16:  # it is summed in float32: keep what it has
         return torch.mm(a, b.to(a.dtype), out_dtype=torch.float32)
     wide = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.float32)
@@ -70,7 +70,7 @@ class _Chosen(torch.autograd.Function):
     @staticmethod
     def forward(ctx, states, head, tokens, chunk):
         read = fused(_read, states.is_cuda)
-        parts = [read(_product(states[i: i + chunk], head.T), tokens[i: i + chunk])
+        parts = [read(product(states[i: i + chunk], head.T), tokens[i: i + chunk])
                  for i in range(0, max(len(states), 1), chunk)]
         total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
         ctx.save_for_backward(states, head, tokens, total, entropy)
@@ -88,12 +88,12 @@ class _Chosen(torch.autograd.Function):
         dhead = torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
-            slope = slope_of(_product(states[part], head.T),
+            slope = slope_of(product(states[part], head.T),
                              *(x[part] for x in (tokens, total, by_logp, *more)))
             slope = slope.to(states.dtype)
-            dstates[part] = _product(slope, head)
+            dstates[part] = product(slope, head)
             if need[1]:
-                dhead += _product(slope.T, states[part])
+                dhead += product(slope.T, states[part])
         return dstates, None if dhead is None else dhead.to(head.dtype), None, None
 
 

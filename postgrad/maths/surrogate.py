@@ -23,6 +23,18 @@ def policy_gradient(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor) -
     return torch.where(mask, -adv * logp, 0.0), torch.zeros_like(mask)
 
 
+def divergence(logp: Tensor, old_logp: Tensor, adv: Tensor, mask: Tensor, *,
+               teacher_kl: Tensor) -> tuple[Tensor, Tensor]:
+    """KL(pi || teacher) at each state that was visited, over the whole vocabulary: neither the advantage nor
+    the ratio is looked at.
+
+        loss_t = sum_v pi(v | s_t) (log pi(v | s_t) - log teacher(v | s_t))
+    GKD (Agarwal et al. 2023, 2306.13649) on the student's samples with the reverse KL. Its gradient is the
+    mean, over the token that is sampled, of policy_gradient's with A_t = log teacher - log pi.
+    """
+    return torch.where(mask, teacher_kl, 0.0), torch.zeros_like(mask)
+
+
 def _clip(ratio: Tensor, adv: Tensor, mask: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     """-min(rho A, clip(rho, 1 - low, 1 + high) A), and where the clip won."""
     free, held = ratio * adv, ratio.clamp(1.0 - low, 1.0 + high) * adv

@@ -129,12 +129,12 @@ class Policy(Row):
     correction: how much a token counts where the sampler is another engine than the trainer, (sampler_logp,
     old_logp, mask) -> weight [B, T] (maths/correction.py); None where it is our own.
     epochs, minibatches: the paper's schedule, how many passes are made over a collection of rollouts and how
-    many optimizer steps a pass has. ratio: whether the surrogate weighs a token by pi/pi_old; without it a
-    second update on the same samples would be wrong, and is refused.
+    many optimizer steps a pass has. ratio: whether a second update on the same samples is sound, by a weight
+    pi/pi_old of each token or because the loss is exact wherever the samples led; else it is refused.
     unbiased: on policy, the mean gradient is a constant times the exact gradient of E[reward] -
     kl_in_reward KL(pi||ref).
-    A row that wants teacher_logp has a teacher: a model that the run names, or, shown a demonstration of each
-    prompt, the model that the run starts from.
+    A row that wants teacher_logp or teacher_kl has a teacher: a model that the run names, or, shown a
+    demonstration of each prompt, the model that the run starts from.
     """
 
     kind: ClassVar[str] = "policy"
@@ -185,7 +185,7 @@ class Policy(Row):
 
     @property
     def teacher(self) -> bool:
-        return "teacher_logp" in self.wanted
+        return bool(self.wanted & {"teacher_logp", "teacher_kl"})
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -203,6 +203,7 @@ COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "old_logp": "the log-probs of the policy as it was when the rollouts were made",
     "ref_logp": "the reference's log-probs",
     "teacher_logp": "the teacher's log-probs",
+    "teacher_kl": "KL(policy || teacher) of each choice, over the whole vocabulary, for the surrogate alone",
     "value": "the critic's values when the rollouts were made",
     "returns": "what the critic learns: advantage plus value",
     "lengths": "the sampled tokens of each row",
@@ -232,6 +233,10 @@ def check_wants(row: Policy) -> None:
     if row.shown and not row.teacher:
         raise ValueError(f"row {row.name}: what is shown is shown to a teacher, and it wants none: leave "
                          "shown out, or name teacher_logp among what its credit wants.")
+    if "teacher_kl" in {*row.credit_wants, *row.choose_wants, *row.mark_wants, *row.kl_wants} or (
+            row.shown and "teacher_kl" in row.wanted):
+        raise ValueError(f"row {row.name}: teacher_kl is the present policy's, against a teacher that reads "
+                         "what the policy reads: for the surrogate of a row whose teacher is shown nothing.")
     if "marked" in {*row.credit_wants, *row.choose_wants, *row.mark_wants}:
         raise ValueError(f"row {row.name}: marked is made after credit, for the surrogate alone.")
     if ("marked" in row.surrogate_wants) != (row.mark is not None):

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from postgrad.maths.logprob import chosen_logp
+from postgrad.maths.logprob import chosen_logp, product
+from postgrad.models.choices import Choices
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for
@@ -259,10 +260,15 @@ class Decoder(nn.Module):
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
         """Log-probability of each masked token given those before it, and the entropy of the choice;
         zero elsewhere."""
+        made = self.choices(tokens, mask, packed)
+        columns = chosen_logp(made.states, self.head, tokens.flatten()[made.cells], temperature)
+        blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
+        logp, entropy = (blank.scatter(0, made.cells, x).view(tokens.shape) for x in columns)
+        return logp, entropy
+
+    def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
+        """What each masked token was chosen from."""
         if packed is None:
             packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
         states = take_rows(self.states(tokens, packed), packed.before)
-        columns = chosen_logp(states, self.head, tokens.flatten()[packed.chosen], temperature)
-        blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
-        logp, entropy = (blank.scatter(0, packed.chosen, x).view(tokens.shape) for x in columns)
-        return logp, entropy
+        return Choices(states=states, read=lambda part: product(part, self.head.T), cells=packed.chosen)

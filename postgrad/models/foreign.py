@@ -21,13 +21,12 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
+from postgrad.models.choices import Choices, columns
 from postgrad.models.families import FAMILIES, check_positions, most_of
 from postgrad.models.foreign_engine import ForeignEngine
 from postgrad.packing import Packed, last_of, pack, take_rows
 
-CHUNK = 1024  # states that meet the head at once
 ENDLESS = 1 << 20  # positions of a network whose config knows no end of them
 INSIDE = "network."  # where a Foreign has the network, in its names of weights
 TOLD: set[str] = set()
@@ -136,25 +135,19 @@ class Foreign(nn.Module):
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
         """Log-probability of each masked token given those before it, and the entropy of the choice;
         zero elsewhere."""
+        logp, entropy = columns(self.choices(tokens, mask, packed), tokens, temperature)
+        return logp, entropy
+
+    def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
+        """What each masked token was chosen from."""
         if packed is None:
             packed = pack(last_of(mask) + 1, tokens, mask).to(tokens.device)
         states = take_rows(self.states(tokens, packed), packed.before)
-        chosen = tokens.flatten()[packed.chosen]
-        # the logits of a chunk are made again in the backward pass
-        parts = [checkpoint(self._chosen, states[i: i + CHUNK], chosen[i: i + CHUNK], temperature,
-                            use_reentrant=False) for i in range(0, len(chosen), CHUNK)]
-        columns = [torch.cat(x) for x in zip(*parts, strict=True)] or [states.sum(1).float()] * 2
-        blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
-        logp, entropy = (blank.scatter(0, packed.chosen, x).view(tokens.shape) for x in columns)
-        return logp, entropy
+        return Choices(states=states, read=self._logits, cells=packed.chosen)
 
-    def _chosen(self, states: Tensor, tokens: Tensor,
-                temperature: float) -> tuple[Tensor, Tensor]:  # [N, D], [N] -> [N] twice
+    def _logits(self, states: Tensor) -> Tensor:  # [N, D] -> [N, V]
         with self._cast():
-            logits = self.read(states)
-        logp = torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature,
-                                 -1)
-        return logp.gather(-1, tokens[:, None]).squeeze(-1), -(logp.exp() * logp).sum(-1)
+            return self.read(states)
 
     def _cast(self):
         return torch.autocast(self.head.device.type, self.precision) if self.precision else nullcontext()

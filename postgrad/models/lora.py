@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from postgrad.models.choices import Choices
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.nf4 import linear_layers
@@ -166,6 +167,10 @@ class Adapted(nn.Module):
     def logp(self, *args, **options) -> tuple[Tensor, Tensor]:
         with self.active() as body:
             return body.logp(*args, **options)
+
+    def choices(self, *args, **options) -> Choices:
+        with self.active() as body:
+            return body.choices(*args, **options)
 
     def merged(self) -> Merged:
         """The weights of a plain decoder that says the same."""

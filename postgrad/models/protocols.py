@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from postgrad.models.choices import Choices
 from postgrad.packing import Packed
 
 
@@ -30,6 +31,10 @@ class LanguageModel(Protocol):
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:
         """[B, T] -> the log-prob of each masked token given those before it,
         and the entropy of the choice; [B, T]."""
+        ...
+
+    def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
+        """[B, T] -> what each masked token was chosen from; for rows that look at the whole vocabulary."""
         ...
 
 
