@@ -47,6 +47,7 @@ def warm() -> None:
     for name in ("preference", "credit", "surrogate", "kl", "logprob", "weights", "passk", "schedule"):
         importlib.import_module(f"postgrad.maths.{name}")
     importlib.import_module("postgrad.studio.cells.checks")
+    importlib.import_module("postgrad.exercises.grading")
     # their computations import what they call when they call it
     importlib.import_module("postgrad.studio.instruments")
 
@@ -119,10 +120,28 @@ def drive(job: dict, edited: dict, say) -> None:
     say({"numbers": codec.encode(instrument.compute(state)).decode()})
 
 
+def names_in(source: str) -> dict:
+    """What an answer to an exercise defines."""
+    from postgrad.exercises.grading import ANSWER
+    space = {"__name__": "answer"}
+    exec(compile(source, ANSWER, "exec", dont_inherit=True), space)
+    return space
+
+
+def mark(job: dict, say) -> None:
+    """An answer to an exercise: right, or what is wrong with it."""
+    from postgrad.exercises import get
+    from postgrad.exercises.grading import grade
+    say({"verdict": grade(get(job["exercise"]), job["source"], names_in).record()})
+
+
 def run(job: dict, say) -> None:
     try:
-        edited = load(job)
-        (drive if "instrument" in job else examine)(job, edited, say)
+        if "exercise" in job:
+            mark(job, say)
+        else:
+            edited = load(job)
+            (drive if "instrument" in job else examine)(job, edited, say)
         say({"done": True})
     except BaseException as fault:  # sys.exit too: whatever the cell does is an answer
         say({"fault": where(fault)})
