@@ -105,7 +105,8 @@ def audit(score, answers, edits, pad):
     out = {}
     for k, f in edits.items():
         d = np.array([score(f(a)) - score(a) for a in answers])
-        e = np.array([score(f(a)) - score(pad(a, max(0, len(f(a).split()) - len(a.split())))) for a in answers])
+        n = [max(0, len(f(a).split()) - len(a.split())) for a in answers]
+        e = np.array([score(f(a)) - score(pad(a, k)) for a, k in zip(answers, n)])
         out[k] = [d.mean() / (d.std() + 1e-9), e.mean() / (e.std() + 1e-9)]
     return out
 """),
@@ -517,3 +518,29 @@ def diagnose(curves):
     return "turned"
 """),
 )
+
+# Which of them made one of the known mistakes, and how what they are told begins; of the others no known one
+# may be named.
+NAMED = {
+    "adds the gradient instead of subtracting it": "You went up the loss",
+    "sums the losses": "You summed over the pairs",
+    "compares the edit with the padded edit of the first answer": "You padded every answer by as many",
+    "sample standard deviation from statistics.stdev": "Your spread divides by n - 1",
+    "no shift": "You read a token's log-probability at its own place",
+    "softmax over dim 0": "You normalised over the places",
+    "naive softmax, then log": "It overflows",
+    "bootstraps with the last value": "You took the last value as the value after the end",
+    "only the clipped term": "You took the clipped term alone",
+    "min of the losses: the sign was taken inside": "You took the larger of the two",
+    "k3 with the ratio upside down": "Your k3 has the ratio the wrong way round",
+    "naive sigmoid and log": "It overflows",
+    "torch.std with its default correction": "You divided the sum of squares by G - 1",
+    "view the wrong way round": "You took every G-th reward as a group",
+    "divides by zero in numpy: nan": "You divided by 0",
+    "with replacement": "You drew with replacement",
+    "gradient flows through the baseline of each answer's own mean of words": "You gave each answer its own "
+                                                                              "mean",
+    "minimises -J with the sign lost": "You went down the objective",
+    "probabilities times exp, no protection": "It overflows",
+    "low entropy at the end is the rate": "You took low entropy at the end",
+}

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from exercises_small import judged, planted
+from exercises_students import NAMED, STUDENTS
 
 from postgrad.cli import main
 from postgrad.exercises import EXERCISES, QUESTIONS, get, progress
@@ -56,6 +57,15 @@ def test_every_planted_mistake_is_named(name):
             assert not verdict.passed
             assert verdict.mistake == number, f"{EXERCISES[name].mistakes[number].says} -> {verdict.says}"
             assert verdict.example
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numpy, which says nan where Python raises
+@pytest.mark.parametrize(("name", "wrong", "source"), STUDENTS, ids=[f"{n}: {w}" for n, w, _ in STUDENTS])
+def test_a_students_wrong_answer_is_refused_and_no_other_mistake_named(name, wrong, source):
+    verdict = judged(name, source)
+    assert not verdict.passed
+    assert (verdict.mistake is not None) == (wrong in NAMED), verdict.says
+    assert verdict.says.startswith(NAMED.get(wrong, ""))
 
 
 OTHERWISE = {

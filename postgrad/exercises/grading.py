@@ -11,11 +11,11 @@ import copy
 import io
 import traceback
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 
 from postgrad.exercises.base import Exercise, Verdict, sentence
-from postgrad.exercises.values import near, plain, shape, shown
+from postgrad.exercises.values import finite, near, plain, shape, shown
 
 ANSWER = "<answer>"
 CLOSED = ("an answer has no files, no network and no other processes: it works with its arguments and "
@@ -64,7 +64,7 @@ def grade(exercise: Exercise, source: str, load: Load) -> Verdict:
         return Verdict(passed=False, says=f"The answer defines no function {exercise.function}.")
     cases = list(exercise.cases(Random(exercise.name)))
     outcomes = [observed(exercise, answer, cases[0])]
-    with redirect_stdout(Silence()):  # what it prints is shown once, of the first case
+    with redirect_stdout(Silence()), redirect_stderr(Silence()):  # what it prints is shown of one case only
         return compare(exercise, answer, load, cases, outcomes)
 
 
@@ -84,10 +84,10 @@ def fault_found(exercise: Exercise, load: Load, cases: list, outcomes: list, wan
                 checks: tuple) -> Verdict:
     """A wrong answer: the known mistake that gives the same, else the first thing that can be said of it."""
     example = compared(exercise, cases[wrong[0]], outcomes[wrong[0]], wanted[wrong[0]]) if wrong else ""
-    for number, mistake in enumerate(exercise.mistakes):
+    for number, mistake in enumerate(exercise.mistakes if wrong else ()):
         theirs = load(mistake.applied(exercise.solution))[exercise.function]
-        if wrong and all(same(observed(exercise, theirs, case), got, exercise.tolerance)
-                         for case, got in zip(cases, outcomes, strict=True)):
+        if all(alike(observed(exercise, theirs, case), got, exercise.tolerance)
+               for case, got in zip(cases, outcomes, strict=True)):
             return Verdict(passed=False, says=mistake.says, example=example, mistake=number, checks=checks)
     return Verdict(passed=False, says=usual_fault(outcomes, wanted, wrong, checks), example=example,
                    checks=checks)
@@ -118,10 +118,16 @@ def observed(exercise: Exercise, answer: Callable, case: tuple) -> object:
         return Raised(fault)
 
 
-def same(got: object, other: object, tolerance: float) -> bool:
-    if isinstance(got, Raised) or isinstance(other, Raised):
-        return isinstance(got, Raised) and isinstance(other, Raised) and got.kind == other.kind
-    return near(got, other, tolerance)
+def same(got: object, right: object, tolerance: float) -> bool:
+    return not isinstance(got, Raised) and near(got, right, tolerance)
+
+
+def alike(one: object, other: object, tolerance: float) -> bool:
+    """Whether two wrong answers came to the same; what raises in Python is nan or inf in an array."""
+    if isinstance(one, Raised) and isinstance(other, Raised):
+        return one.kind == other.kind
+    broken = [isinstance(x, Raised) or not finite(x) for x in (one, other)]
+    return all(broken) or not any(broken) and near(one, other, tolerance)
 
 
 def keeps(exercise: Exercise, answer: Callable, rule, cases: list[tuple]) -> bool:

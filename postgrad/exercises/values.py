@@ -26,16 +26,22 @@ def plain(value: object, deep: int = DEEP) -> object:
 
 
 def near(a: object, b: object, tolerance: float) -> bool:
-    """Equal, numbers to the tolerance; nan equals nan, so that two ways to the same fault agree."""
+    """Equal, numbers to the tolerance; nan equals nothing."""
     if isinstance(a, bool | int | float) and isinstance(b, bool | int | float):
-        if not (math.isfinite(a) and math.isfinite(b)):
-            return a == b or (a != a and b != b)
-        return abs(a - b) <= tolerance * (1 + abs(b))
+        return a == b or abs(a - b) <= tolerance * (1 + abs(b))
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(near(x, y, tolerance) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(near(a[key], b[key], tolerance) for key in a)
     return type(a) is type(b) and a == b
+
+
+def finite(value: object) -> bool:
+    """No nan and no infinity anywhere in it."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return all(map(finite, value)) if isinstance(value, list) else (
+        not isinstance(value, float) or math.isfinite(value))
 
 
 def shown(value: object, most: int = 400) -> str:

@@ -27,7 +27,8 @@ def agree(answer):
 
 
 def ramble(answer):
-    return f"{answer} {' '.join(answer.split()[:4])}"
+    words = answer.split()
+    return " ".join(words + words[: len(words) // 2])
 
 
 def cut(answer):
@@ -145,6 +146,9 @@ def audit(score, answers, edits, pad):
                 old="score(edited) - score(pad(a, added))", new="score(pad(edited, added)) - score(a)"),
         Mistake(says="You counted characters: n is a number of words.",
                 old="return len(text.split())", new="return len(text)"),
+        Mistake(says="You padded every answer by as many words as the first one needs: each has its own n.",
+                old="added = max(0, words(edited) - words(a))",
+                new="added = max(0, words(edit(answers[0])) - words(answers[0]))"),
         Mistake(says="The sign is turned round: an edit that raises the score has a positive effect.",
                 old="whole.append(score(edited) - score(a))\n"
                     "            beyond.append(score(edited) - score(pad(a, added)))",

@@ -19,8 +19,8 @@ def comparisons(random, items, count):
 def cases(random):
     yield [(0, 1), (0, 1), (1, 0)], 2, 1.0, 1
     yield [(0, 1), (1, 2), (0, 2), (2, 0)], 3, 0.5, 5
-    yield comparisons(random, 4, 40), 4, 1.0, 30
-    yield comparisons(random, 5, 60), 5, 2.0, 100
+    yield comparisons(random, 4, 40), 4, 0.05, 30
+    yield comparisons(random, 5, 60), 5, 0.03, 50
 
 
 def right(pairs, items, rate, steps):

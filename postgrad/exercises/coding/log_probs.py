@@ -15,7 +15,7 @@ def cases(random):
         prompt = random.randint(1, length - 2)
         mask = [t >= prompt and random.random() < 0.8 for t in range(length)]
         yield *draw(length, vocabulary), mask
-    yield *draw(4, 3), [True] * 4
+    yield *draw(4, 3), [False, True, True, True]
     yield *draw(4, 3, 900.0), [False, True, True, True]
 
 
@@ -31,6 +31,10 @@ def right(logits, tokens, mask):
 
 def is_a_log(answer, logits, tokens, mask):
     return all(x <= 1e-6 for x in answer(logits, tokens, mask))
+
+
+def nothing_first(answer, logits, tokens, mask):
+    return answer(logits, tokens, [True] * len(tokens))[0] == 0
 
 
 def sums_to_one(answer, logits, tokens, mask):
@@ -122,6 +126,7 @@ def log_probs(logits, tokens, mask):
     cases=cases, right=right,
     properties=(
         Property(says="No log-probability is above 0.", holds=is_a_log),
+        Property(says="The first token's number is 0, whatever the mask says.", holds=nothing_first),
         Property(says="Over all tokens that could stand last, the probabilities sum to 1.",
                  holds=sums_to_one),
         Property(says="A constant added to all logits changes nothing.", holds=keeps_shift),
