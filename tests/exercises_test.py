@@ -146,7 +146,7 @@ def test_a_right_answer_written_otherwise_passes(runner, name):
     assert verdict.passed, verdict.says + verdict.example
 
 
-@pytest.mark.parametrize(("source", "says"), [
+HOSTILE = [
     ("def advantages(r, g):\n    return [0] * 2**40", "line 2: it asked for more memory"),
     ("import torch\nx = torch.zeros(2**36)", "line 2: it asked for more memory"),
     ("def advantages(r, g):\n    return open('/etc/passwd').read()", "line 2: an answer has no files"),
@@ -162,7 +162,10 @@ def test_a_right_answer_written_otherwise_passes(runner, name):
     ("def advantages(r, g):\n    return object()", "It returned"),
     ("def advantages(r, g):\n    while True: yield 1.0", "It returned 10000 numbers"),
     ("def advantages(r, g):\n    print('x' * 10**6)", "it printed more than 64 kB"),
-], ids=lambda x: x[:40])
+]
+
+
+@pytest.mark.parametrize(("source", "says"), HOSTILE, ids=lambda x: x[:40])
 def test_a_hostile_answer_is_refused_in_a_sentence(runner, source, says):
     verdict = runner.grade(EXERCISES["group-advantages"], source)
     if not runner.facts["jailed"] and "no files" in says:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from postgrad.cli.output import say_json, table
-from postgrad.display import clean
+from postgrad.display import clean, figure, sparkline
 from postgrad.exercises import EXERCISES, QUESTIONS, get, number_of, progress
 from postgrad.exercises.base import Exercise, Verdict
 from postgrad.files import read_text, write_text
@@ -45,8 +45,16 @@ def start(args) -> None:
     if args.json:
         return say_json({"exercise": chosen.name, "file": str(file)})
     number = number_of(chosen)
+    if chosen.curves:
+        show_curves(chosen.curves())
     print(f"{clean(chosen.statement)}\nWrite your answer into {file}, then: postgrad exercise check {number} "
           f"{file}\nStuck: postgrad exercise hint {number}")
+
+
+def show_curves(runs: dict[str, dict[str, list[float]]]) -> None:
+    table([{"run": run} | {name: f"{sparkline(values, 12)} {figure(values[0])} to {figure(values[-1])}"
+                           for name, values in curves.items()} for run, curves in runs.items()])
+    print()
 
 
 def first_text(chosen: Exercise) -> str:

@@ -49,6 +49,7 @@ class Exercise:
     right: what a right answer gives for such arguments, computed by other means than the solution.
     observe: what is looked at, (answer, *arguments) -> plain values: the value itself unless said otherwise.
     tolerance: of numbers, relative to 1 + their size.
+    curves: something to look at before writing, {run: {curve: numbers}}.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Exercise:
     properties: tuple[Property, ...] = ()
     observe: Callable[..., object] = call
     tolerance: float = 1e-4
+    curves: Callable[[], dict[str, dict[str, list[float]]]] | None = None
 
     def __post_init__(self):
         for name in ("statement", "starter", "solution"):

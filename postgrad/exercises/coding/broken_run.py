@@ -68,6 +68,13 @@ def cases(random):
     return [(curves,) for curves in order]
 
 
+def shown():
+    """One run of each kind, in an order that gives nothing away."""
+    order = dict(runs()[: len(FAULTS)])
+    return dict(zip("ABCDE", (order[name] for name in ("hacked", "starved", "healthy", "turned", "rate")),
+                    strict=True))
+
+
 def right(curves):
     return next(fault for fault, known in runs() if known == curves)
 
@@ -75,19 +82,18 @@ def right(curves):
 EXERCISE = Exercise(
     name="broken-run", title="A broken run, read from its curves", chapter=6, function="diagnose",
     statement="""
-Five trainings with verifiable rewards; four of them have a fault. You have their curves and nothing
-else.
+Five trainings with verifiable rewards, A to E; four of them have a fault. You have their curves and
+nothing else.
 
 Write `diagnose(curves)`. `curves` is a dict of lists with a number for each of 50 steps: `reward`, the
 mean reward that training saw; `accuracy`, the share of right answers on a check that training does not
 see; `kl` to the start; `entropy` of the policy's choice, which begins near 1.7; `flat`, the share of
 groups in which all rewards were equal. Return one of:
 
-    "healthy"   it learns; in the end most groups are flat, all their answers being right
-    "turned"    a sign is turned round: what is worse is made likelier
-    "hacked"    the reward rises by something that the check does not see
-    "rate"      the learning rate is far too high: after a few steps the policy has stopped
-                choosing, right or wrong
+    "healthy"   it learns; late groups are flat because all are right
+    "turned"    a sign is turned round: what is worse becomes likelier
+    "hacked"    the reward rises by what the check does not see
+    "rate"      far too high a learning rate: soon there is nothing left to choose
     "starved"   no answer is ever right, so nothing can be learned
 
 The runs are noisy, small ones; the signs are plain when you look at the right curve at the right time.
@@ -152,7 +158,7 @@ def diagnose(curves):
         Mistake(says="You call every run healthy.",
                 old='    early, late = slice', new='    return "healthy"\n    early, late = slice'),
     ),
-    cases=cases, right=right,
+    cases=cases, right=right, curves=shown,
     properties=(
         Property(says="The diagnosis is one of the five words.",
                  holds=lambda answer, curves: answer(curves) in FAULTS),
