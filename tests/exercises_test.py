@@ -5,7 +5,7 @@ import json
 
 import pytest
 from exercises_small import judged, planted
-from exercises_students import NAMED, STUDENTS
+from exercises_students import NAMED, RESTYLED, STUDENTS
 
 from postgrad.cli import main
 from postgrad.exercises import EXERCISES, QUESTIONS, get, progress
@@ -146,6 +146,12 @@ def test_a_right_answer_written_otherwise_passes(runner, name):
     assert verdict.passed, verdict.says + verdict.example
 
 
+@pytest.mark.parametrize(("name", "old", "new", "says"), RESTYLED)
+def test_a_planted_mistake_is_named_in_another_style_too(name, old, new, says):
+    assert OTHERWISE[name].count(old) == 1
+    assert judged(name, OTHERWISE[name].replace(old, new)).says.startswith(says)
+
+
 HOSTILE = [
     ("def advantages(r, g):\n    return [0] * 2**40", "line 2: it asked for more memory"),
     ("import torch\nx = torch.zeros(2**36)", "line 2: it asked for more memory"),
@@ -196,6 +202,8 @@ def test_an_exercise_is_found_by_number_and_by_name():
 
 
 def test_from_the_start_to_the_model_solution_by_command(state, capsys, runner, monkeypatch):
+    monkeypatch.setattr("postgrad.studio.cells.runner.Runner", lambda: runner)  # which is up already
+    monkeypatch.setattr(runner, "close", lambda: None)
     assert main(["exercise", "start", "pass-at-k"]) == 0
     file = state / "pass_at_k.py"
     assert "chosen without putting any back" in file.read_text()
@@ -206,8 +214,6 @@ def test_from_the_start_to_the_model_solution_by_command(state, capsys, runner, 
     said = json.loads(capsys.readouterr().out)
     assert said["says"].startswith("You drew with replacement") and said["solution"] is None
     file.write_text(EXERCISES["pass-at-k"].solution)
-    monkeypatch.setattr("postgrad.studio.cells.runner.Runner", lambda: runner)  # which is up already
-    monkeypatch.setattr(runner, "close", lambda: None)
     assert main(["exercise", "check", "pass-at-k", str(file)]) == 0
     assert EXERCISES["pass-at-k"].solution in capsys.readouterr().out
     kept = json.loads((state / "state" / "postgrad" / "exercises.json").read_text())

@@ -15,7 +15,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from random import Random
 
 from postgrad.exercises.base import Exercise, Verdict, sentence
-from postgrad.exercises.values import finite, near, plain, shape, shown
+from postgrad.exercises.values import near, plain, shape, shown, tame
 
 ANSWER = "<answer>"
 CLOSED = ("an answer has no files, no network and no other processes: it works with its arguments and "
@@ -123,10 +123,10 @@ def same(got: object, right: object, tolerance: float) -> bool:
 
 
 def alike(one: object, other: object, tolerance: float) -> bool:
-    """Whether two wrong answers came to the same; what raises in Python is nan or inf in an array."""
+    """Whether two wrong answers came to the same; what raises in Python is nan or huge in an array."""
     if isinstance(one, Raised) and isinstance(other, Raised):
         return one.kind == other.kind
-    broken = [isinstance(x, Raised) or not finite(x) for x in (one, other)]
+    broken = [isinstance(x, Raised) or not tame(x) for x in (one, other)]
     return all(broken) or not any(broken) and near(one, other, tolerance)
 
 

@@ -170,6 +170,10 @@ def grpo(theta, sample, reward, group, rate, steps):
                 old="advantage = r - mean", new="advantage = (r - mean) * group / (group - 1)"),
         Mistake(says="You left the last word out: the end of an answer is a choice of the policy too.",
                 old="for t, word in enumerate(answer):", new="for t, word in enumerate(answer[:-1]):"),
+        Mistake(says="You left the last word out, and out of N too: the end of an answer is a choice of the "
+                     "policy.", old="        words = sum(len(answer) for answer in answers)",
+                new="        answers = [answer[:-1] for answer in answers]\n"
+                    "        words = sum(len(answer) for answer in answers)"),
         Mistake(says="You took one step only.", old="    return theta",
                 new="        break\n    return theta"),
     ),
