@@ -112,6 +112,18 @@ def grpo(theta, sample, reward, group, rate, steps):
         theta = theta + rate * theta.grad
     return theta
 """,
+    "bradley-terry": """
+import torch
+def fit(pairs, items, rate, steps):
+    rewards = torch.zeros(items, requires_grad=True)
+    winners, losers = map(list, zip(*pairs))
+    optimizer = torch.optim.SGD([rewards], lr=rate)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (-torch.nn.functional.logsigmoid(rewards[winners] - rewards[losers])).mean().backward()
+        optimizer.step()
+    return rewards
+""",
     "kl-estimators": """
 import numpy as np
 def kl(logp, ref_logp):

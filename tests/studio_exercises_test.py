@@ -26,7 +26,7 @@ def state(tmp_path, monkeypatch):
 def graded(monkeypatch):
     """The jail's word is given by the test; nothing is started."""
     said = []
-    monkeypatch.setattr(Runner, "warm", lambda self: None)
+    monkeypatch.setattr(Runner, "warm", lambda self, **_: None)
     monkeypatch.setattr(Runner, "grade", lambda self, exercise, source: said.pop())
     return said
 

@@ -64,7 +64,7 @@ def index(request: Request) -> Response:
 def whole(request: Request) -> Response:
     exercise, why = exercise_of(request), why_closed(request, RUNS_CODE)
     if not why and request.headers.get("x-postgrad-export") != "1":
-        runner_of(request).warm()
+        runner_of(request).warm(for_exercises=True)
     names, place = list(EXERCISES), number_of(exercise) - 1
     return page(request, "exercises/exercise.html", exercise=exercise, number=place + 1, closed=why,
                 wall=WALL, statement=paragraphs(exercise.statement),

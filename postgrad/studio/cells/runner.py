@@ -62,14 +62,15 @@ class Runner:
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self.facts: dict | None = None
+        self._for_exercises = False
 
-    def warm(self) -> None:
+    def warm(self, *, for_exercises: bool = False) -> None:
         """Starts the zygote in the background, so that the first run need not wait for torch."""
-        threading.Thread(target=self._warm, daemon=True).start()
+        threading.Thread(target=self._warm, args=(for_exercises,), daemon=True).start()
 
-    def _warm(self) -> None:
+    def _warm(self, for_exercises: bool) -> None:
         with self._lock:
-            self._ready()
+            self._ready(for_exercises)
 
     def close(self) -> None:
         with self._lock:
@@ -89,9 +90,15 @@ class Runner:
         found = result.verdict or Verdict(passed=False, says=early)
         return replace(found, output=result.output)
 
-    def _ready(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
+    def _ready(self, for_exercises: bool) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        if for_exercises and not self._for_exercises:
+            self._control.sendall(b"W")
+            self._hear(5)
+            self._for_exercises = True
+
+    def _start(self) -> None:
         self._hang_up()
         ours, theirs = socket.socketpair()
         folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")})
@@ -133,10 +140,11 @@ class Runner:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
         self._process = self._control = self.facts = None
+        self._for_exercises = False
 
     def _run(self, job: dict) -> Result:
         with self._lock:
-            self._ready()
+            self._ready("exercise" in job)
             if not self.facts["jailed"] and self.facts["root"]:
                 raise Refused("cells are refused: this server runs as root on a machine without a jail "
                               f"({self.facts['tier']}). Start it as an ordinary user.")
