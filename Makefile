@@ -10,6 +10,7 @@
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
 # make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; for proof-rows
 # make proof-rows   every row's tests, and the figures that bake-off, distillation and doctor left; writes docs/results/rows.*
+# make proof-exercises   model solutions, planted mistakes, hostile answers: a minute; writes docs/results/exercises.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -18,7 +19,7 @@ BIN = .venv/bin
 READY = .venv/.ready
 
 .PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
-	proof-doctor proof-rows bench lint clean
+	proof-doctor proof-rows proof-exercises bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -63,6 +64,9 @@ proof-doctor: $(READY)
 
 proof-rows: $(READY)
 	$(BIN)/python proofs/rows.py
+
+proof-exercises: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python proofs/exercises.py
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

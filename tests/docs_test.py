@@ -199,6 +199,7 @@ def run_block(block, space, capsys):
                          **ids)
 def test_every_command_and_snippet_runs(page, tmp_path, monkeypatch, capsys, small):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("sys.stdin", io.StringIO())
     space = {"__name__": "page"}
     for block in blocks(page):

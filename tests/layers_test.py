@@ -15,7 +15,7 @@ LAYERS = (
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
-     "ledger"},
+     "ledger", "exercises"},
     {"opening"},
     {"recipes"},
     {"studio"},
@@ -99,7 +99,7 @@ def test_maths_is_torch_alone(path):
     assert {name.split(".")[0] for name, _ in imports(path)} <= allowed
 
 
-@pytest.mark.parametrize("name", ["run", "report", "explain", "doctor", "ledger"])
+@pytest.mark.parametrize("name", ["run", "report", "explain", "doctor", "ledger", "exercises"])
 def test_readers_of_runs_need_no_torch(name):
     code = (f"import sys, postgrad.{name}; print(*(m for m in ('torch', 'numpy', 'tokenizers') if m "
             "in sys.modules))")

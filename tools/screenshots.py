@@ -27,7 +27,7 @@ from postgrad.studio.security import start_url  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-PARTS = ("/label/live", "/label/made", "/label/data/export")  # fragments and files
+PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export")  # fragments and files
 
 
 def addresses(runs: list[str]) -> list[str]:
@@ -37,7 +37,7 @@ def addresses(runs: list[str]) -> list[str]:
                     if isinstance(r, Route) and "GET" in (r.methods or ()) and "{" not in r.path})
     found = [p for p in plain if "/-/" not in p and p not in PARTS]
     found += ([f"/instruments/{name}" for name in INSTRUMENTS]
-              + ["/reference/Run", "/reference/fit", "/nowhere"])
+              + ["/reference/Run", "/reference/fit", "/exercises/group-advantages", "/nowhere"])
     if "/runs" in plain:
         found += [f"/runs/{name}" for name in runs] + [f"/runs/compare?ids={','.join(runs[:2])}"
                                                        for _ in runs[1:2]]

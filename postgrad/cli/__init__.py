@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from postgrad import __version__
-from postgrad.cli import measuring_options, options
+from postgrad.cli import exercise_options, measuring_options, options
 from postgrad.cli.options import Command, add_options
 from postgrad.cli.settings import instead_of
 
@@ -79,6 +79,8 @@ COMMANDS = (
             epilog="--task 'number+0.2*think:FILE.jsonl' pays 1 for the right number and 0.2 for the form."),
     Command("explain", "what a metric, a method or a setting means, and when to worry or to change it",
             options.ExplainOptions),
+    Command("exercise", "exercises of the book, checked: an error is named, not just counted",
+            actions=exercise_options.ACTIONS),
     Command("studio", "see every run, label preferences and touch the mathematics, in the browser",
             options.StudioOptions,
             "postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open without a "

@@ -90,6 +90,11 @@ def label(args) -> int:
     return act(args)
 
 
+def exercise(args) -> int:
+    from postgrad.cli.exercise import exercise as act
+    return act(args)
+
+
 def studio(args) -> int:
     from postgrad.cli.studio import studio as open_studio
     return open_studio(args)
@@ -98,5 +103,6 @@ def studio(args) -> int:
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate,
             "compare": compare, "ledger": ledger, "chat": chat, "runs": runs,
             "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
+            "exercise": exercise,
             "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
             "studio": studio, "verifiers": verifiers}

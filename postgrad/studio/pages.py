@@ -22,7 +22,7 @@ from postgrad.studio import svg
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 NAV = (("Instruments", "/instruments"), ("Runs", "/runs"), ("Label", "/label"), ("Lab", "/lab"),
-       ("Reference", "/reference"), ("About", "/about"))
+       ("Exercises", "/exercises"), ("Reference", "/reference"), ("About", "/about"))
 MINUS = "\u2212"
 
 

@@ -6,9 +6,9 @@ import it. A forked process has a session of its own too, no network, and limits
 files; where the kernel can build it, it is also in the jail of `rewards/sandbox`: it can neither fork nor
 write nor open anything but the libraries, for reading.
 
-The control socket carries "F" (fork: three descriptors come along: job, output, answers) and "K" (kill and
-reap; the answer is "k" and the exit status). A job is one JSON object; the answers are JSON lines, in the
-order in which things are found out.
+The control socket carries "F" (fork: three descriptors come along: job, output, answers), "W" (import what
+answers to exercises may use) and "K" (kill and reap; the answer is "k" and the exit status). A job is one
+JSON object; the answers are JSON lines, in the order in which things are found out.
 """
 
 import ctypes
@@ -49,6 +49,18 @@ def warm() -> None:
     importlib.import_module("postgrad.studio.cells.checks")
     # their computations import what they call when they call it
     importlib.import_module("postgrad.studio.instruments")
+
+
+def warm_for_exercises() -> None:
+    """What answers may use and cells do not: an optimizer's first step imports more than a jail lets in."""
+    import torch
+    importlib.import_module("postgrad.methods")
+    importlib.import_module("postgrad.exercises.grading")
+    x = torch.ones(2, requires_grad=True)
+    for kind in (torch.optim.SGD, torch.optim.Adam):
+        optimizer = kind([x], lr=0.0)
+        x.sum().backward()
+        optimizer.step()
 
 
 def jail_rules(folders: list[str]) -> tuple[int | None, str]:
@@ -119,10 +131,28 @@ def drive(job: dict, edited: dict, say) -> None:
     say({"numbers": codec.encode(instrument.compute(state)).decode()})
 
 
+def names_in(source: str) -> dict:
+    """What an answer to an exercise defines."""
+    from postgrad.exercises.grading import ANSWER
+    space = {"__name__": "answer"}
+    exec(compile(source, ANSWER, "exec", dont_inherit=True), space)
+    return space
+
+
+def mark(job: dict, say) -> None:
+    """An answer to an exercise: right, or what is wrong with it."""
+    from postgrad.exercises import get
+    from postgrad.exercises.grading import grade
+    say({"verdict": grade(get(job["exercise"]), job["source"], names_in).record()})
+
+
 def run(job: dict, say) -> None:
     try:
-        edited = load(job)
-        (drive if "instrument" in job else examine)(job, edited, say)
+        if "exercise" in job:
+            mark(job, say)
+        else:
+            edited = load(job)
+            (drive if "instrument" in job else examine)(job, edited, say)
         say({"done": True})
     except BaseException as fault:  # sys.exit too: whatever the cell does is an answer
         say({"fault": where(fault)})
@@ -171,6 +201,8 @@ def zygote(control: socket.socket, rules: int | None) -> None:
             child = None
         if order == b"":
             return
+        if order == b"W":
+            warm_for_exercises()
         if order == b"F":
             child = os.fork()
             if child == 0:

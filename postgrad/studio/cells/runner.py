@@ -20,9 +20,10 @@ import sys
 import sysconfig
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from postgrad.exercises.base import Exercise, Verdict, sentence
 from postgrad.studio.cells.catalogue import HOME, Cell
 
 # seconds for one run; for a zygote to import torch, on a machine that is busy training
@@ -38,18 +39,20 @@ class Refused(ValueError):
 
 @dataclass(kw_only=True)
 class Result:
-    """What a run came to. checks: {name: (ok, message)} as far as it got; fault:
-    why it ended early, or ""."""
+    """What a run came to. checks: {name: (ok, message)} as far as it got; verdict: of an answer to an
+    exercise; fault: why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
     numbers: dict | None = None
+    verdict: Verdict | None = None
     output: str = ""
     fault: str = ""
     seconds: float = 0.0
 
 
 class Runner:
-    """`check` examines an edited cell, `drive` computes an instrument's numbers with it.
+    """`check` examines an edited cell, `drive` computes an instrument's numbers with it, `grade` judges an
+    answer to an exercise.
 
     One run at a time.
     """
@@ -59,14 +62,15 @@ class Runner:
         self._process: subprocess.Popen | None = None
         self._control: socket.socket | None = None
         self.facts: dict | None = None
+        self._for_exercises = False
 
-    def warm(self) -> None:
+    def warm(self, *, for_exercises: bool = False) -> None:
         """Starts the zygote in the background, so that the first run need not wait for torch."""
-        threading.Thread(target=self._warm, daemon=True).start()
+        threading.Thread(target=self._warm, args=(for_exercises,), daemon=True).start()
 
-    def _warm(self) -> None:
+    def _warm(self, for_exercises: bool) -> None:
         with self._lock:
-            self._ready()
+            self._ready(for_exercises)
 
     def close(self) -> None:
         with self._lock:
@@ -79,9 +83,22 @@ class Runner:
         """The numbers of the instrument in that module, at that state, by the edited functions."""
         return self._run(job_of(cell, source) | {"instrument": instrument, "state": state})
 
-    def _ready(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
+    def grade(self, exercise: Exercise, source: str) -> Verdict:
+        """What is to be said of an answer; one that ended early is wrong, and its end is what is said."""
+        result = self._run({"exercise": exercise.name, "source": short_enough(source)})
+        early = sentence(f"The answer did not come to its end: {result.fault}")
+        found = result.verdict or Verdict(passed=False, says=early)
+        return replace(found, output=result.output)
+
+    def _ready(self, for_exercises: bool) -> None:
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        if for_exercises and not self._for_exercises:
+            self._control.sendall(b"W")
+            self._hear(5)
+            self._for_exercises = True
+
+    def _start(self) -> None:
         self._hang_up()
         ours, theirs = socket.socketpair()
         folders = sorted({sysconfig.get_path(name) for name in ("purelib", "platlib")})
@@ -123,10 +140,11 @@ class Runner:
                 os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
         self._process = self._control = self.facts = None
+        self._for_exercises = False
 
     def _run(self, job: dict) -> Result:
         with self._lock:
-            self._ready()
+            self._ready("exercise" in job)
             if not self.facts["jailed"] and self.facts["root"]:
                 raise Refused("cells are refused: this server runs as root on a machine without a jail "
                               f"({self.facts['tier']}). Start it as an ordinary user.")
@@ -165,10 +183,15 @@ class Runner:
         return result_of(bytes(heard[answer_end]), text, why, status, time.monotonic() - began)
 
 
-def job_of(cell: Cell, source: str) -> dict:
+def short_enough(source: str) -> str:
     if len(source.encode()) > SOURCE:
         raise ValueError(f"the cell is {len(source.encode())} bytes long, of at most {SOURCE}: shorten it.")
-    return {"cell": cell.name, "module": cell.module, "names": list(cell.names), "source": source}
+    return source
+
+
+def job_of(cell: Cell, source: str) -> dict:
+    return {"cell": cell.name, "module": cell.module, "names": list(cell.names),
+            "source": short_enough(source)}
 
 
 def listen(heard: dict[int, bytearray], most: dict[int, int], deadline: float, wall: float) -> str:
@@ -203,6 +226,8 @@ def result_of(answers: bytes, output: str, why: str, status: int, seconds: float
             if "numbers" in row:
                 from postgrad.rewards.sandbox import codec
                 result.numbers = codec.decode(row["numbers"].encode())
+            if "verdict" in row:
+                result.verdict = Verdict(**row["verdict"])
             result.fault = result.fault or str(row.get("fault", ""))
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         result.fault = f"the cell wrote among the answers of its own examination ({type(fault).__name__})"

@@ -25,6 +25,15 @@ const colours = HighlightStyle.define([
   { tag: tags.function(tags.definition(tags.variableName)), fontWeight: "600" },
 ]);
 
+/** Typing over a selection of several lines, done by the editor: the browser would style the text inline, which the policy forbids. */
+function overLines(event, view) {
+  const { from, to } = view.state.selection.main, lines = view.state.doc;
+  if (event.inputType !== "insertText" || lines.lineAt(from).number === lines.lineAt(to).number) return false;
+  event.preventDefault();
+  view.dispatch(view.state.replaceSelection(event.data));
+  return true;
+}
+
 class PyCell extends HTMLElement {
   connectedCallback() {
     if (this.editor) return;
@@ -48,6 +57,7 @@ class PyCell extends HTMLElement {
           EditorState.readOnly.of(closed), EditorView.contentAttributes.of({ "aria-label": this.querySelector("label").textContent }),
           keymap.of([{ key: "Mod-Enter", run: () => (this.form.requestSubmit(), true) }, indentWithTab,
             ...closeBracketsKeymap, ...defaultKeymap, ...historyKeymap]),
+          EditorView.domEventHandlers({ beforeinput: overLines }),
           EditorView.updateListener.of((update) => { if (update.docChanged) this.typed(); }),
         ],
       }),
