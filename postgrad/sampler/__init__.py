@@ -2,9 +2,10 @@
 rows that come and go (continuous), how far it is (counted)."""
 
 from postgrad.sampler.base import Sampler, Sampling
-from postgrad.sampler.continuous import Chosen, Request, Row, Slots
+from postgrad.sampler.continuous import Slots
 from postgrad.sampler.counted import Track, counted
 from postgrad.sampler.local import LocalSampler
+from postgrad.sampler.request import Chosen, Request, Row
 from postgrad.sampler.scripted import ScriptedSampler
 
 __all__ = ["Chosen", "LocalSampler", "Request", "Row", "Sampler", "Sampling", "ScriptedSampler", "Slots",
