@@ -29,6 +29,11 @@ def slots_of(model, chat, **sizes):
     return Slots(model, chat, **{"rows": 17, "read": 200, "new": 64} | sizes)
 
 
+def all_free(slots):
+    return (not slots.busy and sorted(slots.free) == list(range(slots.rows))
+            and sorted(slots.spare) == list(range(slots.prompts)))
+
+
 def run(slots, then=lambda step: None):
     """Until nobody is left; `then` is called after each step."""
     steps = 0
@@ -64,7 +69,7 @@ def test_a_row_has_the_same_bits_alone_and_among_sixteen_others(model, chat):
     assert len(rows) == 17
     for i, row in enumerate(alone):
         assert rows[i].sampled == row.sampled and rows[i].end == row.end, i
-    assert not slots.active and sorted(slots.free) == sorted(slots.spare) == list(range(9))
+    assert all_free(slots)
 
 
 def test_it_writes_what_the_batch_sampler_writes(model, chat):
@@ -125,7 +130,7 @@ def test_who_is_dropped_frees_a_slot_at_once(model, chat):
     slots.drop(second)
     slots.drop(third)
     run(slots)
-    assert len(pair[1].tokens) == 3 and sorted(slots.free) == sorted(slots.spare) == [0, 1]
+    assert len(pair[1].tokens) == 3 and all_free(slots)
 
 
 def test_the_scores_of_a_text_are_the_trainers(model, chat):
@@ -152,6 +157,24 @@ def test_rows_go_on_with_new_weights_and_say_from_where(chat):
     slots.refresh(7)
     run(slots)
     assert row.versions == [(0, 0), (2, 7)]
+
+
+def test_a_prompt_that_was_read_ahead_is_read_again_by_new_weights(chat):
+    model = load_model("tiny").requires_grad_(False)
+    slots = slots_of(model, chat, rows=1)
+    short, later = (Request(settings=Sampling(max_new_tokens=n), seed=1) for n in (3, 9))
+    slots.add([5, 6], [short])
+    (row,) = slots.add([7, 8, 9], [later])
+    slots.step()
+    assert row.place.state is not None and row.slot is None
+    for p in model.parameters():
+        p.mul_(1.1)
+    slots.refresh(7)
+    run(slots)
+    fresh = slots_of(model, chat, rows=1)
+    (wanted,) = fresh.add([7, 8, 9], [later])
+    run(fresh)
+    assert row.sampled == wanted.sampled and row.versions == [(0, 7)] and all_free(slots)
 
 
 def test_what_has_no_place_is_a_sentence(model, chat):

@@ -46,8 +46,8 @@ def on_a_socket(what):
 def idle(what):
     """Every slot is free; asked on the thread that owns them."""
     slots = what.worker.slots
-    return (sorted(slots.free) == sorted(slots.spare) == list(range(slots.rows)) and not slots.busy
-            and not what.worker.asked and what.worker.open == 0)
+    return (sorted(slots.free) == list(range(slots.rows)) and len(slots.spare) == slots.prompts
+            and not slots.busy and not what.worker.asked and what.worker.open == 0)
 
 
 def events(text):

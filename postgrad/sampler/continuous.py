@@ -32,6 +32,7 @@ from postgrad.sampler.waiting import READ
 # rows of a step and tokens of a reading, filled up with some for no one: a matrix product of fewer may round
 # in another way, and then a row would depend on how many stand beside it
 LEAST = 16
+AHEAD = 16    # prompts that are read before a slot is free for them: few large readings take less time
 SCORED = 512  # tokens whose logits stand in memory at once
 
 
@@ -45,12 +46,13 @@ class Slots:
         self.model, self.chat, self.rows, self.version = model, chat, rows, 0
         self.positions = min(positions or read + new, model.config.max_position_embeddings)
         self.read, self.new, self.size = read, new, max(rows, LEAST)
-        self.engine = model.engine(rows=self.size, prompts=rows, read=max(read, LEAST), new=new,
+        self.prompts = rows + min(rows, AHEAD)
+        self.engine = model.engine(rows=self.size, prompts=self.prompts, read=max(read, LEAST), new=new,
                                    positions=max(self.positions, LEAST))
         size, self.device = self.size, self.engine.device
         self.hidden = torch.zeros(size + 1, model.config.hidden_size, dtype=self.engine.dtype,
                                   device=self.device)
-        self.free, self.spare = deque(range(rows)), deque(range(rows))
+        self.free, self.spare = deque(range(rows)), deque(range(self.prompts))
         self.waiting: deque[Row] = deque()
         self.active: list[Row] = []
         self.computed = 0  # tokens that went through the layers, prompts included
@@ -104,12 +106,21 @@ class Slots:
             self.free.append(row.slot)
             row.slot = None
         row.place.users -= 1
-        if not row.place.users and row.place.number is not None:
-            self.spare.append(row.place.number)
-            row.place.number = None
+        if not row.place.users:
+            self.forget(row.place)
+
+    def forget(self, place: Place) -> None:
+        """What was read of a prompt is no longer needed."""
+        if place.number is not None:
+            self.spare.append(place.number)
+        place.number = place.state = None
 
     def refresh(self, version: int) -> None:
         """The weights as they are now: the rows under way go on with them, on what they have."""
+        begun = {row.place for row in self.active}
+        for row in self.waiting:
+            if row.place not in begun:
+                self.forget(row.place)
         self.engine.refresh()
         self.version = version
 
@@ -132,28 +143,37 @@ class Slots:
         return said
 
     def admit(self) -> None:
-        """Waiting rows take the free slots; prompts that come first are read together."""
-        fresh: list[Place] = []
+        """Waiting rows take the free slots."""
         taken: list[Row] = []
-        while self.waiting and self.free and sum(len(place.tokens) for place in fresh) < READ:
+        while self.waiting and self.free:
             row = self.waiting.popleft()
             row.slot = self.free.popleft()
-            if row.place.number is None:
-                row.place.number = self.spare.popleft()
-                fresh.append(row.place)
+            if row.place.state is None:
+                self.prefill(self.places_from(row.place))
             taken.append(row)
-        if fresh:
-            self.prefill(fresh)
         if taken:
             slots = self.whole([row.slot for row in taken])
             self.hidden[slots] = torch.stack([row.place.state for row in taken])
         self.active += taken
 
+    def places_from(self, first: Place) -> list[Place]:
+        """This prompt and those that wait behind it, as many as there are places for and a pass holds."""
+        found, tokens = {first: None}, len(first.tokens)
+        for row in self.waiting:
+            if len(found) == len(self.spare) or tokens >= READ:
+                break
+            if row.place.state is None and row.place not in found:
+                found[row.place] = None
+                tokens += len(row.place.tokens)
+        return list(found)
+
     def prefill(self, places: list[Place]) -> None:
+        for place in places:
+            place.number = self.spare.popleft()
         prompts, numbers = [place.tokens for place in places], [place.number for place in places]
         tokens = sum(map(len, prompts))
         if tokens < LEAST:
-            prompts, numbers = [*prompts, [0] * LEAST], [*numbers, self.rows]
+            prompts, numbers = [*prompts, [0] * LEAST], [*numbers, self.prompts]
         states = self.engine.prefill(pad_rows(prompts), torch.tensor([len(p) for p in prompts]), numbers)
         for place, state in zip(places, states, strict=False):
             place.state = state
@@ -181,7 +201,7 @@ class Slots:
             return
         columns = [(row.tokens[-1], len(row.tokens) - 1, row.slot, row.place.number, len(row.place.tokens))
                    for row in rows]
-        columns = self.whole(self.filled(columns, (0, 0, self.size, self.rows, 1))).T
+        columns = self.whole(self.filled(columns, (0, 0, self.size, self.prompts, 1))).T
         hidden = self.engine.step(*(column.contiguous() for column in columns))
         self.hidden[columns[2]] = hidden
         self.computed += len(rows)
