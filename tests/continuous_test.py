@@ -46,7 +46,7 @@ def run(slots, then=lambda step: None):
 
 def test_a_row_has_the_same_bits_alone_and_among_sixteen_others(model, chat):
     """Each with settings of its own, some coming and going while it is written."""
-    how = [Sampling(max_new_tokens=4 + 2 * i, temperature=(1.0, 0.7, 0.0)[i % 3], top_p=(1.0, 0.9)[i % 2],
+    how = [Sampling(max_new_tokens=3 + i, temperature=(1.0, 0.7, 0.0)[i % 3], top_p=(1.0, 0.9)[i % 2],
                     top_k=(0, 20)[i % 5 == 1]) for i in range(17)]
     asks = [(chat.render(p.messages), [Request(settings=s, seed=90 + i, ends=chat.stop, own=i % 4 == 0,
                                                top=i % 3)])
@@ -195,7 +195,7 @@ def test_what_has_no_place_is_a_sentence(model, chat):
 def test_pieces_join_to_the_text_before_a_stop(model, chat, stop):
     slots, cut = slots_of(model, chat), 0
     for temperature in (1.0, 3.0):
-        for prompt in PROMPTS[:5]:
+        for prompt in PROMPTS[:4]:
             settings = Sampling(max_new_tokens=24, temperature=temperature, stop=stop)
             (row,) = slots.add(chat.render(prompt.messages),
                                [Request(settings=settings, seed=3, ends=chat.stop, pieces=True)])
@@ -207,7 +207,7 @@ def test_pieces_join_to_the_text_before_a_stop(model, chat, stop):
             assert "".join(pieces) == text[: min(ends, default=len(text))]
             assert not ends or row.end == "stop"
             cut += bool(ends)
-    assert cut > 2 or not stop
+    assert cut > 1 or not stop
 
 
 def test_no_piece_shows_the_beginning_of_a_stop_text():

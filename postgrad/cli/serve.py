@@ -18,6 +18,7 @@ def serve(args) -> int:
     from postgrad.opening.models import open_folder, open_writer, run_named
     from postgrad.serve import Checkpoints, Served, create_app
     made(ServeOptions, args)  # checks itself
+    sock = bind(args.host, args.port, PORT)
     run, folder = run_named(args.model), open_folder(args.model)
     model, chat = open_writer(folder, args.device)
     step = int(folder.name) if run and folder.name.isdecimal() else 0
@@ -26,7 +27,6 @@ def serve(args) -> int:
     served = Served.of(model.requires_grad_(False), chat, name, rows=args.rows, context=context,
                        waiting=args.queue, version=step)
     newer = Checkpoints(run[0], args.device, step) if run and run[1] is None else None
-    sock = bind(args.host, args.port, PORT)
     token = None if is_loopback(args.host) else keep_token(token_file("serve"))
     app = create_app(served, token=token, newer=newer, every=args.every)
     url = f"{origin(args.host, sock.getsockname()[1])}/v1"

@@ -153,7 +153,7 @@ class Slots:
             taken.append(row)
         if taken:
             slots = self.whole([row.slot for row in taken])
-            self.hidden[slots] = torch.stack([row.place.state for row in taken])
+            self.hidden[slots] = torch.stack([row.first for row in taken])
         self.active += taken
 
     def places_from(self, first: Place) -> list[Place]:
@@ -199,9 +199,9 @@ class Slots:
         """The last token of each row through all layers, to the state from which its next one is chosen."""
         if not rows:
             return
-        columns = [(row.tokens[-1], len(row.tokens) - 1, row.slot, row.place.number, len(row.place.tokens))
-                   for row in rows]
-        columns = self.whole(self.filled(columns, (0, 0, self.size, self.prompts, 1))).T
+        places = [(row.tokens[-1], len(row.tokens) - 1, row.slot, row.place.number, len(row.place.tokens))
+                  for row in rows]
+        columns = self.whole(self.filled(places, (0, 0, self.size, self.prompts, 1))).T
         hidden = self.engine.step(*(column.contiguous() for column in columns))
         self.hidden[columns[2]] = hidden
         self.computed += len(rows)

@@ -73,6 +73,12 @@ class Row:
     text: Text | None = None
     turn: int = 0  # tokens sampled before this turn
 
+    @property
+    def first(self) -> Tensor:  # [D]
+        """The state from which its first token is chosen."""
+        assert self.place.state is not None, "its prompt has been read"
+        return self.place.state
+
     def take(self, chosen: Chosen, version: int) -> Chosen:
         """A token that was chosen for it; -> with the text that may be shown."""
         request, settings = self.request, self.request.settings

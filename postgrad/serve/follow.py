@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from postgrad.opening.models import open_writer
 from postgrad.run import Run
 from postgrad.serve.served import Served
 
-Newer = Callable[[], tuple[int, Mapping] | None]
-
 
 class Checkpoints:
-    """A run's checkpoints: `Checkpoints(run, device)()` -> (step, weights) of one that is newer than the last
-    one it gave, or None."""
+    """A run's checkpoints after `step`: a call gives (step, weights) of the newest, None where it is the one
+    that was given last."""
 
     def __init__(self, run: str | Path, device: str, step: int):
         self.run, self.device, self.step = run, device, step
