@@ -169,11 +169,16 @@ class Chat:
             raise ValueError(f"the tokenizer has no token {token!r}.")
         return found
 
-    def text_of(self, messages: Sequence[Message], *, reply: bool) -> str:
-        """The template's text; with `reply`, up to where the assistant begins to write."""
+    def text_of(self, messages: Sequence[Message], *, reply: bool,
+                tools: Sequence[dict] | None = None) -> str:
+        """The template's text; with `reply`, up to where the assistant begins to write.
+
+        tools: functions that may be called, as JSON schemas; None: none.
+        """
         named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
-        return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, tools=None,
-                            documents=None, **{name: token for name, token in named.items() if token})
+        return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, documents=None,
+                            tools=[dict(tool) for tool in tools] if tools else None,
+                            **{name: token for name, token in named.items() if token})
 
     def encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False).ids

@@ -10,7 +10,8 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "garbage_collection", "settings", "user_code", "files"},
+    {"maths", "packing", "garbage_collection", "settings", "user_code", "files",
+     "listening"},
     {"records", "stats", "hub", "options", "template"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
@@ -18,8 +19,8 @@ LAYERS = (
      "ledger", "exercises"},
     {"opening"},
     {"recipes"},
-    {"studio"},
-    {"cli"},  # which starts the studio
+    {"studio", "serve"},
+    {"cli"},  # which starts the studio and the endpoint
     {"__main__"},
 )
 # the root imports nothing

@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from postgrad.cli.studio import bind
+from postgrad.listening import LOOPBACK, bind
 from postgrad.studio.app import create_app
-from postgrad.studio.security import COOKIE, LOOPBACK
+from postgrad.studio.security import COOKIE
 
 TOKEN = "a-token-for-the-tests-of-the-studio"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -10,10 +10,11 @@ import pytest
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
+from postgrad.listening import host_name, keep_token
 from postgrad.studio.app import create_app
 from postgrad.studio.export import ask, wait
 from postgrad.studio.pages import STATIC
-from postgrad.studio.security import COOKIE, host_name, keep_token
+from postgrad.studio.security import COOKIE
 
 TOKEN = "the-token-of-the-owner-of-this-studio"
 HERE, OURS = "http://127.0.0.1:8765", "127.0.0.1:8765"

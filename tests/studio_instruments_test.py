@@ -13,6 +13,7 @@ from studio_browser import TOKEN
 from studio_instruments import D, ones
 
 from postgrad import methods
+from postgrad.listening import LOOPBACK
 from postgrad.maths.credit import group_centre, group_zscore
 from postgrad.maths.preference import bradley_terry
 from postgrad.memory import GB, SIZES, Setup, estimate
@@ -22,7 +23,7 @@ from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import Choice, Slider, Toggle
 from postgrad.studio.recordings import FOLDER, recorded
 from postgrad.studio.reward_head import PRIOR, accuracy, features, fit, share
-from postgrad.studio.security import LOOPBACK, start_url
+from postgrad.studio.security import start_url
 
 NAMES = ("pipeline", "preference-labeller", "algorithms", "grpo")
 

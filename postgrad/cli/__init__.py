@@ -34,6 +34,10 @@ examples:
   postgrad chat runs/demo                           base, SFT and RL side by side, on the same question
   postgrad chat runs/demo --task words --problem 3  ... on a test problem, each reply with the verifier's word
   postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one of them"""
+SERVE = """\
+examples:
+  postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
+  postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step"""
 LABEL = (
     Command("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store",
             options.ImportOptions),
@@ -85,6 +89,8 @@ COMMANDS = (
             options.StudioOptions,
             "postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open without a "
             "server: instruments at their first state, and the runs."),
+    Command("serve", "a model or a running training for other programs, by OpenAI's protocol",
+            options.ServeOptions, SERVE),
     Command("label", "preferences: a store of pairs of answers, and what labellers say of them",
             actions=LABEL),
 )

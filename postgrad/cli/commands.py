@@ -100,9 +100,14 @@ def studio(args) -> int:
     return open_studio(args)
 
 
+def serve(args) -> int:
+    from postgrad.cli.serve import serve as start
+    return start(args)
+
+
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate,
             "compare": compare, "ledger": ledger, "chat": chat, "runs": runs,
             "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
             "exercise": exercise,
             "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
-            "studio": studio, "verifiers": verifiers}
+            "serve": serve, "studio": studio, "verifiers": verifiers}

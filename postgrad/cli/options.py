@@ -174,6 +174,28 @@ class StudioOptions(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ServeOptions(Settings):
+    model: str = option(about=f"{MODEL}; a run is followed to its newest checkpoint", metavar="MODEL|RUN",
+                        positional=True)
+    name: str | None = option(None, "what clients call it; without it: its own name")
+    rows: int = option(16, "replies that are written at once", metavar="N")
+    context: int = option(2048, "the most tokens of a prompt and its reply together; the model's own limit "
+                          "holds too", metavar="N")
+    queue: int = option(256, "replies that may wait for their turn; more are refused", metavar="N")
+    port: int | None = option(None, "without it: 8000, or any free one where that is taken")
+    host: str = option("127.0.0.1", "who can reach it; by default this machine alone, others need a token")
+    every: float = option(2.0, "seconds between two looks for a newer checkpoint", metavar="SECONDS")
+    device: str = option("cpu", "where it is computed: cpu or cuda")
+
+    def __post_init__(self):
+        for name, low in (("rows", 1), ("context", 2), ("queue", 0)):
+            if getattr(self, name) < low:
+                raise ValueError(f"--{name} {getattr(self, name)} must be at least {low}.")
+        if not self.every > 0:
+            raise ValueError(f"--every {self.every} must be above 0 seconds.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class StoreOptions(Settings):
     """Of the actions of `label`."""
 

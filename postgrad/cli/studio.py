@@ -9,6 +9,7 @@ import webbrowser
 from pathlib import Path
 
 from postgrad.cli.output import say_json
+from postgrad.listening import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8765
 
@@ -39,15 +40,15 @@ def export(args, folder: Path) -> int:
 def serve(args, runs: Path) -> int:
     import uvicorn
 
-    from postgrad.studio import security
     from postgrad.studio.app import create_app
-    sock = bind(args.host, args.port)
+    from postgrad.studio.security import start_url
+    sock = bind(args.host, args.port, PORT)
     host, port = args.host, sock.getsockname()[1]
-    loopback = host in ("127.0.0.1", "localhost", "::1")
-    token = security.keep_token(security.token_file())
-    names = security.LOOPBACK if loopback else (*security.LOOPBACK, host, socket.gethostname())
+    loopback = is_loopback(host)
+    token = keep_token(token_file("studio"))
+    names = LOOPBACK if loopback else (*LOOPBACK, host, socket.gethostname())
     app = create_app(runs=runs, token=token, hosts=names, store=Path(args.store), loopback=loopback)
-    url = security.start_url(f"http://{'localhost' if host in ('0.0.0.0', '::') else host}:{port}", token)
+    url = start_url(origin(host, port), token)
     if args.json:
         say_json({"url": url, "runs": str(runs), "port": port})
     else:
@@ -81,29 +82,3 @@ def warm() -> None:
         first(instrument)
     for name in environment().list_templates():
         environment().get_template(name)
-
-
-def bind(host: str, port: int | None) -> socket.socket:
-    """A listening socket; without --port the usual one, or any free one where that is taken.
-
-    It says that it is TCP: else asyncio leaves Nagle's algorithm on,
-    and every answer waits 40 ms for an acknowledgement.
-    """
-    if port is not None and not 0 <= port < 65_536:
-        raise ValueError(f"--port {port}: a port is a number from 0 (any free one) to 65535.")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for wanted in (PORT, 0) if port is None else (port,):
-        sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((host, wanted))
-            sock.listen(128)
-            return sock
-        except OSError as error:
-            sock.close()
-            fault = error
-    if isinstance(fault, socket.gaierror):
-        raise ValueError(f"--host {host}: there is no such machine ({fault.strerror}); this one is "
-                         "127.0.0.1.")
-    raise ValueError(f"cannot listen on {host}:{port} ({fault.strerror}): choose another --port, or 0 "
-                     "for any free one.")

@@ -46,12 +46,13 @@ class Merged(Mapping):
 class Engine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
-    The last slot and prompt are for no one.
+    The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
+    is not all that both have places for.
     """
 
     graphs = True  # on a GPU a step can be captured as a graph
 
-    def __init__(self, model, *, rows: int, prompts: int, read: int, new: int):
+    def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
         self.model, self.c = model, model.config
         self.device = model.head.device
         self.dtype = model.head.dtype
@@ -63,7 +64,7 @@ class Engine:
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
         # copied: a captured graph reads these, and the model may make a longer table
-        angles = model.angles(read + new - 1)
+        angles = model.angles(positions or read + new - 1)
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in angles)
         self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}

@@ -23,15 +23,16 @@ from postgrad.packing import sent
 class ForeignEngine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
-    The last slot and prompt are for no one.
+    The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
+    is not all that both have places for.
     """
 
     graphs = False  # a step cannot be captured: its shapes change
 
     @torch.no_grad()
-    def __init__(self, model, *, rows: int, prompts: int, read: int, new: int):
+    def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
         self.model, self.read, self.new, self.rows, self.prompts = model, read, new, rows, prompts
-        check_positions(read + new - 1, model.config.max_position_embeddings)
+        check_positions(positions or read + new - 1, model.config.max_position_embeddings)
         self.device, self.dtype = model.head.device, model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
         whole = {"dtype": torch.int64, "device": self.device}

@@ -13,11 +13,8 @@ Left out on purpose: users and passwords. Whoever has the token may do all that 
 
 from __future__ import annotations
 
-import hmac
-import os
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,48 +22,16 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from postgrad.listening import host_name, same_token
+
 COOKIE, START = "postgrad", "/start"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 REFUSED = """<!doctype html><html lang="en">
 <meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <title>postgrad studio</title><h1>{status}</h1><p>{sentence}</p></html>"""
 
 
-def token_file() -> Path:
-    """Where the token is kept between starts: in the user's state folder."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "postgrad" / "studio-token"
-
-
-def keep_token(path: Path) -> str:
-    """The token in this file, or a new one written there, readable by its owner alone.
-
-    A bookmark outlives a restart.
-    """
-    try:
-        if path.stat().st_mode & 0o077:
-            raise ValueError(f"{path} can be read by others: `chmod 600` it, or remove it to "
-                             "get a new token.")
-        token = path.read_text().strip()
-        if len(token) >= 32 and token.isascii() and token.replace("-", "").replace("_", "").isalnum():
-            return token
-        raise ValueError(f"{path} does not hold a token of the studio: remove it to get a new one.")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        token = secrets.token_urlsafe(32)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token + "\n")
-        return token
-
-
 def start_url(origin: str, token: str) -> str:
     return f"{origin}{START}?token={quote(token)}"
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header: "localhost:8765" -> "localhost", "[::1]:8765" -> "[::1]"."""
-    name, _, port = host.lower().rpartition(":")
-    return name if name and port.isdigit() else host.lower()
 
 
 def answer_headers(nonce: str) -> dict[str, str]:
@@ -132,7 +97,7 @@ class Guard:
         return None
 
     def knows(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode(), self.token.encode())
+        return same_token(token, self.token)
 
     def start(self, scope: Scope) -> Response:
         """The token in the address becomes a cookie, and the address is left behind."""

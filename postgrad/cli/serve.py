@@ -1,0 +1,53 @@
+"""`postgrad serve`: a model, or the newest checkpoint of a run, for programs that speak OpenAI's protocol."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from postgrad.cli.options import ServeOptions, made
+from postgrad.cli.output import say_json
+from postgrad.listening import bind, is_loopback, keep_token, origin, token_file
+
+PORT = 8000
+
+
+def serve(args) -> int:
+    import uvicorn
+
+    from postgrad.opening.models import open_folder, open_writer, run_named
+    from postgrad.serve import Checkpoints, Served, create_app
+    made(ServeOptions, args)  # checks itself
+    sock = bind(args.host, args.port, PORT)
+    run, folder = run_named(args.model), open_folder(args.model)
+    model, chat = open_writer(folder, args.device)
+    step = int(folder.name) if run and folder.name.isdecimal() else 0
+    context = min(args.context, model.config.max_position_embeddings)
+    name = args.name or (Path(args.model).resolve().name if run or Path(args.model).exists() else args.model)
+    served = Served.of(model.requires_grad_(False), chat, name, rows=args.rows, context=context,
+                       waiting=args.queue, version=step)
+    newer = Checkpoints(run[0], args.device, step) if run and run[1] is None else None
+    token = None if is_loopback(args.host) else keep_token(token_file("serve"))
+    app = create_app(served, token=token, newer=newer, every=args.every)
+    url = f"{origin(args.host, sock.getsockname()[1])}/v1"
+    say(args, url, name, token, newer is not None, context)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
+                            timeout_graceful_shutdown=1, h11_max_incomplete_event_size=2**16)
+    uvicorn.Server(config).run(sockets=[sock])
+    return 0
+
+
+def say(args, url: str, name: str, token: str | None, follows: bool, context: int) -> None:
+    """Where it is, and how to ask."""
+    if args.json:
+        return say_json({"url": url, "model": name, "token": token, "follows": follows, "context": context,
+                         "rows": args.rows})
+    words = ", following its newest checkpoint" if follows else ""
+    print(f"postgrad serves {name}{words}\n  base_url {url}\n  model    {name}", flush=True)
+    if token:
+        print(f"  api_key  {token}", flush=True)
+    print("Ctrl-C ends it.", flush=True)
+    if token:
+        print(f"Anybody who can reach {args.host} and has the key can use it; it goes over the network as "
+              "it is.", file=sys.stderr)
+    return None

@@ -1,0 +1,141 @@
+"""POST /v1/chat/completions: a conversation, gone on with by the assistant."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from postgrad.sampler import Chosen, Row
+from postgrad.serve.body import Body, read_body
+from postgrad.serve.messages import Conversation
+from postgrad.serve.replies import chat_logprobs, reply_text, usage
+from postgrad.serve.sampling import MOST_TOP, NEUTRAL, Choosing
+from postgrad.serve.served import Served
+from postgrad.serve.streams import Events, whole
+from postgrad.serve.tools import Holding, read_calls
+from postgrad.serve.worker import Asked
+
+ASKS_NOTHING = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"],),
+                          "add_generation_prompt": (True,), "continue_final_message": (False,)}
+
+
+@dataclass(kw_only=True)
+class ChatCompletion:
+    """One call: the prompt's tokens, the rows that answer it, and what is told of them."""
+
+    served: Served
+    prompt: list[int]
+    names: tuple[str, ...]  # of the tools that may be called
+    logprobs: bool
+    ids: bool
+    stream: bool
+    count_tokens: bool
+    asked: Asked
+    id: str
+
+    @classmethod
+    def read(cls, body: Body, served: Served) -> ChatCompletion:
+        """The rows are asked for when all fields are understood."""
+        served.check_name(body.take("model", str, None))
+        talk = Conversation.read(body, served.chat)
+        choosing = Choosing.read(body, served)
+        logprobs = body.take("logprobs", bool, False)
+        top = body.take("top_logprobs", int, 0, low=0, high=MOST_TOP)
+        if top and not logprobs:
+            body.refuse("top_logprobs", "needs logprobs: true beside it")
+        older, newer = (body.take(name, int, None, low=1) for name in ("max_tokens", "max_completion_tokens"))
+        if None not in (older, newer) and older != newer:
+            body.refuse("max_tokens", "and max_completion_tokens ask for two lengths: leave one out")
+        stream, ids = body.take("stream", bool, False), body.take("return_token_ids", bool, False)
+        options = Body(body.take("stream_options", dict, {}) if stream else {}, "stream_options.")
+        counts = options.take("include_usage", bool, False)
+        options.done()
+        body.done(ASKS_NOTHING)
+        prompt = talk.tokens(served.chat)
+        new = served.room(prompt, newer if older is None else older, "messages")
+        requests = choosing.requests(new, own=True, top=top, pieces=stream)
+        return cls(served=served, prompt=prompt, logprobs=logprobs, ids=ids, stream=stream,
+                   count_tokens=counts, names=tuple(t["function"]["name"] for t in talk.tools or ()),
+                   asked=served.worker.ask(prompt, requests), id=f"chatcmpl-{uuid.uuid4().hex}")
+
+    def drop(self) -> None:
+        self.served.worker.drop(self.asked)
+
+    def envelope(self, kind: str, choices: list[dict]) -> dict:
+        return {"id": self.id, "object": kind, "created": int(time.time()), "model": self.served.name,
+                "choices": choices, "system_fingerprint": self.served.fingerprint,
+                "policy_step": self.served.version}
+
+    async def whole(self) -> dict:
+        rows = await self.asked.ended()
+        out = self.envelope("chat.completion", [self.choice(i, row) for i, row in enumerate(rows)])
+        out["usage"] = usage(len(self.prompt), sum(len(row.tokens) for row in rows))
+        return out | ({"prompt_token_ids": self.prompt} if self.ids else {})
+
+    def choice(self, index: int, row: Row) -> dict:
+        chat = self.served.chat
+        text, calls = reply_text(chat, row), []
+        if self.names:
+            text, calls = read_calls(text, self.names)
+        message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+        out = {"index": index, "message": message | ({"tool_calls": calls} if calls else {}),
+               "logprobs": chat_logprobs(chat, row.sampled) if self.logprobs else None,
+               "finish_reason": finish(row.end, bool(calls))}
+        return out | ({"token_ids": row.tokens} if self.ids else {})
+
+    async def parts(self) -> AsyncIterator[dict]:
+        """The same piece by piece, the rows as they come."""
+        kind, writing = "chat.completion.chunk", [Writing(i) for i in range(self.asked.count)]
+        for one in writing:
+            yield self.envelope(kind, [one.part({"role": "assistant", "content": ""})])
+        async for i, chosen in self.asked:
+            row, one = self.asked.rows[i], writing[i]
+            one.count += 1
+            one.chosen.append(chosen)
+            ended = row.end is not None and one.count == len(row.sampled)
+            piece, calls = one.held.add(chosen.piece) if self.names else chosen.piece, []
+            if ended and self.names:
+                rest, calls = one.held.end(self.names)
+                piece += rest
+            if piece or calls or ended:
+                delta = ({"content": piece} if piece else {}) | (
+                    {"tool_calls": [{"index": n} | call for n, call in enumerate(calls)]} if calls else {})
+                end = finish(row.end, bool(calls)) if ended else None
+                yield self.envelope(kind, [one.part(delta, self, end)])
+        if self.count_tokens:
+            written = sum(one.count for one in writing)
+            yield self.envelope(kind, []) | {"usage": usage(len(self.prompt), written)}
+
+
+class Writing:
+    """A row of a streamed reply: tokens that were not told yet, and text that may still become a call."""
+
+    def __init__(self, index: int):
+        self.index, self.count, self.held = index, 0, Holding()
+        self.chosen: list[Chosen] = []
+
+    def part(self, delta: dict, call: ChatCompletion | None = None, end: str | None = None) -> dict:
+        out = {"index": self.index, "delta": delta, "logprobs": None, "finish_reason": end}
+        if call and call.logprobs:
+            out["logprobs"] = chat_logprobs(call.served.chat, self.chosen)
+        if call and call.ids:
+            out["token_ids"] = [c.token for c in self.chosen]
+        if call:
+            self.chosen = []
+        return out
+
+
+def finish(end: str | None, calls: bool) -> str | None:
+    return "tool_calls" if calls and end == "stop" else end
+
+
+async def chat_completions(request: Request) -> Response:
+    call = ChatCompletion.read(await read_body(request), request.app.state.served)
+    if call.stream:
+        return Events(call.parts(), call.drop, request.app.state.explain)
+    return JSONResponse(await whole(request, call.whole(), call.drop))
