@@ -18,6 +18,9 @@ SMALL = {
     "r1-zero": "collections=2 problems=2 samples=2".split(),
     "r1": ("lengths.cold=2 lengths.reasoning=2 lengths.sft=2 lengths.reward=2 lengths.last=2 problems=2 "
            "samples=2 gathered.chains=8 gathered.prompts=4 gathered.pairs=8").split(),
+    "oversight": ("task=words-easy model=tiny-chat lengths.weak=2 lengths.student=2 lengths.critic=2 "
+                  "gathered.lessons=8 gathered.labelled=8 gathered.criticised=8 gathered.problems=3 "
+                  "gathered.samples=4").split(),
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
 }
 
