@@ -67,7 +67,8 @@ def test_a_teacher_that_is_tilted_by_the_reward_teaches_what_the_reward_does(flo
                                     "kl_in_reward=0.1"])
 def test_what_only_changes_the_reward_is_refused_where_none_is_looked_at(name, change):
     setting = change.partition("=")[0]
-    with pytest.raises(ValueError, match=f"row {name}: its credit passes the reward over.*no say: leave it out .{setting}"):
+    said = f"row {name}: its credit passes the reward over.*no say: leave it out .{setting}"
+    with pytest.raises(ValueError, match=said):
         pg.recipes.resolve(f"{name}:words", [f"method.{change}"])
     pg.recipes.resolve(f"{name}:words", ["method.kl_in_loss=0.1", "method.mask_truncated=true"])
 

@@ -74,7 +74,7 @@ def test_the_judge_by_hand(name, believing, doubting):
 
 
 def test_a_lie_costs_the_believing_judge_and_not_between_opponents():
-    """Whatever the advocate of the wrong answer points at: the right answer has no step that does not hold."""
+    """Whatever the advocate of the wrong answer points at: in the right answer every step holds."""
     for lie in range(4):
         falls = tuple(float(k == lie) for k in range(4))
         pair = (judging.replace(SOUND, falls=falls), SLIP)
@@ -133,8 +133,8 @@ def test_the_weak_teacher_is_the_model_without_some_layers(tmp_path):
     small, whole = load_model(tmp_path), load_model("tiny")
     assert small.config.num_hidden_layers == 2 and counts["parameters"] < counts["of"]
     assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 2
-    assert all(a.equal(b) for a, b in zip(small.model.layers[1].parameters(), whole.model.layers[3].parameters(),
-                                          strict=True))
+    assert all(a.equal(b) for a, b in zip(small.model.layers[1].parameters(),
+                                          whole.model.layers[3].parameters(), strict=True))
     with pytest.raises(ValueError, match="tiny has the layers 0 to 3"):
         oversight.write_small(oversight.OversightConfig(layers="0,4"), tmp_path / "x", iter)
 

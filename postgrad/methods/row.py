@@ -246,8 +246,8 @@ def check_wants(row: Policy) -> None:
     blind = ("looks at the parts of the verdict" if apart & {*row.credit_wants} else
              "passes the reward over" if getattr(row.credit, "func", row.credit) in WITHOUT_REWARD else "")
     if blind and (paid := [name for name in IN_REWARD if getattr(row, name)]):
-        raise ValueError(f"row {row.name}: its credit {blind}, so that what is put into the reward would have "
-                         f"no say: leave it out ({', '.join(paid)}).")
+        raise ValueError(f"row {row.name}: its credit {blind}, so that what is put into the reward would "
+                         f"have no say: leave it out ({', '.join(paid)}).")
     if "returns" in row.credit_wants:
         raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit "
                          "cannot want them.")

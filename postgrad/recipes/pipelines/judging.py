@@ -140,8 +140,8 @@ def ratio(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
 def figures(pairs: Sequence[Pair]) -> dict:
     """The table, how good the critic is, and how often he may lie.
 
-    steps: of an answer; mistakes: steps of a wrong answer that do not hold; sound: of the right answers, those
-        whose steps all hold
+    steps: of an answer; mistakes: steps of a wrong answer that do not hold; sound: of the right answers,
+        those whose steps all hold
     finds: of the wrong answers, how many have a mistake where the critic suspects one most.
     lies: the share of lies at which the believing judge is no better than alone,
         (critic - alone) / (critic - liar)
