@@ -124,7 +124,7 @@ def test_what_cannot_be_is_said(capsys):
 
 def test_quick_settings_are_a_few_steps():
     quick, full = (flat(recipes.resolve(spec)[1]) for spec in ("oversight:quick", "oversight"))
-    assert all(quick[key] <= 2 < 20 <= full[key] for key in full if key.startswith("lengths."))
+    assert all(quick[key] <= 2 < 10 <= full[key] for key in full if key.startswith("lengths."))
 
 
 def test_the_weak_teacher_is_the_model_without_some_layers(tmp_path):

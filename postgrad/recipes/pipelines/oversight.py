@@ -52,24 +52,24 @@ TEMPERATURE = 1.2  # of the answers that are judged, and of those that teach the
 class Lengths(Settings):
     """Optimizer steps of each run."""
 
-    weak: int = setting(24, "of the weak teacher", "fewer for a weaker one", COUNT)
-    student: int = setting(30, "of the student, and of the model that learns from the truth",
+    weak: int = setting(14, "of the weak teacher", "fewer for a weaker one", COUNT)
+    student: int = setting(20, "of the student, and of the model that learns from the truth",
                            "more while the loss still falls", COUNT)
-    critic: int = setting(60, "of the critic", "more where its accuracy still rises", COUNT)
+    critic: int = setting(40, "of the critic", "more where its accuracy still rises", COUNT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered(Settings):
     """How much each learns from, and on how much all are measured."""
 
-    lessons: int = setting(800, "problems whose worked answers teach the weak teacher", "fewer for a weaker "
+    lessons: int = setting(480, "problems whose worked answers teach the weak teacher", "fewer for a weaker "
                            "one", COUNT)
-    labelled: int = setting(1000, "problems that it labels for the student", "at least 32 a step, so that "
+    labelled: int = setting(660, "problems that it labels for the student", "at least 32 a step, so that "
                             "none comes twice", COUNT)
-    criticised: int = setting(400, "problems whose replies teach the critic", "more for a better critic",
+    criticised: int = setting(300, "problems whose replies teach the critic", "more for a better critic",
                               COUNT)
-    problems: int = setting(300, "fresh problems that all are measured on", "more: narrower intervals", COUNT)
-    samples: int = setting(8, "replies to each, of which the judge sees a right and a wrong one",
+    problems: int = setting(240, "fresh problems that all are measured on", "more: narrower intervals", COUNT)
+    samples: int = setting(6, "replies to each, of which the judge sees a right and a wrong one",
                            "more where few problems have both", COUNT)
 
     prefix: ClassVar[str] = "gathered."
