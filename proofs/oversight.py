@@ -23,7 +23,9 @@ from postgrad.maths.intervals import mean_interval  # noqa: E402
 
 SEEDS = (0, 1, 2)
 COMMAND = "postgrad train oversight seed=N"
-ALONE, CRITIC, LIAR, TWO = ("alone, any step", "with a critic", "with a critic who lies", "two opponents")
+ALONE = "alone, any step"
+POINTED = ("critic", "lying critic", "two opponents")
+TRAINED, STRONG, ALL = "process model", "strong model", "who knows all"  # who points
 
 
 def measured(folder: Path, seed: int) -> dict:
@@ -69,12 +71,14 @@ def judges(found: list[dict]) -> list[dict]:
 
 
 def critics(found: list[dict]) -> list[dict]:
+    """How often the step that each suspects most is a mistake, and the lies that a believing judge bears."""
     return [{"seed": s["seed"], "pairs": s["judge"]["pairs"], "of problems": s["judge"]["problems"],
-             "steps of an answer": s["judge"]["steps"], "mistakes of a wrong one": s["judge"]["mistakes"],
-             "right ones whose steps all hold": shown(s["judge"]["sound"], None),
-             "the critic finds a mistake": shown(s["judge"]["finds"], s["judge"]["finds_interval"]),
-             "lies that the judge bears": shown(s["judge"]["lies"], s["judge"]["lies_interval"])}
-            for s in found]
+             "steps": s["judge"]["steps"], "mistakes of a wrong answer": s["judge"]["mistakes"],
+             "right answers whose steps all hold": shown(s["judge"]["sound"], None), "who points": who,
+             "finds a mistake": shown(skill["finds"], skill["finds_interval"]),
+             "lies that the judge bears": shown(skill["lies"], skill["lies_interval"])
+             if skill["lies_interval"] else "unknown"}
+            for s in found for who, skill in s["judge"]["critics"].items()]
 
 
 def students(found: list[dict]) -> list[dict]:
@@ -86,8 +90,9 @@ def students(found: list[dict]) -> list[dict]:
 
 
 def bars(found: list[dict]) -> list[dict]:
-    alone, critic, liar, two = (of_judge(found, name) for name in (ALONE, CRITIC, LIAR, TWO))
-    known = [of_judge(found, f"{name}, knowing all") for name in (CRITIC, TWO)]
+    alone = of_judge(found, ALONE)
+    critic, liar, two = (of_judge(found, f"{name}: {STRONG}") for name in POINTED)
+    trained, known = ([of_judge(found, f"{name}: {who}") for name in POINTED] for who in (TRAINED, ALL))
     gaps = [s["recovered"]["recovered"] for s in found]
     spent = [s["computed"] for s in found if s["computed"]]
     every = f"in {len(found)} of {len(found)} seeds"
@@ -96,17 +101,22 @@ def bars(found: list[dict]) -> list[dict]:
         return all(x > y for x, y in zip(a, b, strict=True))
 
     return [
-        results.bar("a critic who points at one step helps the judge", f"better than alone {every}",
+        results.bar("the strong model as a critic who points at one step helps the judge",
+                    f"better than alone {every}",
                     f"alone {over_seeds(alone)}, with the critic {over_seeds(critic)}", more(critic, alone),
                     COMMAND),
         results.bar("the same critic, lying, misleads a judge who believes what holds",
                     f"below a coin's 50 % {every}", over_seeds(liar), max(liar) < 0.5, COMMAND),
         results.bar("two opponents, of whom one always lies", f"better than alone {every}, by the same rule "
                     "that the lying critic abuses", over_seeds(two), more(two, alone), COMMAND),
-        results.bar("opponents, or a critic, who know every mistake: the protocol itself",
-                    "a critic 100 %; opponents 100 % less what right answers with unsound steps cost",
-                    f"critic {over_seeds(known[0])}, opponents {over_seeds(known[1])}",
-                    min(known[0]) == 1 and min(known[1]) > 0.95, COMMAND),
+        results.bar("a process model of a minute's training as the critic", "reported",
+                    ", ".join(f"{name} {over_seeds(values)}"
+                              for name, values in zip(POINTED, trained, strict=True)), True, COMMAND),
+        results.bar("who knows every mistake: the protocol itself", "a critic 100 %, a liar 0 %; opponents "
+                    "above 95 %: right answers with a step that does not hold cost the rest",
+                    ", ".join(f"{name} {over_seeds(values)}"
+                              for name, values in zip(POINTED, known, strict=True)),
+                    min(known[0]) == 1 and max(known[1]) == 0 and min(known[2]) > 0.95, COMMAND),
         results.bar("weak to strong: the gap recovered", "reported with intervals",
                     f"{over_seeds(gaps, within=False)} over seeds; " + "; ".join(
                         shown(s["recovered"]["recovered"], s["recovered"]["recovered_interval"])

@@ -4,7 +4,8 @@ import json
 import random
 
 import pytest
-from process_small import ASK, GOLD
+from process_small import ASK, GOLD, rolled
+from small import CHAT
 from texts import hostile_texts
 
 from postgrad import recipes
@@ -16,8 +17,8 @@ from postgrad.settings import flat
 from postgrad.tasks import load_task, word_problems
 from postgrad.tasks.base import think
 
-SOUND = Answer(right=True, holds=(True,) * 4, falls=(0.1, 0.0, 0.0, 0.0))
-SLIP = Answer(right=False, holds=(True, False, True, True), falls=(0.0, 0.7, 0.1, 0.0))
+SOUND = Answer(right=True, holds=(True,) * 4, suspicion=(0.1, 0.0, 0.0, 0.0))
+SLIP = Answer(right=False, holds=(True, False, True, True), suspicion=(0.0, 0.7, 0.1, 0.0))
 PAIR = (SOUND, SLIP)
 
 
@@ -63,28 +64,29 @@ def test_where_all_hold_the_answer_is_right():
 @pytest.mark.parametrize(("name", "believing", "doubting"), [
     ("alone, any step", (1 + 1 / 4) / 2, (0.5 + (1 + 3 * 0.5) / 4) / 2),    # one of the four steps tells
     ("alone, the last step", 0.5, 0.5),
-    ("with a critic", 1.0, 1.0),
-    ("with a critic who lies", 0.0, 0.5),
+    ("critic", 1.0, 1.0),
+    ("lying critic", 0.0, 0.5),
     ("two opponents", 1.0, 0.75),
 ])
 def test_the_judge_by_hand(name, believing, doubting):
     for pair in (PAIR, PAIR[::-1]):
-        assert decided(pair, judging.PROTOCOLS[name], BELIEVES) == pytest.approx(believing)
-        assert decided(pair, judging.PROTOCOLS[name], DOUBTS) == pytest.approx(doubting)
+        protocol = (judging.ALONE | judging.POINTED)[name]
+        assert decided(pair, protocol, BELIEVES) == pytest.approx(believing)
+        assert decided(pair, protocol, DOUBTS) == pytest.approx(doubting)
 
 
 def test_a_lie_costs_the_believing_judge_and_not_between_opponents():
     """Whatever the advocate of the wrong answer points at: in the right answer every step holds."""
     for lie in range(4):
-        falls = tuple(float(k == lie) for k in range(4))
-        pair = (judging.replace(SOUND, falls=falls), SLIP)
+        suspicion = tuple(float(k == lie) for k in range(4))
+        pair = (judging.replace(SOUND, suspicion=suspicion), SLIP)
         assert decided(pair, judging.opponents, BELIEVES) == 1.0
-    blind = judging.replace(SLIP, falls=(0.0, 0.0, 0.7, 0.0))  # the honest advocate misses the mistake
+    blind = judging.replace(SLIP, suspicion=(0.0, 0.0, 0.7, 0.0))  # the honest advocate misses the mistake
     assert decided((SOUND, blind), judging.opponents, BELIEVES) == 0.5
 
 
 def test_one_who_knows_all_finds_every_mistake():
-    blind = judging.replace(SLIP, falls=(0.9, 0.0, 0.0, 0.0))
+    blind = judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0))
     unsound = judging.replace(SOUND, holds=(False, True, False, True))  # right by two slips that cancel
     for pair in ((SOUND, blind), (unsound, blind), (blind, SOUND)):
         assert decided(judging.perfect(pair), judging.critic, DOUBTS) == 1.0
@@ -92,25 +94,45 @@ def test_one_who_knows_all_finds_every_mistake():
 
 
 def test_figures_by_hand():
-    pairs = [PAIR] * 3 + [(judging.replace(SLIP, falls=(0.9, 0.0, 0.0, 0.0)), SOUND)]  # missed once
-    found = judging.figures(pairs)
-    rows = {row["judge"]: row for row in found["rows"]}
-    assert (found["pairs"], found["steps"], found["mistakes"], found["sound"]) == (4, 4, 1, 1)
-    assert found["finds"] == 0.75 and rows["with a critic"]["believing"] == 0.75
-    assert rows["with a critic who lies"]["believing"] == 0.25  # the least suspected is the mistake itself
-    assert rows["two opponents"]["believing"] == (3 + 0.5) / 4
-    assert rows["with a critic, knowing all"]["believing"] == 1
-    low, high = rows["with a critic"]["believing_interval"]
+    pairs = [PAIR] * 3 + [(judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0)), SOUND)]  # missed once
+    assert judging.facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1}
+    rows = {row["judge"]: row for row in judging.alone(pairs) + judging.pointed(pairs, "x")}
+    assert rows["critic: x"]["believing"] == 0.75
+    assert rows["lying critic: x"]["believing"] == 0.25  # the least suspected is the mistake itself
+    assert rows["two opponents: x"]["believing"] == (3 + 0.5) / 4
+    low, high = rows["critic: x"]["believing_interval"]
     assert 0 <= low < 0.75 < high <= 1
-    assert found["lies"] == pytest.approx((0.75 - 0.625) / (0.75 - 0.25))
-    assert judging.figures([]) == {"pairs": 0, "rows": []}
+    found = judging.skill(pairs)
+    assert found["finds"] == 0.75 and found["lies"] == pytest.approx((0.75 - 0.625) / (0.75 - 0.25))
+    assert judging.ratio("x", [1.0, 1.0], [0.0, 0.0]) == {"x": None, "x_interval": None}
 
 
 def test_a_pair_has_one_of_each_in_any_order():
     rng = random.Random(0)
-    assert judging.pick([SOUND, SOUND], rng) is None and judging.pick([SLIP], rng) is None
-    drawn = [judging.pick([SOUND, SLIP], rng) for _ in range(40)]
-    assert {pair[0].right for pair in drawn} == {True, False} and all(a.right != b.right for a, b in drawn)
+    assert judging.pick([True, True], rng) is None and judging.pick([False], rng) is None
+    drawn = [judging.pick([True, False, False], rng) for _ in range(60)]
+    assert set(drawn) == {(0, 1), (1, 0), (0, 2), (2, 0)}
+
+
+# what the critics suspect
+
+def test_the_process_model_suspects_where_its_chance_falls():
+    class Critic:
+        chat = CHAT
+
+        def chances(self, rollouts):
+            return [(CHAT.places(r.tokens, judging.ends(r)), [0.9, 0.3, 0.3, 0.2]) for r in rollouts]
+
+    (fell,) = judging.fallen(Critic(), [rolled(GOLD)])
+    assert fell == pytest.approx((0.1, 0.6, 0.0, 0.1))
+
+
+def test_a_reader_is_surprised_at_what_he_would_not_have_written():
+    """The digit that differs stands out in its own step, and what is before it is as it was."""
+    slip = GOLD.replace("13-3=10", "13-3=17")
+    found = judging.surprises(load_model("tiny"), [rolled(GOLD), rolled(slip)], CHAT, "cpu")
+    assert [len(x) for x in found] == [4, 4] and all(x >= 0 for row in found for x in row)
+    assert found[1][1] > found[0][1] + 1 and found[1][0] == pytest.approx(found[0][0], abs=1e-4)
 
 
 # the lab

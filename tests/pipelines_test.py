@@ -115,6 +115,23 @@ def test_r1_has_four_stages_and_one_table(whole):
     assert [(row["stage"], row["task"]) for row in thoughts] == [(row["stage"], "words") for row in rows]
 
 
+def test_oversight_is_a_weak_teacher_a_student_and_a_judge(whole):
+    folder, summary = whole("oversight")
+    runs = {name: Run.open(folder / name) for name in ("weak", "student", "strong", "critic")}
+    starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
+    assert starts == {"weak": "small", "student": "tiny-chat", "strong": "tiny-chat", "critic": "strong"}
+    assert runs["critic"].config["generator"] == f"{folder}/weak"
+    asked = [[json.loads(line)["messages"][0]["content"] for line in
+              (folder / name / "conversations.jsonl").read_text().splitlines()]
+             for name in ("lessons", "labels", "truth")]
+    assert asked[1] == asked[2] and not set(asked[0]) & set(asked[1])  # the same problems, and others
+    judged, learned, gap = summary["tables"].values()
+    assert summary["judge"]["pairs"] > 0 and len(judged) == 11
+    assert all(0 <= row["believing"] <= 1 and row["doubting"] >= 0.25 for row in judged)
+    assert [row["model"] for row in learned] == ["base", "weak", "student", "strong"]
+    assert gap[0]["recovered"] == summary["recovered"]["recovered"]
+
+
 def test_a_mixture_is_measured_part_by_part():
     from postgrad.recipes.pipelines import parts
     from postgrad.recipes.pipelines.r1_zero import R1ZeroConfig

@@ -20,11 +20,19 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
+from postgrad.batches.collect import as_batch
+from postgrad.batches.shuffled import logp_of
+from postgrad.chat import Chat
 from postgrad.evaluation import mean_of, with_interval
 from postgrad.maths.intervals import mean_interval, ratio_interval
+from postgrad.records import Rollout
+from postgrad.rewards.process import ProcessJudge
+from postgrad.tasks import word_problems
 
 SHARE = (0.0, 1.0)
+AT_ONCE = 8192  # tokens that are read in a pass
 BELIEVES, DOUBTS = 1.0, 0.5  # trust in an answer of which one step holds
 
 
@@ -32,19 +40,18 @@ BELIEVES, DOUBTS = 1.0, 0.5  # trust in an answer of which one step holds
 class Answer:
     """An answer as the judge and the critic see it, step by step; the last step is the answer itself.
 
-    Answer(right=False, holds=(True, False, True), falls=(0.0, 0.9, 0.05))
-    holds: what a check of the step finds. falls: by how much the critic's chance that all is right so far
-    falls there.
+    Answer(right=False, holds=(True, False, True), suspicion=(0.0, 0.9, 0.05))
+    holds: what a check of the step finds. suspicion: how much the critic suspects it, in any unit.
     """
 
     right: bool
     holds: tuple[bool, ...]
-    falls: tuple[float, ...]
+    suspicion: tuple[float, ...]
 
     @property
     def worst(self) -> int:
         """The step that the critic suspects most."""
-        return max(range(len(self.falls)), key=self.falls.__getitem__)
+        return max(range(len(self.suspicion)), key=self.suspicion.__getitem__)
 
 
 Pair = tuple[Answer, Answer]
@@ -53,8 +60,8 @@ Protocol = Callable[[Pair], list[Check]]
 
 
 def suspected(pair: Pair) -> int:
-    """The answer that the critic takes for the wrong one: the one with the steepest fall."""
-    return max(range(2), key=lambda i: max(pair[i].falls))
+    """The answer that the critic takes for the wrong one: the one with the step he suspects most."""
+    return max(range(2), key=lambda i: max(pair[i].suspicion))
 
 
 def any_step(pair: Pair) -> list[Check]:
@@ -76,7 +83,7 @@ def liar(pair: Pair) -> list[Check]:
     """At the step that is suspected least, in the answer that the critic takes for the wrong one: so that it
     is taken for the right one."""
     i = suspected(pair)
-    return [(1.0, i, min(range(len(pair[i].falls)), key=pair[i].falls.__getitem__))]
+    return [(1.0, i, min(range(len(pair[i].suspicion)), key=pair[i].suspicion.__getitem__))]
 
 
 def opponents(pair: Pair) -> list[Check]:
@@ -85,10 +92,8 @@ def opponents(pair: Pair) -> list[Check]:
     return [(0.5, i, answer.worst) for i, answer in enumerate(pair)]
 
 
-PROTOCOLS: dict[str, Protocol] = {
-    "alone, any step": any_step, "alone, the last step": last_step, "with a critic": critic,
-    "with a critic who lies": liar, "two opponents": opponents}
-POINTED = ("with a critic", "with a critic who lies", "two opponents")  # where somebody points
+ALONE: dict[str, Protocol] = {"alone, any step": any_step, "alone, the last step": last_step}
+POINTED: dict[str, Protocol] = {"critic": critic, "lying critic": liar, "two opponents": opponents}
 
 
 def decided(pair: Pair, protocol: Protocol, trust: float) -> float:
@@ -100,18 +105,54 @@ def decided(pair: Pair, protocol: Protocol, trust: float) -> float:
 
 def perfect(pair: Pair) -> Pair:
     """As a critic sees it who knows every mistake of the wrong answer."""
-    first, second = (replace(a, falls=tuple(float(not a.right and not x) for x in a.holds)) for a in pair)
+    first, second = (replace(a, suspicion=tuple(float(not a.right and not x) for x in a.holds)) for a in pair)
     return first, second
 
 
-def pick(answers: Sequence[Answer], rng: random.Random) -> Pair | None:
-    """A right and a wrong answer of several to one problem, in an order that says nothing; None where all
-    are alike."""
-    sides = [[a for a in answers if a.right], [a for a in answers if not a.right]]
+def pick(right: Sequence[bool], rng: random.Random) -> tuple[int, int] | None:
+    """Which two of several answers to one problem are shown: a right and a wrong one, in an order that says
+    nothing; None where all are alike."""
+    sides = [[i for i, x in enumerate(right) if x is side] for side in (True, False)]
     if not all(sides):
         return None
     first, second = rng.sample([rng.choice(side) for side in sides], 2)
     return first, second
+
+
+# answers as critics see them
+
+def paired(rollouts: Sequence[Rollout], right: Sequence[bool],
+           suspicion: Sequence[tuple[float, ...]]) -> list[Pair]:
+    """The answers two by two, as a critic sees them."""
+    answers = [Answer(right=x, holds=tuple(word_problems.check_steps(r.prompt, r.text)), suspicion=s)
+               for r, x, s in zip(rollouts, right, suspicion, strict=True)]
+    return list(zip(answers[::2], answers[1::2], strict=True))
+
+
+def ends(rollout: Rollout) -> list[int]:
+    return [step.end for step in word_problems.label_steps(rollout.prompt, rollout.text)]
+
+
+def fallen(critic: ProcessJudge, rollouts: Sequence[Rollout]) -> list[tuple[float, ...]]:
+    """By how much the critic's chance that all is right falls at each step; before the first it is 1."""
+    found = []
+    for rollout, (places, chances) in zip(rollouts, critic.chances(rollouts), strict=True):
+        chance = dict(zip(places, chances, strict=True))
+        so_far = [1.0, *(chance[place] for place in critic.chat.places(rollout.tokens, ends(rollout)))]
+        found.append(tuple(a - b for a, b in pairwise(so_far)))
+    return found
+
+
+def surprises(reader, rollouts: Sequence[Rollout], chat: Chat, device: str) -> list[tuple[float, ...]]:
+    """At each step the -log p of the token that the reader would least have written there."""
+    batch = as_batch(rollouts).to(device)
+    logp, _ = logp_of(reader, batch, AT_ONCE)
+    found = []
+    for row, mask, rollout in zip(logp, batch.mask, rollouts, strict=True):
+        surprise = (-row[mask]).tolist()
+        cuts = [0, *(place + 1 for place in chat.places(rollout.tokens, ends(rollout)))]
+        found.append(tuple(max(surprise[a:b], default=0.0) for a, b in pairwise(cuts)))
+    return found
 
 
 # figures
@@ -124,11 +165,13 @@ def accuracy(pairs: Sequence[Pair], protocol: Protocol) -> dict:
                                                                  for pair in pairs], SHARE)).items()}
 
 
-def table(pairs: Sequence[Pair]) -> list[dict]:
-    """A row a protocol, those in which somebody points once more with one who knows every mistake."""
-    known = [perfect(pair) for pair in pairs]
-    return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in PROTOCOLS.items()] + [
-        {"judge": f"{name}, knowing all", **accuracy(known, PROTOCOLS[name])} for name in POINTED]
+def alone(pairs: Sequence[Pair]) -> list[dict]:
+    return [{"judge": name, **accuracy(pairs, protocol)} for name, protocol in ALONE.items()]
+
+
+def pointed(pairs: Sequence[Pair], who: str) -> list[dict]:
+    """A row a protocol in which somebody points. who: he, by name."""
+    return [{"judge": f"{name}: {who}", **accuracy(pairs, protocol)} for name, protocol in POINTED.items()]
 
 
 def ratio(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
@@ -137,24 +180,25 @@ def ratio(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
     return {name: None, f"{name}_interval": None} if math.isnan(found[0]) else with_interval(name, found)
 
 
-def figures(pairs: Sequence[Pair]) -> dict:
-    """The table, how good the critic is, and how often he may lie.
+def facts(pairs: Sequence[Pair]) -> dict:
+    """steps: of an answer. mistakes: steps of a wrong answer that do not hold. sound: of the right answers,
+    those whose steps all hold."""
+    answers = [a for pair in pairs for a in pair]
+    return {"pairs": len(pairs), "steps": mean_of(len(a.holds) for a in answers),
+            "mistakes": mean_of(a.holds.count(False) for a in answers if not a.right),
+            "sound": mean_of(all(a.holds) for a in answers if a.right)}
 
-    steps: of an answer; mistakes: steps of a wrong answer that do not hold; sound: of the right answers,
-        those whose steps all hold
-    finds: of the wrong answers, how many have a mistake where the critic suspects one most.
+
+def skill(pairs: Sequence[Pair]) -> dict:
+    """How good a critic is, and how often he may lie.
+
+    finds: of the wrong answers, how many have a mistake where he suspects one most.
     lies: the share of lies at which the believing judge is no better than alone,
         (critic - alone) / (critic - liar)
     """
-    if not pairs:
-        return {"pairs": 0, "rows": []}
-    wrong = [a for pair in pairs for a in pair if not a.right]
-    sound = [all(a.holds) for pair in pairs for a in pair if a.right]
-    alone, helped, misled = ([decided(pair, protocol, BELIEVES) for pair in pairs]
-                             for protocol in (any_step, critic, liar))
-    lies = ratio("lies", *([h - other for h, other in zip(helped, others, strict=True)]
-                           for others in (alone, misled)))
-    return {"pairs": len(pairs), "steps": mean_of(len(a.holds) for pair in pairs for a in pair),
-            "mistakes": mean_of(a.holds.count(False) for a in wrong), "sound": mean_of(sound),
-            **with_interval("finds", mean_interval([float(not a.holds[a.worst]) for a in wrong], SHARE)),
-            **lies, "rows": table(pairs)}
+    helped, unhelped, misled = ([decided(pair, protocol, BELIEVES) for pair in pairs]
+                                for protocol in (critic, any_step, liar))
+    hits = [float(not a.holds[a.worst]) for pair in pairs for a in pair if not a.right]
+    return with_interval("finds", mean_interval(hits, SHARE)) | ratio(
+        "lies", *([h - other for h, other in zip(helped, others, strict=True)]
+                  for others in (unhelped, misled)))

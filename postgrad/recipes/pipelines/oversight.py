@@ -7,10 +7,12 @@ judge      a judge who may check one step says which of two answers to a word pr
 recovered  a strong student learns from a weak teacher's labels, mistakes and all: how much of the gap to what
            the truth would have taught it does it make up (Burns et al. 2023, arXiv:2312.09390)
 
-weak      the model with layers left out, after SFT on chains that code wrote
+weak      the model with layers left out, after SFT on chains that code wrote; it writes both answers, for it
+          is wrong about as often as right
 student   the model after SFT on what `weak` says of other problems
-strong    the model after SFT on what code says of the same: the ceiling, and the writer of both answers
-critic    a process model of what `strong` writes
+strong    the model after SFT on what code says of the same: the ceiling
+critic    `strong` as a process model of what `weak` writes. Two point at steps: the critic, where its chance
+          that all is right falls most, and `strong` itself, at what it would least have written
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import ClassVar
 
 from postgrad.evaluation import passed, score_samples, with_interval
 from postgrad.files import write_text
+from postgrad.loop import OptimSettings
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
@@ -36,7 +39,7 @@ from postgrad.recipes.pipelines import judging
 from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measurement, Pipeline, Stage, keep
 from postgrad.recipes.process import ProcessConfig, Replies
 from postgrad.recipes.sft import SFTConfig
-from postgrad.records import Prompt, Rollout
+from postgrad.records import Prompt
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.process import ProcessJudge
 from postgrad.sampler import LocalSampler, Sampling, Track
@@ -45,7 +48,6 @@ from postgrad.tasks import load_task, word_problems
 
 PROBLEMS = tuple(word_problems.OPERATIONS)
 LEARNERS = ("weak", "student", "strong")
-TEMPERATURE = 1.2  # of the answers that are judged, and of those that teach the critic: few are wrong at 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class Gathered(Settings):
     criticised: int = setting(300, "problems whose replies teach the critic", "more for a better critic",
                               COUNT)
     problems: int = setting(240, "fresh problems that all are measured on", "more: narrower intervals", COUNT)
-    samples: int = setting(6, "replies to each, of which the judge sees a right and a wrong one",
+    samples: int = setting(4, "replies to each, of which the judge sees a right and a wrong one",
                            "more where few problems have both", COUNT)
 
     prefix: ClassVar[str] = "gathered."
@@ -166,9 +168,10 @@ def imitation(config: OversightConfig, model: str, data: str, steps: int) -> SFT
 
 def pipeline(config: OversightConfig) -> Pipeline:
     lengths, many = config.lengths, config.gathered
-    critic = ProcessConfig(model="{strong}", task=config.task, steps=lengths.critic, seed=config.seed,
-                           device=config.device, save_every=lengths.critic,
-                           replies=Replies(problems=many.criticised, temperature=TEMPERATURE),
+    critic = ProcessConfig(model="{strong}", generator="{weak}", task=config.task, steps=lengths.critic,
+                           seed=config.seed, device=config.device, save_every=lengths.critic,
+                           replies=Replies(problems=many.criticised),
+                           optim=OptimSettings(lr=5e-4, schedule="linear", warmup=5),
                            evaluation=Evaluation(every=lengths.critic, problems=min(50, many.problems),
                                                  samples=4))
     return Pipeline(name="oversight", summarise=partial(summarise, config), steps=[
@@ -185,8 +188,8 @@ def pipeline(config: OversightConfig) -> Pipeline:
               about="the same, from the truth"),
         Measurement(name="recovered", model=[config.model, *(f"{{{name}}}" for name in LEARNERS)],
                     figures=partial(recovered, config)),
-        Stage(name="critic", config=critic, about="a critic of what it writes: a process model"),
-        Measurement(name="judge", model=["{strong}", "{critic}"], figures=partial(judged, config))])
+        Stage(name="critic", config=critic, about="a critic of what the weak one writes: a process model"),
+        Measurement(name="judge", model=["{weak}", "{strong}", "{critic}"], figures=partial(judged, config))])
 
 
 # weak to strong
@@ -226,40 +229,29 @@ def share(values: Sequence[float]) -> float | None:
 
 def judged(config: OversightConfig, models: Sequence[str], track: Track) -> dict:
     """The judge on pairs of fresh answers: of each problem that has both, a right and a wrong one in form."""
-    task, many, writer = load_task(config.task), config.gathered, models[0]
-    policy, chat = open_model(writer, config.device)
-    settings = Sampling(max_new_tokens=tokens_for(task, policy), temperature=TEMPERATURE)
-    prompts = task.prompts("test", many.problems, config.seed)
-    groups = score_samples(task, LocalSampler(policy, chat), prompts, many.samples, settings,
-                           seed_of(config.seed, "answers"), track)
-    critic = ProcessJudge(load_scalar(open_folder(models[1]), device=config.device), chat, ends,
+    task, many = load_task(config.task), config.gathered
+    (writer, chat), (reader, _) = (open_model(name, config.device) for name in models[:2])
+    critic = ProcessJudge(load_scalar(open_folder(models[2]), device=config.device), chat, judging.ends,
                           device=config.device)
-    rng, pairs, formed = random.Random(seed_of(config.seed, "pairs")), [], 0
+    groups = score_samples(task, LocalSampler(writer, chat), task.prompts("test", many.problems, config.seed),
+                           many.samples, Sampling(max_new_tokens=tokens_for(task, writer)),
+                           seed_of(config.seed, "answers"), track)
+    rng, shown = random.Random(seed_of(config.seed, "pairs")), []
     for group in groups:
-        shown = [scored for scored in group if scored.verdict.parts["format"]]
-        falls = fallen(critic, [scored.rollout for scored in shown])
-        answers = [judging.Answer(right=passed(task, scored), falls=fall,
-                                  holds=tuple(word_problems.check_steps(scored.rollout.prompt,
-                                                                        scored.rollout.text)))
-                   for scored, fall in zip(shown, falls, strict=True)]
-        formed += len(answers)
-        pairs += [pair] if (pair := judging.pick(answers, rng)) else []
-    return {"problems": len(prompts), "format": formed / (len(prompts) * many.samples),
-            **judging.figures(pairs)}
-
-
-def ends(rollout: Rollout) -> list[int]:
-    return [step.end for step in word_problems.label_steps(rollout.prompt, rollout.text)]
-
-
-def fallen(critic: ProcessJudge, rollouts: Sequence[Rollout]) -> list[tuple[float, ...]]:
-    """By how much the critic's chance that all is right falls at each step; before the first it is 1."""
-    found = []
-    for rollout, (places, chances) in zip(rollouts, critic.chances(rollouts), strict=True):
-        chance = dict(zip(places, chances, strict=True))
-        so_far = [1.0, *(chance[place] for place in critic.chat.places(rollout.tokens, ends(rollout)))]
-        found.append(tuple(a - b for a, b in zip(so_far, so_far[1:], strict=False)))
-    return found
+        formed = [scored for scored in group if scored.verdict.parts["format"]]
+        if chosen := judging.pick([passed(task, scored) for scored in formed], rng):
+            shown += [formed[i] for i in chosen]
+    if not shown:
+        return {"problems": len(groups), "pairs": 0, "critics": {}, "rows": []}
+    rollouts, right = [s.rollout for s in shown], [passed(task, s) for s in shown]
+    by_critic = judging.paired(rollouts, right, judging.fallen(critic, rollouts))
+    by_reader = judging.paired(rollouts, right, judging.surprises(reader, rollouts, chat, config.device))
+    seen = {"process model": by_critic, "strong model": by_reader,
+            "who knows all": [judging.perfect(pair) for pair in by_critic]}
+    return {"problems": len(groups), **judging.facts(by_critic),
+            "critics": {who: judging.skill(pairs) for who, pairs in seen.items()},
+            "rows": judging.alone(by_critic) + [row for who, pairs in seen.items()
+                                            for row in judging.pointed(pairs, who)]}
 
 
 def summarise(config: OversightConfig, done: Done) -> dict:
