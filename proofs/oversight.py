@@ -48,8 +48,10 @@ def shown(value: float | None, interval: list[float] | None) -> str:
 
 
 def over_seeds(values: list[float], within: bool = True) -> str:
-    """The mean with Student's interval over seeds."""
+    """The mean with Student's interval over seeds; of equal values, or one, there is none."""
     mean, low, high = mean_interval(values)
+    if len(set(values)) == 1:
+        return f"{mean:.1%} in each" if len(values) > 1 else f"{mean:.1%}"
     return shown(mean, [max(0.0, low), min(1.0, high)] if within else [low, high])
 
 
