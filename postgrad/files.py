@@ -99,7 +99,9 @@ def full(place: Path, error: BaseException, needed: int = 0,
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill; it gets its name when the block ends, and is gone where the block fails."""
+    """A folder to fill; it gets its name when the block ends, and is gone where the block fails, with the
+    folders above it that were made for it."""
+    above = [place for place in folder.parents if not place.exists()]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
@@ -107,7 +109,10 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             made.mkdir()
             yield made
             made.rename(folder)
-    except Exception as error:
+    except BaseException as error:
+        for place in above:
+            if place.is_dir() and not any(place.iterdir()):
+                place.rmdir()
         if is_full(error):
             raise full(folder, error) from error
         raise

@@ -66,6 +66,7 @@ class Setup(Held):
     single: bool = False         # with 4 bits: all else is in float32
 
     def __post_init__(self):
+        super().__post_init__()
         if self.bits not in (32, 16, 4):
             raise ValueError(f"bits is {self.bits}: weights are held in 32, 16 or 4 bits.")
         if self.lora < 0 or min(self.tokens, self.rows, self.samples) < 1:

@@ -64,6 +64,7 @@ class PickConfig(Writing):
     samples: int = option(8, "replies to each prompt", "more: better replies, in proportion more sampling")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.keep not in KEEP:
             raise ValueError(f"keep is {self.keep!r}: expected {' or '.join(KEEP)}.")
         if min(self.prompts, self.samples) < 1:
@@ -84,6 +85,7 @@ class RLAIFConfig(Writing):
                           "more: more pairs of each prompt, of which more are ties")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.prompts < 1 or self.samples < 2:
             raise ValueError(f"prompts {self.prompts} and samples {self.samples}: expected at least 1 "
                              "prompt, and 2 samples to make a pair.")

@@ -69,6 +69,17 @@ def test_a_teacher_that_is_tilted_by_the_reward_teaches_what_the_reward_does(flo
     torch.testing.assert_close(toy.measure(summed(1.0), 2).mean, exact, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("name", ["opd", "sdft"])
+@pytest.mark.parametrize("change", ["overlong=true", "scale_rewards=true", "truncated_penalty=0.5",
+                                    "kl_in_reward=0.1"])
+def test_what_only_changes_the_reward_is_refused_where_none_is_looked_at(name, change):
+    setting = change.partition("=")[0]
+    said = f"row {name}: its credit passes the reward over.*no say: leave it out .{setting}"
+    with pytest.raises(ValueError, match=said):
+        pg.recipes.resolve(f"{name}:words", [f"method.{change}"])
+    pg.recipes.resolve(f"{name}:words", ["method.kl_in_loss=0.1", "method.mask_truncated=true"])
+
+
 def test_what_is_shown_is_shown_to_a_teacher_who_speaks_of_the_sampled_tokens():
     with pytest.raises(ValueError, match="for the surrogate of a row whose teacher is shown nothing"):
         replace(OPD, shown=True)

@@ -9,6 +9,7 @@ from doors import PAIRS, QUESTIONS, fit, letters, long
 
 import postgrad as pg
 from postgrad.models import load_scalar
+from postgrad.opening.rewards import model_names
 from postgrad.rewards.function import Weighted, own_verifier
 from postgrad.user_code import record
 
@@ -172,3 +173,17 @@ def test_a_guarded_function_is_known_by_its_own_text():
     tasks = [pg.make_task(QUESTIONS, f) for f in (letters, letters, lambda p, t: 0.5)]
     assert tasks[0].record() == tasks[1].record() != tasks[2].record()
     assert tasks[0].record() != pg.make_task(QUESTIONS[1:], letters).record()
+
+
+# folders with commas
+
+def test_a_folder_with_a_comma_in_its_name_is_one_reward_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a,b", "a", "runs,old/reward"):
+        (tmp_path / name).mkdir(parents=True)
+    assert model_names("a,b") == ["a,b"] and model_names("a,b@20") == ["a,b@20"]
+    assert model_names("runs,old/reward") == ["runs,old/reward"]
+    assert model_names("a, c@3") == ["a", "c@3"]  # two, of which one is to be found elsewhere
+    for several in ("a,b,a", "a,a,b@20", "runs,old/reward,runs,old/none", "x,runs,old/none"):
+        with pytest.raises(ValueError, match="(a,b|runs,old) has a comma in its name, and a comma stands "):
+            model_names(several)

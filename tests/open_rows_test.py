@@ -211,3 +211,21 @@ def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatc
         recipes.resume(tmp_path / "run")
     assert Run.open(tmp_path / "run").rows("metrics") == kept
     assert override(config, ["method.high=0.28"]).method.name == "dapo"
+
+
+# handed in by name of its recipe
+
+def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
+    wide = change(METHODS["grpo"], high=0.4)
+    _, config = recipes.resolve("grpo:words", ["steps=3"], method=wide)
+    assert config.method is wide and config.steps == 3
+    assert recipes.resolve("grpo", ["task=words"], method=METHODS["dapo"])[1].method is METHODS["dapo"]
+    assert recipes.resolve("overoptimise", method=METHODS["grpo"])[1].method is METHODS["grpo"]
+
+
+@pytest.mark.parametrize(("spec", "given", "said"), [
+    ("grpo:words", {"method": METHODS["dpo"]}, "'dpo' is not trained by this recipe"),
+    ("r1", {"method": METHODS["grpo"]}, "r1 takes no method"), ("grpo:words", {"data": []}, "takes no data")])
+def test_what_a_recipe_has_no_place_for_is_refused(spec, given, said):
+    with pytest.raises(ValueError, match=said):
+        recipes.resolve(spec, **given)

@@ -21,6 +21,9 @@ SMALL = {
     "r1": ("task=words both=words+questions lengths.cold=2 lengths.reasoning=2 lengths.sft=2 "
            "lengths.reward=2 lengths.last=2 problems=2 samples=2 gathered.chains=8 gathered.prompts=4 "
            "gathered.pairs=8").split(),
+    "oversight": ("task=words-easy model=tiny-chat lengths.weak=2 lengths.student=2 lengths.critic=2 "
+                  "gathered.lessons=8 gathered.labelled=8 gathered.criticised=8 gathered.problems=3 "
+                  "gathered.samples=4").split(),
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
 }
 
@@ -130,6 +133,23 @@ def test_the_chains_of_a_cold_start_are_right_and_search_where_there_is_somethin
     assert all(" más " in replies[p.question] or " menos " in replies[p.question] or " por " in
                replies[p.question] or " entre " in replies[p.question] for p in prompts
                if part_of(p) == "words-es")
+
+
+def test_oversight_is_a_weak_teacher_a_student_and_a_judge(whole):
+    folder, summary = whole("oversight")
+    runs = {name: Run.open(folder / name) for name in ("weak", "student", "strong", "critic")}
+    starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
+    assert starts == {"weak": "small", "student": "tiny-chat", "strong": "tiny-chat", "critic": "strong"}
+    assert runs["critic"].config["generator"] == f"{folder}/weak"
+    asked = [[json.loads(line)["messages"][0]["content"] for line in
+              (folder / name / "conversations.jsonl").read_text().splitlines()]
+             for name in ("lessons", "labels", "truth")]
+    assert asked[1] == asked[2] and not set(asked[0]) & set(asked[1])  # the same problems, and others
+    judged, learned, gap = summary["tables"].values()
+    assert summary["judge"]["pairs"] > 0 and len(judged) == 11
+    assert all(0 <= row[judge] <= 1 for row in judged for judge in ("believing", "doubting"))
+    assert [row["model"] for row in learned] == ["base", "weak", "student", "strong"]
+    assert gap[0]["recovered"] == summary["recovered"]["recovered"]
 
 
 def test_a_mixture_is_measured_part_by_part():

@@ -1,5 +1,6 @@
 """Settings explain themselves: a sentence and a when for each, in --show, explain, the form and the page."""
 
+import inspect
 import json
 from dataclasses import fields
 
@@ -11,7 +12,7 @@ from postgrad.cli.settings import INDEX
 from postgrad.methods.words import CONSTANTS
 from postgrad.recipes.explained import TO_BE_NAMED, first_row, index, preview, settings_of
 from postgrad.recipes.pipelines.demo import DemoConfig
-from postgrad.settings import described, flat, is_group
+from postgrad.settings import Settings, described, flat, is_group
 from postgrad.user_code import load_file
 
 HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
@@ -178,3 +179,20 @@ def test_the_page_has_every_setting_and_constant():
     page = reference.settings_page()
     for row in index():
         assert f"`{row['setting']}`" in page and row["when"].replace("|", "\\|") in page
+
+
+def every_settings(known=Settings):
+    for found in known.__subclasses__():
+        yield found
+        yield from every_settings(found)
+
+
+def test_every_config_and_every_option_keeps_its_ranges():
+    """One with checks of its own also makes those that its fields name."""
+    from postgrad.cli import measuring_options, options  # noqa: F401
+    for recipe in recipes.CONFIGS:
+        recipes.config_class(recipe)
+    checking = [found for found in every_settings() if "__post_init__" in vars(found)]
+    assert len(checking) > 15
+    assert not [found.__name__ for found in checking
+                if "super().__post_init__()" not in inspect.getsource(found.__post_init__)]

@@ -12,6 +12,7 @@ from postgrad import recipes
 from postgrad.memory import Setup, cache, parameters
 from postgrad.models import find_model
 from postgrad.models.families import Config
+from postgrad.models.load import EMBEDDED
 from postgrad.run import Run
 from postgrad.settings import flat, override
 from postgrad.studio import forms, processes, traces
@@ -68,6 +69,12 @@ def test_nothing_is_started_where_other_machines_can_ask(tmp_path):
         assert answer.status_code == 403 and "switched off" in answer.text
     page = web.get("/runs/new").text
     assert "switched off" in page and ">Start<" not in page and not any(tmp_path.iterdir())
+
+
+def test_the_form_offers_every_embedded_model(tmp_path, monkeypatch):
+    monkeypatch.setitem(EMBEDDED, "tiny-other", find_model("tiny"))
+    page = client(tmp_path).get("/runs/new").text
+    assert all(f'<option value="{name}">' in page for name in EMBEDDED)
 
 
 @pytest.mark.parametrize(("key", "text"), [("optim.lr", "-1"), ("optim.lr", "x"), ("steps", "0"),

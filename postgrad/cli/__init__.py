@@ -24,6 +24,7 @@ first steps:
   postgrad train r1-zero                         a base model learns to reason, by rules alone; then r1
   postgrad train align                           reward model, PPO, DPO and GRPO on one task, side by side
   postgrad train overoptimise                    push a reward model too far, on a leash and off it
+  postgrad train oversight                       who can watch over a model that knows more?
   postgrad studio                                see it all in the browser
 """
 

@@ -20,6 +20,7 @@ class Measuring(Asking):
     html: str | None = option(None, "write a page with figures here", metavar="FILE.html")
 
     def __post_init__(self):
+        super().__post_init__()
         if min(self.problems, self.samples) < 1:
             raise ValueError(f"--problems {self.problems} and --samples {self.samples} must be at least 1.")
         if self.html is not None and not Path(self.html).resolve().parent.is_dir():

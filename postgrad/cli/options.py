@@ -76,6 +76,7 @@ class AuditOptions(Settings):
     out: str | None = option(None, "write the figures here", metavar="FILE.json")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.count < 2:
             raise ValueError(f"--count {self.count} must be at least 2.")
 
@@ -146,6 +147,7 @@ class DoctorOptions(Settings):
     every: float = option(10.0, "seconds between two looks, with --watch", metavar="SECONDS")
 
     def __post_init__(self):
+        super().__post_init__()
         if not self.every > 0:
             raise ValueError(f"--every {self.every} must be above 0 seconds.")
 

@@ -167,3 +167,26 @@ def crossed_interval(values: Sequence[float], rows: Sequence[Hashable],
         spread = max(spread, both, spread + both - variance(list(zip(rows, columns, strict=True))))
     half = student(min(counts) - 1) * math.sqrt(spread)
     return mean, mean - half, mean + half
+
+
+def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> Interval:
+    """The interval of mean(tops) / mean(bottoms), value i of both being of the same problem, by Fieller
+    (1954): the ratios r for which the mean of top - r bottom is within t standard errors of 0, the roots of
+
+        (b^2 - t^2 v_bb) r^2 - 2 (a b - t^2 v_ab) r + (a^2 - t^2 v_aa) = 0
+
+    with the means a, b and their variances v. Where b itself may be 0, nothing is known: infinite.
+    """
+    n = len(tops)
+    a, b = math.fsum(tops) / n, math.fsum(bottoms) / n
+    if n < 2 or b == 0:
+        return (a / b if b else math.nan), -math.inf, math.inf
+    t2 = student(n - 1) ** 2 / (n * (n - 1))
+    aa = math.fsum((x - a) ** 2 for x in tops) * t2
+    bb = math.fsum((y - b) ** 2 for y in bottoms) * t2
+    ab = math.fsum((x - a) * (y - b) for x, y in zip(tops, bottoms, strict=True)) * t2
+    square, middle, rest = b * b - bb, a * b - ab, a * a - aa
+    if square <= 0:
+        return a / b, -math.inf, math.inf
+    half = math.sqrt(max(0.0, middle * middle - square * rest))
+    return a / b, (middle - half) / square, (middle + half) / square

@@ -14,6 +14,7 @@ from postgrad.maths.intervals import (
     gain_interval,
     grouped_interval,
     mean_interval,
+    ratio_interval,
     student,
     wilson,
 )
@@ -172,3 +173,33 @@ def test_crossed_interval_covers_where_one_over_rows_alone_does_not():
         _, low, high = mean_interval([sum(row) / m for row in table])
         covered["rows"] += low <= 0 <= high
     assert covered["crossed"] >= 184 and covered["rows"] < 140  # 95 % of 200 is 190
+
+
+def test_a_ratio_by_hand():
+    """Fieller's: at both ends the mean of top - r bottom lies just t standard errors from 0."""
+    tops, bottoms = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0], [1.0, 1.0, 2.0, 1.0, 0.0, 2.0]
+    share, low, high = ratio_interval(tops, bottoms)
+    assert share == pytest.approx(4 / 7) and low < share < high
+    for end in (low, high):
+        rest = [a - end * b for a, b in zip(tops, bottoms, strict=True)]
+        assert abs(fmean(rest)) / (statistics.stdev(rest) / math.sqrt(6)) == pytest.approx(student(5))
+    ones = ratio_interval([0.5, 0.25, 0.75], [1.0, 1.0, 1.0])  # a bottom that is known: the mean's interval
+    assert ones == pytest.approx(mean_interval([0.5, 0.25, 0.75]))
+
+
+def test_a_ratio_to_what_may_be_nothing_is_unknown():
+    assert ratio_interval([1.0, 0.0], [1.0, -0.5])[1:] == (-math.inf, math.inf)
+    assert math.isnan(ratio_interval([1.0, 0.0], [0.0, 0.0])[0])
+    assert ratio_interval([1.0], [2.0]) == (0.5, -math.inf, math.inf)
+
+
+def test_a_ratio_is_held_as_often_as_is_said():
+    rng, held = random.Random(0), 0
+    for _ in range(400):
+        weak = [float(rng.random() < 0.4) for _ in range(100)]
+        strong = [max(w, float(rng.random() < 0.8)) for w in weak]  # 0.88
+        student = [max(w, s * float(rng.random() < 0.5)) for w, s in zip(weak, strong, strict=True)]  # 0.64
+        _, low, high = ratio_interval([b - a for a, b in zip(weak, student, strict=True)],
+                                      [b - a for a, b in zip(weak, strong, strict=True)])
+        held += low <= 0.5 <= high
+    assert 0.92 <= held / 400 <= 0.98

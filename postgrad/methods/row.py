@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from postgrad.maths import kl
+from postgrad.maths import credit, kl
 from postgrad.methods.constants import constants, same, set_constant
 from postgrad.settings import Open, suggest
 from postgrad.user_code import GIVEN
@@ -196,6 +196,9 @@ class Policy(Row):
 
 Method = Supervised | Preference | Policy
 
+IN_REWARD = ("kl_in_reward", "overlong", "truncated_penalty", "scale_rewards")  # what changes it alone
+WITHOUT_REWARD = (credit.distil,)  # credit that is made of other columns
+
 COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "entropy": "of the policy's choice at each token: the present one in the surrogate, the "
                "sampling one elsewhere",
@@ -245,11 +248,11 @@ def check_wants(row: Policy) -> None:
     apart = {"parts", "part_weights"}
     if apart & {*row.surrogate_wants, *row.choose_wants, *row.mark_wants, *row.kl_wants}:
         raise ValueError(f"row {row.name}: the parts of a verdict are for credit alone.")
-    if apart & {*row.credit_wants} and (row.kl_in_reward or row.overlong or row.truncated_penalty
-                                        or row.scale_rewards):
-        raise ValueError(f"row {row.name}: its credit looks at the parts of the verdict, so that what else "
-                         "is put into the reward (kl_in_reward, overlong, truncated_penalty, scale_rewards) "
-                         "would have no say: leave it out.")
+    blind = ("looks at the parts of the verdict" if apart & {*row.credit_wants} else
+             "passes the reward over" if getattr(row.credit, "func", row.credit) in WITHOUT_REWARD else "")
+    if blind and (paid := [name for name in IN_REWARD if getattr(row, name)]):
+        raise ValueError(f"row {row.name}: its credit {blind}, so that what is put into the reward would "
+                         f"have no say: leave it out ({', '.join(paid)}).")
     if "returns" in row.credit_wants:
         raise ValueError(f"row {row.name}: returns are made of what credit gives, so credit "
                          "cannot want them.")

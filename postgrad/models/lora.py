@@ -40,6 +40,7 @@ class Adapters(Settings):
                         "exact")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.lora is not None and self.lora < 0:
             raise ValueError(f"optim.adapter.lora is {self.lora}: it is the rank of the adapters, 1 or more, "
                              "or 0 for none.")

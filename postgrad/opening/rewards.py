@@ -17,6 +17,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +110,22 @@ def _named(text: str) -> Part:
     first = re.match(r"\s*(?:[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
     if first and first[1] in NAMED and not Path(text).exists():
         return Part(kind="verifier", name=text, value=read_spec(text))
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    names = model_list(text)
     return Part(kind="models", name=Path(names[0]).name, value=names)
+
+
+def model_list(text: str) -> tuple[str, ...]:
+    """The models of a text: "a, b" -> ("a", "b"). A folder that is there is one, commas and all."""
+    whole = text.strip()
+    if Path(re.sub(r"@\d+$", "", whole)).exists():
+        return (whole,)
+    names = tuple(name.strip() for name in whole.split(",") if name.strip())
+    for left, right in pairwise(whole.split(",")):
+        folder = f"{left},{re.split('[/@]', right)[0]}".strip()
+        if Path(folder).exists():
+            raise ValueError(f"reward={text}: {folder} has a comma in its name, and a comma stands between "
+                             "several reward models: rename it, or name it alone.")
+    return names
 
 
 def best_score(reward: object, task: Task) -> float | None:

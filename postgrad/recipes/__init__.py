@@ -21,7 +21,8 @@ from postgrad.user_code import is_record, record
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructConfig",
-             "align": "AlignConfig", "overoptimise": "OveroptimiseConfig"}  # several runs in one folder
+             "align": "AlignConfig", "overoptimise": "OveroptimiseConfig",
+             "oversight": "OversightConfig"}  # several runs in one folder
 OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # with those that have a door of their own
 CONFIGS = RECIPES | STAGED  # whatever can be resumed
@@ -74,7 +75,7 @@ def divided(spec: str) -> tuple[str, str]:
 def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **objects):
     """resolve("grpo:words", ["optim.lr=1e-4"]) -> ("rollouts", config).
 
-    objects: fields that are handed in as they are.
+    objects: fields that are handed in as they are; a method in place of the one that the spec names.
     """
     name, setting = divided(spec)
     if name.endswith(".py") and module("own").is_pipeline(Path(name)):
@@ -83,7 +84,7 @@ def resolve(spec: str, changes: Sequence[str] = (), task: str | None = None, **o
     home = module(recipe)
     if recipe in PIPELINES and not setting and not task:
         setting = next(iter(home.SETTINGS))
-    given = objects | ({"task": task} if task else {}) | ({"method": row} if row else {})
+    given = ({"method": row} if row else {}) | objects | ({"task": task} if task else {})
     return recipe, configured(name, recipe, setting, changes, given)
 
 
@@ -91,6 +92,8 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
     """The config of a recipe: a named setting's or the recipe's defaults, what was handed in,
     then the changes."""
     home, known = module(recipe), config_class(recipe)
+    for other in given.keys() - {f.name for f in fields(known)}:
+        raise ValueError(f"{name} takes no {other}: leave it out.")
     if setting:
         if setting not in home.SETTINGS:
             raise ValueError(f"recipe {name} has no setting {setting!r}.{suggest(setting, home.SETTINGS)}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from postgrad.display import progress
 from postgrad.evaluation import against_first, curve, diversity, draw, figures, judged_by_all, paired
 from postgrad.opening.models import Model, open_writer
-from postgrad.opening.rewards import judge_alone
+from postgrad.opening.rewards import judge_alone, model_list
 from postgrad.opening.tasks import open_task
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.fit import Source, as_given, check_watching
@@ -47,7 +47,7 @@ class Measured:
 
     def rankers(self, rank_by: object, model: Model) -> dict[str, Judge]:
         """Who chooses the best of several samples, by name; each alone."""
-        parts = rank_by.split(",") if isinstance(rank_by, str) else rank_by
+        parts = model_list(rank_by) if isinstance(rank_by, str) else rank_by
         named: dict[str, Judge] = {}
         for part in parts if isinstance(parts, Sequence) else [parts] if parts is not None else []:
             given = as_given("reward", part)

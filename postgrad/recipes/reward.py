@@ -47,6 +47,7 @@ class Head(Settings):
                             "0 for the plain Bradley-Terry loss; more where scores drift from run to run")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.heads < 1 or not 0 <= self.smoothing < 0.5 or not 0 <= self.centre < float("inf"):
             raise ValueError(f"head.heads {self.heads}, head.smoothing {self.smoothing}, head.centre "
                              f"{self.centre}: expected at least 1 head, a smoothing from 0 to below 0.5, a "

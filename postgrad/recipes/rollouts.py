@@ -76,6 +76,7 @@ class Anchor(Settings):
                             "penalised", "min or penalised where the policy finds the faults of one member")
 
     def __post_init__(self):
+        super().__post_init__()
         if self.kl is not None and not 0 <= self.kl < float("inf"):
             raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
         if self.target is not None and not 0 < self.target < float("inf") or not 0 < self.gain <= 1:

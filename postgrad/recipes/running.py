@@ -27,7 +27,7 @@ from postgrad.recipes.defaults import fitted
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Scored
-from postgrad.run import Run, Saves, check_name
+from postgrad.run import Run, RunGone, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
 from postgrad.user_code import record
@@ -237,6 +237,8 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
     except Stopped as end:
         run.status("stopped", error=str(end))
         raise
+    except RunGone:
+        raise  # there is nowhere to say so
     except KeyboardInterrupt:
         run.status("stopped", error="stopped at once, without a checkpoint")
         raise

@@ -31,10 +31,10 @@ Left out on purpose: what a checkpoint holds (the caller writes the files), and 
 """
 
 from postgrad.files import DiskFull
-from postgrad.run.disk import DamagedCheckpoint, RunBusy, check_name
+from postgrad.run.disk import DamagedCheckpoint, RunBusy, RunGone, check_name
 from postgrad.run.folder import Run, list_runs
 from postgrad.run.rows import LOGS, dumps, number, plain
 from postgrad.run.saves import Saves
 
-__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Run", "RunBusy", "Saves", "check_name", "dumps",
-           "list_runs", "number", "plain"]
+__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Run", "RunBusy", "RunGone", "Saves", "check_name",
+           "dumps", "list_runs", "number", "plain"]

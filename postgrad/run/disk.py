@@ -37,6 +37,10 @@ class RunBusy(ValueError):
     """Another process holds the run's lock."""
 
 
+class RunGone(ValueError):
+    """The folder is no longer the one that this process has written in."""
+
+
 # files
 
 def fsync(path: Path) -> None:
@@ -83,6 +87,16 @@ def take(path: Path) -> int:
                 raise
             time.sleep(0.01)  # a reader that asks `alive` holds the lock for a moment
     raise AssertionError
+
+
+def file_id(file: Path | int) -> tuple[int, int, int] | None:
+    """What tells a file that is never written in from another of its name, its time too, for a disk gives
+    the number of a file that is gone to the next; None where there is none."""
+    try:
+        found = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def is_held(path: Path) -> bool:

@@ -85,8 +85,10 @@ class Run(Writer):
             disk.seal(temp, step)
             for name in LOGS:
                 disk.fsync(self.folder / f"{name}.jsonl")
+            self._own()  # writing took its time
             disk.publish(temp, target)
         except BaseException as error:
+            self._own()
             last = max((disk.size(path) for path in before.values()), default=0) if disk.is_full(error) else 0
             needed = size or max(last, disk.size(temp))
             shutil.rmtree(temp, ignore_errors=True)

@@ -16,7 +16,7 @@ from typing import Self
 
 from postgrad.files import DiskFull, write_text
 from postgrad.run import disk
-from postgrad.run.disk import RunBusy
+from postgrad.run.disk import RunBusy, RunGone
 from postgrad.run.reader import Reader
 from postgrad.run.rows import append, dumps, open_log, unreadable
 
@@ -27,11 +27,17 @@ class Writer(Reader):
     def __init__(self, folder: str | Path, lock: int | None = None):
         super().__init__(folder)
         self._lock, self._files, self._next = lock, {}, None
+        self._id = None if lock is None else disk.file_id(lock)  # of the lock, once this process has held it
         _WRITERS.add(self)
 
     # the lock
 
     def _own(self) -> None:
+        """Before every write: the lock is held, and the folder is the one it was taken in."""
+        if self._id is not None and disk.file_id(self.folder / "lock") != self._id:
+            raise RunGone(f"{self.folder} is no longer the folder of this run: it was removed or replaced "
+                          f"while process {os.getpid()} was at work in it. Nothing more is written there; "
+                          "start the run again under another name.")
         if self._lock is None:
             try:
                 lock = disk.take(self.folder / "lock")
@@ -47,7 +53,8 @@ class Writer(Reader):
             except BaseException:
                 os.close(lock)
                 raise
-            self._lock, self._next = lock, None  # another process may have gone on since we read
+            # another process may have gone on since we read
+            self._lock, self._id, self._next = lock, disk.file_id(lock), None
 
     def alive(self) -> bool:
         return self._lock is not None or super().alive()

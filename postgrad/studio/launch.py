@@ -64,6 +64,7 @@ def planned(root: Path, given: Mapping[str, str]) -> dict:
 
 def new(request: Request) -> Response:
     """The form. The address holds all that was typed."""
+    from postgrad.models.load import EMBEDDED
     from postgrad.studio import forms
     from postgrad.tasks import SOURCED, TASKS
     root, given = request.app.state.runs, dict(request.query_params)
@@ -74,7 +75,7 @@ def new(request: Request) -> Response:
         sections = forms.sections(spec, settings_in(given))
     except ValueError:
         sections = forms.sections(spec := FIRST, settings_in(given))
-    models = ["tiny", "tiny-chat", *(shown(root / name) for name in find(root))]
+    models = [*EMBEDDED, *(shown(root / name) for name in find(root))]
     tasks = [*TASKS, *(f"{name}:" for name in SOURCED)]  # of the second kind the source is still to be said
     return page(request, "runs/new.html", menu=forms.menu(), spec=spec, sections=sections, plan=plan,
                 tasks=tasks, models=models[:200], closed=why_closed(request, RUNS_CODE))

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import NamedTuple
 
 from postgrad.records import Step, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import BadExpression, parse, value
 from postgrad.rewards.format import ANSWER, END_THINK, THINK
+from postgrad.rewards.number import exact_number
 
 MOST = 1000  # steps of a reply that are read: the last of so many goes on to the end of the thoughts
 _STEP = re.compile(r"\s*([0-9]{1,9})((?:\s*[-+*/]\s*[0-9]{1,9}){1,16})\s*=\s*([0-9]{1,9})\s*")
@@ -123,26 +125,72 @@ def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "
     mark: what a mark before it means; then it may also do again what is done, or, as a check where no fault
     is open, undo it: "13-8=5" after "5+8=13".
     """
+    claim = claimed(step)
+    if isinstance(claim, str):
+        return claim
+    first, done, result = claim.first, claim.done, claim.result
+    if claim.value != result:
+        return f"{shorten(claim.sum)} is {claim.value}, not {result}"
+    if mark == RECHECK and not fault and any(
+            (first, *done[0], result) == undone(values[at], *ops[at], values[at + 1])
+            for at in range(place) if len(done) == 1):
+        return Found(place, place, undoes=True)
+    for at in places(place, len(ops), mark):
+        after = at + len(done)
+        if tuple(ops[at:after]) == done and (values[at], values[after]) == (first, result):
+            return Found(at, after)
+    return f"{shorten(claim.sum)} is not what comes next"
+
+
+class Claim(NamedTuple):
+    """What a step says, and what its left side is worth: "5+8-3=11" -> Claim(first=5, done=(("+", 8),
+    ("-", 3)), result=11, sum="5+8-3", value=10)."""
+
+    first: int
+    done: tuple[tuple[str, int], ...]
+    result: int
+    sum: str
+    value: Fraction
+
+
+def claimed(step: str) -> Claim | str:
+    """What a step says, or why it says nothing."""
     match = _STEP.fullmatch(step)
     if match is None:
         return f"{shorten(step)!r} is no step"
     first, rest, result = match.groups()
     try:
-        holds = value(parse(first + rest))
+        worth = value(parse(first + rest))
     except BadExpression as error:
         return str(error)
-    if holds != int(result):
-        return f"{shorten(first + rest)} is {holds}, not {result}"
     done = tuple((op, int(n)) for op, n in _OPERATION.findall(rest))
-    if mark == RECHECK and not fault and any(
-            (int(first), *done[0], int(result)) == undone(values[at], *ops[at], values[at + 1])
-            for at in range(place) if len(done) == 1):
-        return Found(place, place, undoes=True)
-    for at in places(place, len(ops), mark):
-        after = at + len(done)
-        if tuple(ops[at:after]) == done and (values[at], values[after]) == (int(first), int(result)):
-            return Found(at, after)
-    return f"{shorten(first + rest)} is not what comes next"
+    return Claim(int(first), done, int(result), first + rest, worth)
+
+
+def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[str, str]) -> list[bool]:
+    """The steps of `check_chain`, each by itself: what stands before it is taken as it is written.
+
+    A step holds when its arithmetic does, it does the operations that come next, and it starts from what the
+    step before it ends with, the first from the start; the answer holds when it is what the last step ends
+    with and nothing is left to do. So a slip is one step that does not hold, the steps built on it do, and
+    where all hold the answer is right. "5+8=14, 14*2=28" and 28, of 5 + 8 doubled: [False, True, True].
+    """
+    before: int | None = start
+    place, holds = 0, []
+    for begin, end in written(text):
+        _, piece = marked(text[begin:end])
+        if not piece:
+            continue
+        claim = claimed(_signs(piece, symbols))
+        if isinstance(claim, str):
+            holds.append(False)
+            before, place = None, place + 1
+            continue
+        after = place + len(claim.done)
+        holds.append(claim.value == claim.result and claim.first == before
+                     and tuple(ops[place:after]) == claim.done)
+        before, place = claim.result, after
+    return [*holds, place == len(ops) and before is not None and exact_number(before)(answer).score >= 1]
 
 
 def places(place: int, count: int, mark: str) -> Sequence[int]:

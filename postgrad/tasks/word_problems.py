@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import weighted
-from postgrad.rewards.format import split_reply
+from postgrad.rewards.format import extract_answer, split_reply
 from postgrad.rewards.text import language
 from postgrad.tasks.base import Task, conversation, distinct, generator, number_in_form, split_of, think
-from postgrad.tasks.chain import check_chain
+from postgrad.tasks.chain import check_chain, check_each
 
 LARGEST = 199  # no value on the way is larger, none is below 0
 OPERATIONS = {"words": (2, 4), "words-easy": (1, 2), "words-hard": (4, 6), "words-es": (2, 4)}
@@ -231,6 +231,12 @@ def label_steps(prompt: Prompt, text: str) -> list[Step]:
     made = of_prompt(prompt)
     values = [answer(made.start, made.ops[:done]) for done in range(len(made.ops) + 1)]
     return check_chain(values, made.ops, text, number_in_form(prompt, text), _SIGNS)
+
+
+def check_steps(prompt: Prompt, text: str) -> list[bool]:
+    """Whether each step of `label_steps` holds by itself, whatever was wrong before it."""
+    made = of_prompt(prompt)
+    return check_each(made.start, made.ops, text, extract_answer(text) or "", _SIGNS)
 
 
 def language_of_thought(text: str) -> Verdict:

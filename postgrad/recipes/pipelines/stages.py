@@ -1,13 +1,14 @@
 """A pipeline: named steps, each built on those before it, in one folder.
 
 Stage         a run by a recipe
-Data          conversations to imitate: a model's replies that were good enough, or rows made by code
+Data          what later steps are given: conversations to imitate, of a model or made by code; or a model
+              that code made of another
 Measurement   figures of a model
 In whatever a step is given, {NAME} is the folder of the step NAME: model="{sft}", reward="{reward}",
 data="{kept}/conversations.jsonl".
 
 FOLDER/pipeline.json        what was started, and the steps in order
-FOLDER/NAME/                a run; or data, conversations.jsonl and counts.json
+FOLDER/NAME/                a run; or data, conversations.jsonl or a model, and counts.json
 FOLDER/measured/NAME.json   figures
 FOLDER/state.json           the seconds of every step that is done
 FOLDER/summary.json         written at the end
@@ -102,7 +103,8 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Conversations, written once. write(settings, file, track) -> counts of what it wrote."""
+    """Conversations, or a model in the folder of the file; written once. write(settings, file, track) ->
+    counts of what it wrote."""
 
     kind: ClassVar[str] = "data"
     name: str
@@ -122,12 +124,15 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """Figures of a model, kept once they are measured. figures(model, track) -> what JSON can hold."""
+    """Figures of a model, or of several together, kept once they are measured.
+
+    figures(model, track) -> what JSON can hold; with a list of models: figures(models, track).
+    """
 
     kind: ClassVar[str] = "measured"
     name: str
-    model: str
-    figures: Callable[[str, Track], dict]
+    model: str | list[str]
+    figures: Callable[..., dict]
 
     @property
     def given(self) -> object:
