@@ -21,7 +21,7 @@ from postgrad.studio import svg
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-NAV = (("Instruments", "/instruments"), ("Runs", "/runs"), ("Label", "/label"), ("Lab", "/lab"),
+NAV = (("Book", "/book"), ("Instruments", "/instruments"), ("Runs", "/runs"), ("Label", "/label"), ("Lab", "/lab"),
        ("Reference", "/reference"), ("About", "/about"))
 MINUS = "\u2212"
 

@@ -1,0 +1,26 @@
+"""The right answers of the book's questions, by calculations of their own: no function of the library."""
+
+import json
+from pathlib import Path
+
+RECORDED = Path(__file__).parent.parent / "postgrad" / "embedded" / "recordings" / "pipeline.json"
+STAGES = {s["name"]: s["measured"] for s in json.loads(RECORDED.read_text())["stages"]}
+
+
+def share(stage, task):
+    found = STAGES[stage][task]
+    return f"{100 * sum(found['right']) / (found['samples'] * found['problems']):.0f} %"
+
+
+ANSWERS = {
+    ("why", "bandit-steps"): "1",
+    ("why", "what-rl-pays"): f"{share('sft', 'questions')} to {share('rl', 'questions')}: no change beyond "
+                             "what so few questions can show",
+    ("why", "which-reward"): "Whether a function returns what its tests ask for",
+    ("why", "explore"): f"Nothing: every sample has the same reward, {0 - 0} above what was "
+                        "expected",
+    ("why", "baseline-bias"): f"Nothing: the bias is {sum((1, -0.5, -0.5)):g}",
+    ("why", "sft-ceiling"): f"{share('sft', 'words')}: the loss is least where the model writes as the "
+                            "demonstrations do",
+    ("why", "loop-difference"): "Only what is handed in: the batches and the objective",
+}
