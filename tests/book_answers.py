@@ -1,6 +1,7 @@
 """The right answers of the book's questions, by calculations of their own: no function of the library."""
 
 import json
+import math
 from pathlib import Path
 
 RECORDED = Path(__file__).parent.parent / "postgrad" / "embedded" / "recordings" / "pipeline.json"
@@ -23,4 +24,9 @@ ANSWERS = {
     ("why", "sft-ceiling"): f"{share('sft', 'words')}: the loss is least where the model writes as the "
                             "demonstrations do",
     ("why", "loop-difference"): "Only what is handed in: the batches and the objective",
+    ("rewards", "gap-zero"): f"{1 / (1 + math.e**0):.1f} and log 2 = {math.log(2):.4f}",
+    ("rewards", "accuracy-meaning"): "Little: the policy’s answers are no sample of the held-out pairs",
+    ("rewards", "find-bias"): "Put neutral sentences into the same answers, and look at the change of each score",
+    ("rewards", "ensemble"): "A flaw that all members share",
+    ("rewards", "loss-at-two"): f"{math.log(1 + math.exp(2)):.4f}",
 }

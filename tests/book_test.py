@@ -1,5 +1,5 @@
-"""The book without a browser: numbers accounted for, terms linked where they are first used, source cut by name,
-right answers right, every page there, search and export."""
+"""The book without a browser: numbers accounted for, terms linked where they are first used, source cut by
+name, right answers right, every page there, search and export."""
 
 import json
 import re

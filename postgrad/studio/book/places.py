@@ -13,7 +13,7 @@ INDEX = "window.bookIndex = "  # a classic script: pages opened from files can't
 
 
 class Section(NamedTuple):
-    """A part of a layer under one heading. kind: where it belongs, in words. Search reads them in this order."""
+    """A part of a layer under one heading. kind: where it belongs, in words. Search reads this order."""
 
     address: str
     title: str

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import why
+from postgrad.studio.book.computed import rewards, why
 
-CHAPTERS: dict[str, Callable[[Path], dict]] = {"why": why.values}
+CHAPTERS: dict[str, Callable[[Path], dict]] = {"why": why.values, "rewards": rewards.values}
 
 
 def rounded(value: object) -> object:
