@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 ART = """policy reward token prompt rollout episode trajectory bandit advantage baseline critic ratio clip
 entropy logit gradient SFT RLHF RLVR PPO DPO GRPO KL RL REINFORCE sigmoid labeller preference verifier
 reference margin ensemble calibration sycophancy pretraining exploration alignment""".split()
-KNOWN = {"GPT", "AI", "AIME", "CPU", "GPU", "METR", "OK", "A", "I"}  # names, and words that are no terms
+KNOWN = {"GPT", "AI", "AIME", "CPU", "GPU", "METR", "GB", "OK", "A", "I"}  # names, no terms
 
 
 @pytest.fixture(scope="module")

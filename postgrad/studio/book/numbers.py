@@ -17,8 +17,10 @@ from postgrad.studio.book.inline import VALUE, WORDS, Piece
 NUMBER = re.compile(rf"\d[\d.,\u202f]*\d|\d|\b(?:{'|'.join(WORDS[3:])}|hundred|thousand|million|billion|"
                     r"half|twice|quarter)\b", re.I)
 SIGNS = ("0", "1", "2")  # of a formula
+INDEX = re.compile(r"_\{?\d\}?")  # k_3: a name
 NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1", "k1", "k2", "k3", "4-bit",
-         "bf16", "float32", "float64", "GPT-3", "log 2", "Llama 2", "tests/layers_test.py", "TL;DR", "H200", "RLVR")
+         "bf16", "float32", "float64", "GPT-3", "log 2", "Llama 2", "tests/layers_test.py", "TL;DR",
+         "H200", "RLVR")
 COUNTS = ("three layers", "three stages", "three steps", "four answers", "three algorithms",
           "three questions", "four models", "four items", "half of", "the other half", "ten to the power")
 CHAPTER = r"chapters? [1-6]\b"
@@ -58,8 +60,9 @@ def in_pieces(pieces: tuple[Piece, ...], where: str) -> Iterator[Found]:
         elif piece.kind in ("tex", "code"):
             for match in VALUE.finditer(piece.raw):
                 yield Found(where, "computed", match[0], match[1])
-            for found in in_text(VALUE.sub(" ", piece.raw), where):
-                sign = piece.kind == "tex" and found.number in SIGNS
+            tex, bare = piece.kind == "tex", VALUE.sub(" ", piece.raw)
+            for found in in_text(INDEX.sub("_", bare) if tex else bare, where):
+                sign = tex and found.number in SIGNS
                 yield found._replace(kind="structural", source="a formula's sign") if sign else found
         yield from in_pieces(piece.inner, where) if piece.kind != "quoted" else ()
 

@@ -20,7 +20,7 @@ def comparisons(rewards: list[float], count: int, seed: int) -> Tensor:  # -> [c
 
 
 def recovered(rewards: list[float], count: int, seed: int = 0) -> list[float]:
-    """Rewards fitted to comparisons alone, by gradient descent on the reward model's loss; their mean is 0."""
+    """Rewards fitted to comparisons alone, by gradient descent on the pair loss; their mean is 0."""
     winner, loser = comparisons(rewards, count, seed).T
     fitted = torch.zeros(len(rewards), dtype=torch.float64, requires_grad=True)
     for _ in range(300):

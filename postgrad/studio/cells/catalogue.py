@@ -17,8 +17,8 @@ HOME = Path(__file__).parent.parent.parent.parent  # the folder that holds the p
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """names: the functions shown, of one module; the last one is what the invariants look at. demo: lines that
-    are run after them: what they print, and what they `plot(x, y)`, stands beneath."""
+    """names: the functions shown, of one module; the last one is what the invariants look at. demo: lines
+    that are run after them: what they print, and what they `plot(x, y)`, stands beneath."""
 
     name: str
     title: str
@@ -91,8 +91,8 @@ CELLS = {cell.name: cell for cell in (
                                                    "comparisons, or the noise.",
          demo=RECOVER),
     Cell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
-         names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where it is "
-                                           "flat.", demo=CLIPPED),
+         names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
+                                           "it is flat.", demo=CLIPPED),
 )}
 
 

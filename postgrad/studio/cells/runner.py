@@ -38,8 +38,8 @@ class Refused(ValueError):
 
 @dataclass(kw_only=True)
 class Result:
-    """What a run came to. checks: {name: (ok, message)} as far as it got; plots: lists of lines, x first; fault:
-    why it ended early, or ""."""
+    """What a run came to. checks: {name: (ok, message)} as far as it got; plots: lists of lines, x first;
+    fault: why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
     numbers: dict | None = None

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import rewards, why
+from postgrad.studio.book.computed import algorithms, rewards, why
 
-CHAPTERS: dict[str, Callable[[Path], dict]] = {"why": why.values, "rewards": rewards.values}
+CHAPTERS: dict[str, Callable[[Path], dict]] = {
+    "why": why.values,
+    "rewards": rewards.values,
+    "algorithms": algorithms.values,
+}
 
 
 def rounded(value: object) -> object:
@@ -21,7 +25,16 @@ def rounded(value: object) -> object:
 
 def all_values(repository: Path) -> dict[str, dict]:
     """name of a chapter -> its values; the first page may name those of every chapter."""
-    made = {name: {key: rounded(value) for key, value in values(repository).items()}
-            for name, values in CHAPTERS.items()}
-    return {"landing": {key: value for values in made.values() for key, value in values.items()
-                        if not isinstance(value, dict)}, **made}
+    made = {
+        name: {key: rounded(value) for key, value in values(repository).items()}
+        for name, values in CHAPTERS.items()
+    }
+    return {
+        "landing": {
+            key: value
+            for values in made.values()
+            for key, value in values.items()
+            if not isinstance(value, dict)
+        },
+        **made,
+    }
