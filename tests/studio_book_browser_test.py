@@ -42,11 +42,13 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
     expect(page.locator("#book-found")).to_have_text("No places with “zzz”")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_every_chapter_can_be_used_by_everybody(studio, tab, width, dark):  # noqa: F811
+@pytest.mark.parametrize(("width", "dark", "pages"), [
+    (1280, False, ["/book/methods/ppo", "/book/1/mathematics"]),
+    (390, True, ["/book", "/book/search?q=kl", book()[-1].address]),
+])
+def test_every_page_can_be_used_by_everybody(studio, tab, width, dark, pages):  # noqa: F811
     page = tab(studio(), width=width, dark=dark)
-    for address in ["/book", "/book/search?q=kl", "/book/methods/ppo", *(c.address for c in book()),
-                    *(c.layer_address("mathematics") for c in book())]:
+    for address in pages:
         page.goto(address)
         expect(page.locator(".figure-place")).to_have_count(0)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{address} is too wide"
@@ -56,9 +58,12 @@ def test_every_chapter_can_be_used_by_everybody(studio, tab, width, dark):  # no
 
 def test_a_cell_in_a_chapter(studio, tab):  # noqa: F811
     page = tab(studio())
-    page.goto("/book/1/implementation")
-    expect(page.locator("#result-logp")).to_have_attribute("data-state", "ran", timeout=60_000)
-    assert page.locator("#result-logp .green").count() == page.locator("#result-logp li").count()
+    page.goto("/book/2/mathematics")
+    result = page.locator("#result-recover")
+    expect(result).to_have_attribute("data-state", "ran", timeout=60_000)
+    assert result.locator(".green").count() == result.locator("li").count() == 3
+    expect(result.locator("svg.plotted path.line")).to_have_count(4)
+    expect(result.locator(".prints")).to_contain_text("600 [1.4")
 
 
 def test_from_files(browser, tmp_path):  # noqa: F811

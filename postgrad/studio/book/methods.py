@@ -9,6 +9,7 @@ from pathlib import Path
 
 import postgrad
 from postgrad.studio.svg import Plot
+from postgrad.user_code import syntax
 
 BIAS = Path(__file__).parent / "bias.json"  # a copy of docs/methods/bias.json, made by tools/book.py build
 PACKAGE = Path(postgrad.__file__).parent
@@ -36,7 +37,7 @@ def row_source(name: str) -> dict:
     """The lines that make a row, with the comment above them: {"name", "file", "line", "text"}."""
     for path in sorted(ROWS.glob("*.py")):
         lines = path.read_text().splitlines()
-        for node in ast.walk(ast.parse("\n".join(lines))):
+        for node in ast.walk(syntax("\n".join(lines))):
             if isinstance(node, ast.Call) and named(node) == name:
                 begin = node.lineno
                 while lines[begin - 2].strip().startswith("#"):

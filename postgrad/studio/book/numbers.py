@@ -14,8 +14,8 @@ from postgrad.studio.book import blocks, glossary
 from postgrad.studio.book.chapters import Chapter, book, chapter
 from postgrad.studio.book.inline import VALUE, WORDS, Piece
 
-NUMBER = re.compile(rf"\d[\d.,\u202f]*\d|\d|\b(?:{'|'.join(WORDS[3:])}|hundred|thousand|million|billion|"
-                    r"half|twice|quarter)\b", re.I)
+LARGE = "hundreds?|thousands?|millions?|billions?|half|twice|quarter"
+NUMBER = re.compile(rf"\d[\d.,\u202f]*\d|\d|\b(?:{'|'.join(WORDS[3:])}|{LARGE})\b", re.I)
 SIGNS = ("0", "1", "2")  # of a formula
 INDEX = re.compile(r"_\{?\d\}?")  # k_3: a name
 NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1", "k1", "k2", "k3", "4-bit",

@@ -13,7 +13,7 @@ document.addEventListener("DOMContentLoaded", () => {
   // links to other chapters lead to the layer that is being read
   const layer = kept.get("book:layer");
   if (layer && layer !== "intuition") {
-    for (const link of document.querySelectorAll("a[data-chapter]")) {
+    for (const link of document.querySelectorAll("a[data-chapter][href]")) {
       const address = link.getAttribute("href");
       link.setAttribute("href", address.endsWith("index.html")
         ? address.replace(/index\.html$/, `${layer}/index.html`) : `${address}/${layer}`);
