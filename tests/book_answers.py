@@ -45,4 +45,10 @@ ANSWERS = {
         "algorithms",
         "row-difference",
     ): "The credit, where the KL stands, how tokens are weighed, and the critic; the clip is the same",
+    ("reasoning", "right-answer"): f"{(1 - 0.5) / math.sqrt(0.25):.0f}",
+    ("reasoning", "flat-group"): f"Nothing: every advantage is {1 - 1}",
+    ("reasoning", "one-sample"): "Its baseline is the mean of the group, and alone an answer is its own mean",
+    ("reasoning", "amplify"): "Most of what RL solves at once was already within reach of the model’s "
+                              "samples",
+    ("reasoning", "divide"): "Those that are almost always or almost never solved",
 }

@@ -43,7 +43,7 @@ def test_layers_a_question_and_search(studio, tab):  # noqa: F811
 
 
 @pytest.mark.parametrize(("width", "dark", "pages"), [
-    (1280, False, ["/book/methods/ppo", "/book/1/mathematics"]),
+    (1280, False, ["/book/1/mathematics"]),
     (390, True, ["/book", "/book/search?q=kl", book()[-1].address]),
 ])
 def test_every_page_can_be_used_by_everybody(studio, tab, width, dark, pages):  # noqa: F811

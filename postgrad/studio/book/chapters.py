@@ -17,7 +17,7 @@ from postgrad.studio.book.inline import Piece
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
 VALUES = HERE / "values.json"
-NAMES = ("why", "rewards", "algorithms")  # in the order of the book
+NAMES = ("why", "rewards", "algorithms", "reasoning")  # in the order of the book
 LAYERS = {"intuition": "Intuition", "mathematics": "Mathematics", "implementation": "Implementation"}
 PACE = 220  # words a minute
 

@@ -22,8 +22,9 @@ NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1",
          "bf16", "float32", "float64", "GPT-3", "log 2", "Llama 2", "tests/layers_test.py", "TL;DR",
          "H200", "RLVR")
 COUNTS = ("three layers", "three stages", "three steps", "four answers", "three algorithms",
-          "three questions", "four models", "four items", "half of", "the other half", "ten to the power")
-CHAPTER = r"chapters? [1-6]\b"
+          "three questions", "four models", "four stages", "four items", "half of", "the other half",
+          "ten to the power")
+CHAPTER = r"chapters? [1-6](?: and [1-6])?\b"
 
 LONGEST_FIRST = map(re.escape, sorted((*NAMES, *COUNTS), key=len, reverse=True))
 STRUCTURAL = re.compile(rf"(?<!\w)(?:{CHAPTER}|{'|'.join(LONGEST_FIRST)})", re.I)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import algorithms, rewards, why
+from postgrad.studio.book.computed import algorithms, reasoning, rewards, why
 
 CHAPTERS: dict[str, Callable[[Path], dict]] = {
     "why": why.values,
     "rewards": rewards.values,
     "algorithms": algorithms.values,
+    "reasoning": reasoning.values,
 }
 
 
