@@ -40,7 +40,7 @@ def formatted(value: object, how: str = "") -> str:
         return str(value)
     assert isinstance(value, int | float)
     if how.startswith("%"):
-        return f"{100 * value:.{how[1:] or 0}f} %".replace("-", MINUS)
+        return f"{100 * value:.{how[1:] or 0}f}\u00a0%".replace("-", MINUS)
     if how.startswith("+"):
         return f"{value:+.{how[1:]}f}".replace("-", MINUS)
     if how:

@@ -23,10 +23,10 @@ def recovered(rewards: list[float], count: int, seed: int = 0) -> list[float]:
     """Rewards fitted to comparisons alone, by gradient descent on the pair loss; their mean is 0."""
     winner, loser = comparisons(rewards, count, seed).T
     fitted = torch.zeros(len(rewards), dtype=torch.float64, requires_grad=True)
-    for _ in range(300):
+    for _ in range(60):
         loss = bradley_terry(fitted[winner], fitted[loser], torch.zeros(count)).mean()
         (slope,) = torch.autograd.grad(loss, fitted)
-        fitted.data -= 2.0 * slope
+        fitted.data -= 5.0 * slope
     return (fitted - fitted.mean()).tolist()
 
 

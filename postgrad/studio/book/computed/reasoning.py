@@ -71,6 +71,6 @@ def passes() -> dict:
 def picked(results: dict) -> dict:
     """Which of n answers a judge, a vote or chance picks, as docs/results has it."""
     title = next(name for name in results if name.startswith("Picking one of n"))
-    by = {row["picked by"]: row[PICKED].partition(" ")[0].replace("%", " %") for row in results[title]}
+    by = {row["picked by"]: row[PICKED].partition(" ")[0].replace("%", "\u00a0%") for row in results[title]}
     return {"pick_n": 16, "pick_outcome": by["outcome model"], "pick_process": by["process model, min"],
             "pick_chance": by["chance (pass@1)"], "vote_n": 16, "vote_right": by["majority vote"]}
