@@ -103,7 +103,8 @@ def equation(lines: list[str], at: int, values: Mapping) -> tuple[Block, int]:
 
 def run_of(kind: str, mark: re.Pattern, lines: list[str], at: int, values: Mapping) -> tuple[Block, int]:
     """Items or rows, one after the other; an indented line goes on with its item."""
-    items, end = [], at
+    items: list[str] = []
+    end = at
     while end < len(lines) and (mark.match(lines[end]) or (items and lines[end].startswith("  "))):
         if mark.match(lines[end]):
             items.append(mark.sub("", lines[end], count=1).strip())
