@@ -237,3 +237,17 @@ def test_the_book_is_exported(studio):
     assert 'action="../search/index.html"' in still and 'href="../glossary/index.html#token"' in still
     code = studio.get("/book/1/implementation", headers=kept).text
     assert "py-cell" not in code and "logp_of_logits" in code and "postgrad studio" in code
+
+
+def test_an_export_asks_itself_alone():
+    """A link to another site, or a file of one, is no page of ours."""
+    asked = []
+
+    async def app(scope, receive, send):
+        asked.append(scope["path"])
+        page = b'<a href="https://arxiv.org/abs/1">x</a> <a href="//cdn/y">y</a> <a href="/book">z</a>'
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        await send({"type": "http.response.body", "body": page})
+
+    pages, lost = export.wait(export.crawl(app))
+    assert asked == ["/", "/book"] and sorted(pages) == ["book/index.html", "index.html"] and lost == []
