@@ -246,7 +246,8 @@ def test_an_export_asks_itself_alone():
     async def app(scope, receive, send):
         asked.append(scope["path"])
         page = b'<a href="https://arxiv.org/abs/1">x</a> <a href="//cdn/y">y</a> <a href="/book">z</a>'
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]})
+        kind = [(b"content-type", b"text/html")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
         await send({"type": "http.response.body", "body": page})
 
     pages, lost = export.wait(export.crawl(app))
