@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
+from postgrad.user_code import syntax
+
 APART = "    "
 
 
@@ -40,7 +42,7 @@ def docstring(function: Callable) -> str:
 
 @lru_cache(maxsize=1000)
 def _in_source(function: Callable) -> str:
-    node = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+    node = syntax(textwrap.dedent(inspect.getsource(function))).body[0]
     if not isinstance(node, ast.FunctionDef | ast.ClassDef):
         return ""
     text = ast.get_docstring(node, clean=False)

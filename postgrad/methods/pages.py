@@ -19,7 +19,7 @@ from postgrad.methods.docstrings import Piece, docstring, pieces, plain
 from postgrad.methods.ranges import range_of
 from postgrad.methods.row import COLUMNS, Method, Policy
 from postgrad.methods.words import words_of
-from postgrad.user_code import called
+from postgrad.user_code import called, syntax
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -147,7 +147,7 @@ def remarks(text: str) -> dict[str, str]:
     """The comments that stand above the rows of a file, by row: above the call that names it, or above the
     statement in which it is made."""
     lines, found = text.splitlines(), {}
-    for statement in ast.parse(text).body:
+    for statement in syntax(text).body:
         for call in (node for node in ast.walk(statement) if isinstance(node, ast.Call)):
             name = {k.arg: k.value for k in call.keywords}.get("name")
             if isinstance(name, ast.Constant) and isinstance(name.value, str):

@@ -109,8 +109,9 @@ async def crawl(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
             continue
         text = pages[place(address)] = body.decode()
         for _, _, link in LINK.findall(text):
-            path = urlsplit(unescape(link)).path
-            file = place(path) if path.startswith("/") and not path.startswith("//") else None
+            address = urlsplit(unescape(link))
+            path, elsewhere = address.path, address.scheme or address.netloc
+            file = place(path) if path.startswith("/") and not elsewhere else None
             if file and not file.startswith("static/") and file not in seen:
                 seen.add(file)
                 waiting.append(path)

@@ -21,8 +21,8 @@ from postgrad.studio import svg
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
-NAV = (("Instruments", "/instruments"), ("Runs", "/runs"), ("Label", "/label"), ("Lab", "/lab"),
-       ("Exercises", "/exercises"), ("Reference", "/reference"), ("About", "/about"))
+NAV = (("Book", "/book"), ("Exercises", "/exercises"), ("Instruments", "/instruments"), ("Runs", "/runs"),
+       ("Label", "/label"), ("Lab", "/lab"), ("Reference", "/reference"), ("About", "/about"))
 MINUS = "\u2212"
 
 
@@ -106,7 +106,7 @@ def environment() -> Environment:
     made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True,
                        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters.update(num=num, dur=dur, ago=ago, size=size)
-    made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, ticks=svg.ticks, zip=zip)
+    made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, spread=svg.spread, ticks=svg.ticks, zip=zip)
     return made
 
 

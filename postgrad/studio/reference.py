@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 import postgrad
 from postgrad.studio.pages import page
+from postgrad.user_code import syntax
 
 PACKAGE = Path(postgrad.__file__).parent
 # a line of a docstring that is set as it stands: indented, or in columns
@@ -106,7 +107,7 @@ def module_of(name: str) -> tuple[str, ast.Module]:
     parts = name.split(".")[1:]
     path = PACKAGE.joinpath(*parts).with_suffix(".py") if parts else PACKAGE / "__init__.py"
     path = path if path.is_file() else PACKAGE.joinpath(*parts, "__init__.py")
-    return path.relative_to(PACKAGE.parent).as_posix(), ast.parse(path.read_text())
+    return path.relative_to(PACKAGE.parent).as_posix(), syntax(path.read_text())
 
 
 def definition(module: str, name: str) -> tuple[str, ast.stmt]:

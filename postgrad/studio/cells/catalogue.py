@@ -12,18 +12,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from postgrad.user_code import syntax
+
 HOME = Path(__file__).parent.parent.parent.parent  # the folder that holds the package
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """names: the functions shown, of one module; the last one is what the invariants look at."""
+    """names: the functions shown, of one module; the last one is what the invariants look at. demo: lines
+    that are run after them: what they print, and what they `plot(x, y)`, stands beneath."""
 
     name: str
     title: str
     claim: str      # one sentence: what there is to discover by breaking it
     module: str
     names: tuple[str, ...]
+    demo: str = ""
 
     @property
     def function(self) -> str:
@@ -39,13 +43,23 @@ class Cell:
 
     @property
     def source(self) -> str:
-        return "\n\n\n".join(functions_of(self.path)[name][0] for name in self.names)
+        return "\n\n\n".join([*(functions_of(self.path)[name][0] for name in self.names),
+                              *([self.demo] if self.demo else [])])
 
     @property
     def checks(self) -> tuple[tuple[str, str], ...]:
         """(name, sentence) of each invariant."""
         return sentences()[self.name]
 
+
+RECOVER = """true = [2.0, 1.0, 0.0, -1.0]
+counts = [20, 50, 100, 200, 400, 600]
+found = [recovered(true, count) for count in counts]
+for count, rewards in zip(counts, found):
+    print(count, [round(r, 2) for r in rewards])
+plot(counts, *zip(*found))"""
+CLIPPED = """ratios = [i / 20 for i in range(2, 61)]
+plot(ratios, *clipped_and_raw(ratios, 1.0, 0.2))"""
 
 CELLS = {cell.name: cell for cell in (
     Cell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -74,6 +88,13 @@ CELLS = {cell.name: cell for cell in (
                                          "long row wins."),
     Cell(name="pass-at-k", title="pass@k", module="postgrad.maths.passk", names=("pass_at_k",),
          claim="Try 1 − (1 − c/n)^k, as many do: it is biased."),
+    Cell(name="recover", title="Rewards from comparisons", module="postgrad.studio.book.worked",
+         names=("comparisons", "recovered"), claim="Nothing but who beat whom goes in. Change the number of "
+                                                   "comparisons, or the noise.",
+         demo=RECOVER),
+    Cell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
+         names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
+                                           "it is flat.", demo=CLIPPED),
 )}
 
 
@@ -83,7 +104,7 @@ def functions_of(path: str) -> dict[str, tuple[str, int]]:
     text = (HOME / path).read_text(encoding="utf-8")
     lines = text.split("\n")
     return {node.name: ("\n".join(lines[node.lineno - 1: node.end_lineno]), node.lineno)
-            for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+            for node in syntax(text).body if isinstance(node, ast.FunctionDef)}
 
 
 @cache
@@ -91,7 +112,7 @@ def sentences() -> dict[str, tuple[tuple[str, str], ...]]:
     """{cell: ((check, sentence), ...)} from the decorators and docstrings of the files in checks/."""
     found: dict[str, tuple[tuple[str, str], ...]] = {}
     for path in sorted((Path(__file__).parent / "checks").glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in syntax(path.read_text(encoding="utf-8")).body:
             for mark in getattr(node, "decorator_list", ()):
                 cell = ast.literal_eval(mark.args[0])
                 found[cell] = (*found.get(cell, ()), (node.name, typeset(ast.get_docstring(node))))

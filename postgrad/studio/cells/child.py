@@ -26,6 +26,7 @@ from dataclasses import fields
 MEMORY, CPU, FILES = 1 << 30, 10, 64  # bytes beyond what torch itself maps, seconds, descriptors
 NEWNET, NEWUSER = 0x40000000, 0x10000000
 CELL = "<cell>"
+CHARTS, POINTS = 4, 2000  # of one run, of one line
 
 
 def cut_network() -> bool:
@@ -46,6 +47,7 @@ def warm() -> None:
     torch.log_softmax(x * 2, -1).sum().backward()
     for name in ("preference", "credit", "surrogate", "kl", "logprob", "weights", "passk", "schedule"):
         importlib.import_module(f"postgrad.maths.{name}")
+    importlib.import_module("postgrad.studio.book.worked")
     importlib.import_module("postgrad.studio.cells.checks")
     # their computations import what they call when they call it
     importlib.import_module("postgrad.studio.instruments")
@@ -95,9 +97,24 @@ def where(fault: BaseException) -> str:
     return f"{f'line {lines[-1]}: ' if lines else ''}{type(fault).__name__}: {fault}"[:500]
 
 
-def load(job: dict) -> dict:
-    """The edited functions by name, executed among the names of the module they come from."""
-    space = dict(importlib.import_module(job["module"]).__dict__)
+def plotter(say):
+    """plot(x, y, ...) of a cell: one chart, a line for each y."""
+    drawn = []
+
+    def plot(x, *ys) -> None:
+        lines = [[float(v) for v in line] for line in (x, *ys)]
+        if not ys or len(set(map(len, lines))) > 1 or not all(v - v == 0 for line in lines for v in line):
+            raise ValueError("plot(x, y) takes lists of finite numbers that are equally long")
+        drawn.append(x)
+        if len(drawn) > CHARTS or len(lines[0]) > POINTS:
+            raise ValueError(f"a cell draws at most {CHARTS} charts of {POINTS} points")
+        say({"plot": lines})
+    return plot
+
+
+def load(job: dict, say) -> dict:
+    """The edited functions by name, executed among the names of the module they come from, and `plot`."""
+    space = dict(importlib.import_module(job["module"]).__dict__) | {"plot": plotter(say)}
     for name in job["names"]:
         del space[name]
     exec(compile(job["source"], CELL, "exec", dont_inherit=True), space)
@@ -151,7 +168,7 @@ def run(job: dict, say) -> None:
         if "exercise" in job:
             mark(job, say)
         else:
-            edited = load(job)
+            edited = load(job, say)
             (drive if "instrument" in job else examine)(job, edited, say)
         say({"done": True})
     except BaseException as fault:  # sys.exit too: whatever the cell does is an answer

@@ -39,11 +39,12 @@ class Refused(ValueError):
 
 @dataclass(kw_only=True)
 class Result:
-    """What a run came to. checks: {name: (ok, message)} as far as it got; verdict: of an answer to an
-    exercise; fault: why it ended early, or ""."""
+    """What a run came to. checks: {name: (ok, message)} as far as it got; plots: lists of lines, x first;
+    verdict: of an answer to an exercise; fault: why it ended early, or ""."""
 
     checks: dict[str, tuple[bool, str]] = field(default_factory=dict)
     numbers: dict | None = None
+    plots: list[list[list[float]]] = field(default_factory=list)
     verdict: Verdict | None = None
     output: str = ""
     fault: str = ""
@@ -223,6 +224,8 @@ def result_of(answers: bytes, output: str, why: str, status: int, seconds: float
             done = done or "done" in row or "fault" in row
             if "check" in row:
                 result.checks[str(row["check"])] = bool(row["ok"]), str(row["message"])
+            if "plot" in row:
+                result.plots.append(chart_of(row["plot"]))
             if "numbers" in row:
                 from postgrad.rewards.sandbox import codec
                 result.numbers = codec.decode(row["numbers"].encode())
@@ -234,6 +237,14 @@ def result_of(answers: bytes, output: str, why: str, status: int, seconds: float
     if not done and not result.fault:
         result.fault = ended(status)
     return result
+
+
+def chart_of(lines: list) -> list[list[float]]:
+    """The lines of a chart, x first; raises where they are none."""
+    chart = [[float(value) for value in line] for line in lines]
+    if len(chart) < 2 or not chart[0] or any(len(line) != len(chart[0]) for line in chart):
+        raise ValueError("no chart")
+    return chart
 
 
 def ended(status: int) -> str:

@@ -67,6 +67,13 @@ def whole(request: Request) -> Response:
     return page(request, "instrument.html", others=rest, **context(instrument, request.query_params))
 
 
+def frame(request: Request) -> Response:
+    """The whole instrument as a figure, for the running text of a chapter."""
+    RUNS.set(request.app.state.runs)
+    instrument = find(request.path_params["name"])
+    return fragment(request, "instrument_frame.html", **context(instrument, request.query_params))
+
+
 def figure(request: Request) -> Response:
     """The picture alone, for a control that has moved;
     the controls too where the state has changed which there are."""
@@ -79,6 +86,7 @@ def figure(request: Request) -> Response:
 routes = [
     Route("/instruments", index, name="instruments"),
     Route("/instruments/{name}", whole, name="instrument"),
+    Route("/instruments/{name}/frame", frame, name="frame"),
     Route("/instruments/{name}/figure", figure, name="figure"),
     Route("/instruments/{name}/small", small, name="small"),
 ]

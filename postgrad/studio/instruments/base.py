@@ -6,7 +6,6 @@ tested without a browser.
 
 from __future__ import annotations
 
-import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -17,6 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
+
+from postgrad.user_code import syntax
 
 PACKAGE = Path(__file__).parent.parent.parent
 # the folder of runs of the request that is being answered
@@ -160,7 +161,7 @@ def source(name: str) -> Mapping[str, str | int]:
     file = PACKAGE.joinpath(*parts).with_suffix(".py")
     file = file if file.is_file() else PACKAGE.joinpath(*parts, "__init__.py")
     lines = file.read_text().splitlines()
-    for node in ast.parse("\n".join(lines)).body:
+    for node in syntax("\n".join(lines)).body:
         names = {getattr(node, "name", None)} | {getattr(t, "id", None) for t in getattr(node, "targets", [])}
         if wanted in names:
             begin = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])

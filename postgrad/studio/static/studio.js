@@ -111,7 +111,7 @@ class KeyBar extends HTMLElement {
   connectedCallback() {
     this.press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || event.defaultPrevented) return;
-      if (event.target.closest("input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [contenteditable]")) return;
+      if (event.composedPath()[0].closest("input:not([type=range], [type=radio], [type=checkbox]), textarea, select, [contenteditable]")) return;
       const found = [...document.querySelectorAll("[data-key]")].find(
         (e) => e.dataset.key.toLowerCase() === event.key.toLowerCase() && !e.disabled);
       if (!found) return;

@@ -9,9 +9,10 @@ preference   Bradley-Terry, DPO, IPO
 credit       advantages: group z-score, leave-one-out, GAE
 policy       PPO's clip, the k3 estimator
 tokens       log-probabilities, the mean of sequence means, pass@k
+book         the small experiments of the chapters
 """
 
-from postgrad.studio.cells.checks import credit, policy, preference, tokens
+from postgrad.studio.cells.checks import book, credit, policy, preference, tokens
 from postgrad.studio.cells.checks.base import CHECKS
 
-__all__ = ["CHECKS", "credit", "policy", "preference", "tokens"]
+__all__ = ["CHECKS", "book", "credit", "policy", "preference", "tokens"]

@@ -1,0 +1,18 @@
+"""The book: chapters in three layers, glossary, methods, index and search, on the functions that train.
+
+text/NAME/          a chapter: chapter.toml (claim, hook), intuition.md, mathematics.md, implementation.md,
+                    checks.toml (questions); text/landing/ the first page; glossary.toml, sources.toml
+computed/NAME.py    values() of a chapter: every number that its text may name, computed by the library
+values.json         what they came to, written by `python tools/book.py build`, so that a page needs no torch
+inline, blocks      the grammar of the text
+chapters            texts, values and questions of a chapter together
+glossary, places    terms and where they are linked; the index and what search looks through
+numbers             every number of the prose, and whether it is computed, cited or neither
+methods             the page of a row of the table
+web                 the routes
+
+A writer changes words without touching Python:
+    {{gap:4}} a value with four decimals   [@ouyang2022] a source   [33,000](cite:ouyang2022) a cited number
+    $x$ and $$ lines $$ equations          ::instrument bradley-terry   ::cell dpo   ::check gap-zero
+    ::source postgrad.maths.kl.k3          ::row dpo   ::table memory   :::misconception What is said ... :::
+"""

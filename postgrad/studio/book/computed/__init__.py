@@ -1,0 +1,41 @@
+"""values() of each chapter: every number that its text may name, computed by the library.
+
+A value is a number, a text, a truth, or a table {"caption", "columns", "rows"}. What a run has measured comes
+from docs/results of the repository that the book is built in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from postgrad.studio.book.computed import algorithms, reasoning, rewards, why
+
+CHAPTERS: dict[str, Callable[[Path], dict]] = {
+    "why": why.values,
+    "rewards": rewards.values,
+    "algorithms": algorithms.values,
+    "reasoning": reasoning.values,
+}
+
+
+def rounded(value: object) -> object:
+    """A float to ten digits: what is left is the processor's."""
+    return float(f"{value:.10g}") if isinstance(value, float) else value
+
+
+def all_values(repository: Path) -> dict[str, dict]:
+    """name of a chapter -> its values; the first page may name those of every chapter."""
+    made = {
+        name: {key: rounded(value) for key, value in values(repository).items()}
+        for name, values in CHAPTERS.items()
+    }
+    return {
+        "landing": {
+            key: value
+            for values in made.values()
+            for key, value in values.items()
+            if not isinstance(value, dict)
+        },
+        **made,
+    }

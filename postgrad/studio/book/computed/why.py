@@ -1,0 +1,122 @@
+"""The numbers of chapter 1: the recorded stages of the embedded model, an episode taken apart, a checker."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+PRODUCT = (23, 17)
+SHOWN = 5  # the prompt whose answers are shown: the base model's is an insult
+STAGES = {"base": "Pretrained", "sft": "SFT", "rl": "RL"}
+
+
+def values(repository: Path) -> dict:
+    from postgrad.studio.recordings import recorded
+
+    data, (a, b), judged = recorded("pipeline"), PRODUCT, verdicts()
+    stages = {stage["name"]: stage["measured"] for stage in data["stages"]}
+    prompt = data["prompts"][SHOWN]
+    return {
+        "question": prompt["question"],
+        "gold": prompt["gold"],
+        "base_answer": prompt["answers"]["base"][0]["text"],
+        "one_problem": one_problem(prompt),
+        "left": a,
+        "right": b,
+        "product": a * b,
+        "verdicts": judged,
+        "replies": len(judged["rows"]),
+        **measured(stages),
+        **episode(prompt["answers"]["rl"][0]["text"]),
+        **gradients(repository),
+    }
+
+
+def one_problem(prompt: dict) -> dict:
+    rows = [
+        [title, prompt["answers"][name][0]["text"], prompt["answers"][name][0]["reason"]]
+        for name, title in STAGES.items()
+    ]
+    return {
+        "caption": prompt["question"],
+        "columns": ["stage", "what it wrote (greedy)", "the checker says"],
+        "rows": rows,
+    }
+
+
+def verdicts() -> dict:
+    """The checker of the task `arithmetic` on replies to 23 * 17."""
+    from postgrad.records import Prompt
+    from postgrad.tasks import load_task
+
+    a, b = PRODUCT
+    task, prompt = load_task("arithmetic"), Prompt.ask(f"What is {a}*{b}?", str(a * b), expression=f"{a}*{b}")
+    replies = [
+        f"<think>{a}*{b}={a * b}</think><answer>{a * b}</answer>",
+        f"<think></think><answer>{a * b - 10}</answer>",
+        f"It is {a * b}.",
+    ]
+    rows = []
+    for reply in replies:
+        verdict = task.verify(prompt, reply)
+        rows.append([reply, f"{verdict.score:g}", verdict.reason])
+    return {"caption": f"What is {a} × {b}?", "columns": ["reply", "reward", "reason"], "rows": rows}
+
+
+def measured(stages: dict) -> dict:
+    """Shares of right and well-formed replies, and how long they are."""
+    from postgrad.maths.intervals import mean_interval
+    from postgrad.maths.passk import pass_at_k
+
+    out: dict[str, float | int] = {"tries": stages["base"]["words"]["samples"]}
+    for name, found in stages.items():
+        for task, key in (("words", "right"), ("questions", "helpful")):
+            part = found[task]
+            out[f"{name}_{key}"] = sum(part["right"]) / (part["samples"] * part["problems"])
+        words = found["words"]
+        out[f"{name}_formed"] = sum(words["formed"]) / (words["samples"] * words["problems"])
+        out[f"{name}_length"] = words["mean_length"]
+        solved = [pass_at_k(words["samples"], right, words["samples"]) for right in words["right"]]
+        out[f"{name}_pass8"] = sum(solved) / len(solved)
+    questions = stages["rl"]["questions"]
+    shares = [right / questions["samples"] for right in questions["right"]]
+    _, out["helpful_low"], out["helpful_high"] = mean_interval(shares, (0.0, 1.0))
+    out["base_tries"] = 1 / out["base_right"]
+    return out
+
+
+def episode(reply: str) -> dict:
+    """One recorded reply as an episode: its tokens, the size of the space it lies in, its advantages."""
+    import torch
+
+    from postgrad.chat import Chat
+    from postgrad.maths.credit import gae, group_zscore, place_reward
+    from postgrad.models import find_model
+
+    chat = Chat.load(find_model("tiny-chat"))
+    tokens = len(chat.encode(reply)) + 1  # with the stop token
+    mask = torch.ones(1, tokens, dtype=torch.bool)
+    reward = place_reward(torch.ones(1), mask)
+    adv = gae(reward, mask, 1, value=torch.zeros(1, tokens), gamma=1.0, lam=1.0)[0]
+    flat = group_zscore(torch.zeros(4, 1), torch.ones(4, 1, dtype=torch.bool), 4)
+    return {
+        "bandit_steps": 1,
+        "reply_tokens": tokens,
+        "steps_with_prompt": 2,
+        "vocabulary": chat.vocab_size,
+        "answers_log10": tokens * math.log10(chat.vocab_size),
+        "first_advantage": adv[0].item(),
+        "last_advantage": adv[-1].item(),
+        "flat_advantage": flat.abs().max().item(),
+    }
+
+
+def gradients(repository: Path) -> dict:
+    """Noise and bias of two rows by enumeration (tools/bias.py)."""
+    kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
+    return {
+        "noise_reinforce": kept["reinforce"]["noise"],
+        "noise_rloo": kept["rloo"]["noise"],
+        "bias_rloo": kept["rloo"]["bias"],
+    }

@@ -1,0 +1,81 @@
+"""The terms of the book, and their link at the first place of a page where they are used."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from typing import NamedTuple
+
+from postgrad.studio.book import blocks, inline
+from postgrad.studio.book.blocks import Block
+from postgrad.studio.book.chapters import TEXT
+from postgrad.studio.book.inline import Piece
+
+
+class Term(NamedTuple):
+    """forms: the words by which it is met in a text. means: one or two sentences."""
+
+    name: str
+    forms: tuple[str, ...]
+    means: tuple[Piece, ...]
+
+    @property
+    def anchor(self) -> str:
+        return blocks.slug(self.name)
+
+
+@cache
+def terms() -> dict[str, Term]:
+    rows = tomllib.loads((TEXT / "glossary.toml").read_text(encoding="utf-8"))
+    made = [Term(name, (name, *row.get("forms", ())), inline.parse(row["means"], {}))
+            for name, row in rows.items()]
+    return {term.name: term for term in sorted(made, key=lambda t: t.name.lower())}
+
+
+@cache
+def pattern() -> tuple[re.Pattern, dict[str, str]]:
+    """What finds a term in a text, the longest form first, and form -> term."""
+    forms = {form.lower().replace("'", "\u2019"): term.name
+             for term in terms().values() for form in term.forms}
+    words = "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True))
+    return re.compile(rf"(?<![\w-])(?:{words})(?![\w]|-\w)", re.I), forms
+
+
+def found_in(text: str) -> list[str]:
+    """The terms that a text uses, in order, each once."""
+    finder, forms = pattern()
+    return list(dict.fromkeys(forms[m[0].lower()] for m in finder.finditer(text)))
+
+
+def linked(opening: tuple[Piece, ...],
+           page: tuple[Block, ...]) -> tuple[tuple[Piece, ...], tuple[Block, ...]]:
+    """The opening line and the page, with each term as a link where it is first used in running text."""
+    seen: set[str] = set()
+    first = link(opening, seen)
+    return first, tuple(blocks.mapped(block, lambda pieces: link(pieces, seen)) for block in page)
+
+
+def link(pieces: tuple[Piece, ...], seen: set[str]) -> tuple[Piece, ...]:
+    out: list[Piece] = []
+    for piece in pieces:
+        if piece.kind == "text":
+            out += split(piece.text, seen)
+        elif piece.kind in ("strong", "em"):
+            out.append(piece._replace(inner=link(piece.inner, seen)))
+        else:
+            out.append(piece)
+    return tuple(out)
+
+
+def split(text: str, seen: set[str]) -> list[Piece]:
+    finder, forms = pattern()
+    out, at = [], 0
+    for match in finder.finditer(text):
+        name = forms[match[0].lower()]
+        if name in seen:
+            continue
+        seen.add(name)
+        out += [Piece("text", text[at: match.start()]), Piece("term", match[0], terms()[name].anchor)]
+        at = match.end()
+    return [piece for piece in (*out, Piece("text", text[at:])) if piece.text]

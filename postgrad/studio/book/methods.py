@@ -1,0 +1,72 @@
+"""The page of a row of the table: what postgrad.methods.pages says of it, and its exact bias as a figure."""
+
+from __future__ import annotations
+
+import ast
+import json
+from functools import cache
+from pathlib import Path
+
+import postgrad
+from postgrad.studio.svg import Plot
+from postgrad.user_code import syntax
+
+BIAS = Path(__file__).parent / "bias.json"  # a copy of docs/methods/bias.json, made by tools/book.py build
+PACKAGE = Path(postgrad.__file__).parent
+ROWS = PACKAGE / "methods"
+FAMILIES = {"supervised": "Imitate", "preference": "Prefer", "policy": "Reinforce"}
+
+
+@cache
+def bias() -> dict[str, dict]:
+    return json.loads(BIAS.read_text(encoding="utf-8"))
+
+
+def scatter(name: str) -> dict | None:
+    """The mean gradient of a row against the exact one, component by component, and the plot they lie in."""
+    if name not in bias():
+        return None
+    row = bias()[name]
+    most = 1.1 * max(map(abs, (*row["exact"], *row["mean"])))
+    return {**row, "points": list(zip(row["exact"], row["mean"], strict=True)), "most": most,
+            "plot": Plot((-most, most), (-most, most), 420, 300, 56, 20, 30, 44)}
+
+
+@cache
+def row_source(name: str) -> dict:
+    """The lines that make a row, with the comment above them: {"name", "file", "line", "text"}."""
+    for path in sorted(ROWS.glob("*.py")):
+        lines = path.read_text().splitlines()
+        for node in ast.walk(syntax("\n".join(lines))):
+            if isinstance(node, ast.Call) and named(node) == name:
+                begin = node.lineno
+                while lines[begin - 2].strip().startswith("#"):
+                    begin -= 1
+                return {"name": name, "file": path.relative_to(PACKAGE.parent).as_posix(), "line": begin,
+                        "text": "\n".join(line[4:] for line in lines[begin - 1: node.end_lineno])}
+    raise LookupError(f"the table has no row {name!r}")
+
+
+def named(call: ast.Call) -> object:
+    """The name that a call gives to a row; None for any other call."""
+    value = next((k.value for k in call.keywords if k.arg == "name"), None)
+    return value.value if isinstance(value, ast.Constant) else None
+
+
+def table() -> dict[str, list]:
+    """The rows by family."""
+    from postgrad.methods import METHODS
+    return {title: [row for row in METHODS.values() if row.kind == kind] for kind, title in FAMILIES.items()}
+
+
+def shown(value: object) -> str:
+    """A constant, a function or a fact of a row, as text."""
+    from postgrad.methods.constants import written
+    if isinstance(value, dict):
+        return written(value["function"], value["constants"])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or value == []:
+        return "none"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else (
+        f"{value:g}" if isinstance(value, float) else str(value))

@@ -1,0 +1,87 @@
+"""Every number of the prose: computed, cited, structural, or none of these and so unaccounted for.
+
+A number is a digit, or a counting word from three up. Structural are names that have a digit in them, the
+signs 0, 1 and 2 of a formula, and counts of what stands before the reader's eyes (COUNTS).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from postgrad.studio.book import blocks, glossary
+from postgrad.studio.book.chapters import Chapter, book, chapter
+from postgrad.studio.book.inline import VALUE, WORDS, Piece
+
+LARGE = "hundreds?|thousands?|millions?|billions?|half|twice|quarter"
+NUMBER = re.compile(rf"\d[\d.,\u202f]*\d|\d|\b(?:{'|'.join(WORDS[3:])}|{LARGE})\b", re.I)
+SIGNS = ("0", "1", "2")  # of a formula
+INDEX = re.compile(r"_\{?\d\}?")  # k_3: a name
+NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1", "k1", "k2", "k3", "4-bit",
+         "bf16", "float32", "float64", "GPT-3", "log 2", "Llama 2", "tests/layers_test.py", "TL;DR",
+         "H200", "RLVR")
+COUNTS = ("three layers", "three stages", "three steps", "four answers", "three algorithms",
+          "three questions", "four models", "four stages", "four items", "half of", "the other half",
+          "ten to the power")
+CHAPTER = r"chapters? [1-6](?: and [1-6])?\b"
+
+LONGEST_FIRST = map(re.escape, sorted((*NAMES, *COUNTS), key=len, reverse=True))
+STRUCTURAL = re.compile(rf"(?<!\w)(?:{CHAPTER}|{'|'.join(LONGEST_FIRST)})", re.I)
+
+
+class Found(NamedTuple):
+    """kind: computed, cited, structural or unaccounted."""
+
+    where: str
+    kind: str
+    number: str
+    source: str
+
+
+def in_text(text: str, where: str) -> Iterator[Found]:
+    """The numbers of words that are neither a value nor a citation."""
+    for match in STRUCTURAL.finditer(text):
+        if NUMBER.search(match[0]):
+            yield Found(where, "structural", match[0], "a name, a chapter or a count in sight")
+    text = STRUCTURAL.sub(" ", text)
+    for match in NUMBER.finditer(text):
+        yield Found(where, "unaccounted", match[0], text[max(0, match.start() - 25): match.end() + 25])
+
+
+def in_pieces(pieces: tuple[Piece, ...], where: str) -> Iterator[Found]:
+    for piece in pieces:
+        if piece.kind == "value":
+            yield Found(where, "computed", piece.text, piece.target)
+        elif piece.kind == "quoted":
+            yield from (Found(where, "cited", n.number, piece.target)
+                        for n in in_pieces(piece.inner, where) if n.kind == "unaccounted")
+        elif piece.kind == "text":
+            yield from in_text(piece.text, where)
+        elif piece.kind in ("tex", "code"):
+            for match in VALUE.finditer(piece.raw):
+                yield Found(where, "computed", match[0], match[1])
+            tex, bare = piece.kind == "tex", VALUE.sub(" ", piece.raw)
+            for found in in_text(INDEX.sub("_", bare) if tex else bare, where):
+                sign = tex and found.number in SIGNS
+                yield found._replace(kind="structural", source="a formula's sign") if sign else found
+        yield from in_pieces(piece.inner, where) if piece.kind != "quoted" else ()
+
+
+def of_chapter(found: Chapter) -> Iterator[Found]:
+    for name, pieces in (("claim", found.claim), ("hook", found.hook)):
+        yield from in_pieces(pieces, f"{found.name}/{name}")
+    for layer, page in found.layers.items():
+        for block in blocks.walk(page):
+            for pieces in blocks.texts(block):
+                yield from in_pieces(pieces, f"{found.name}/{layer}.md:{block.line}")
+    for check in found.checks.values():
+        for pieces in (check.ask, *(part for c in check.choices for part in (c.says, c.why))):
+            yield from in_pieces(pieces, f"{found.name}/checks.toml: {check.name}")
+
+
+def everywhere() -> list[Found]:
+    """The numbers of all chapters, of the first page and of the glossary."""
+    rows = [row for found in (chapter("landing"), *book()) for row in of_chapter(found)]
+    return rows + [row for term in glossary.terms().values()
+                   for row in in_pieces(term.means, f"glossary.toml: {term.name}")]

@@ -1,0 +1,119 @@
+"""/book: the first page, chapters by layer, glossary, methods, index, sources, search."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from markupsafe import Markup
+from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.studio import instruments, lab
+from postgrad.studio.book import blocks, glossary, methods, places
+from postgrad.studio.book.blocks import Block
+from postgrad.studio.book.chapters import LAYERS, Chapter, all_values, book, chapter, cited, sources
+from postgrad.studio.cells.catalogue import CELLS
+from postgrad.studio.cells.runner import WALL
+from postgrad.studio.instruments.base import RUNS, source
+from postgrad.studio.pages import page, render
+from postgrad.studio.shared import why_closed
+
+EXERCISES = "/exercises"
+
+
+def figures(request: Request, found: tuple[Block, ...]) -> dict:
+    """The instruments of a page by their argument. An export holds them; a page asks for each when it is
+    there, so that its words need not wait for torch."""
+    if request.headers.get("x-postgrad-export") != "1":
+        return {}
+    RUNS.set(request.app.state.runs)
+    return {b.argument: Markup(render(request, "instrument_frame.html",
+                                      instruments.context(*instrument_of(b.argument))))
+            for b in blocks.walk(found) if b.kind == "instrument"}
+
+
+def instrument_of(argument: str) -> tuple:
+    """grpo?std=0 -> the instrument, and its state."""
+    name, _, query = argument.partition("?")
+    return instruments.find(name), QueryParams(parse_qsl(query))
+
+
+def show(request: Request, template: str, found: Chapter, layer: str, **more) -> Response:
+    body = found.layers[layer]
+    kinds = {block.kind for block in blocks.walk(body)}
+    opens = layer in ("intuition", "landing")
+    hook, body = glossary.linked(found.hook if opens else (), body)
+    closed = why_closed(request, lab.RUNS_CODE)
+    if "cell" in kinds and not closed and request.headers.get("x-postgrad-export") != "1":
+        lab.runner_of(request).warm()
+    return page(request, template, chapter=found, layer=layer, layers=LAYERS, hook=hook, body=body,
+                figures=figures(request, body), sources=sources(), cited=cited(body), cells=CELLS,
+                closed=closed, wall=WALL, result=None, source=source, row_source=methods.row_source,
+                instruments=instruments.INSTRUMENTS, values=all_values().get(found.name, {}), kinds=kinds,
+                exercises=any(getattr(r, "path", "") == EXERCISES for r in request.app.routes), **more)
+
+
+def landing(request: Request) -> Response:
+    return show(request, "book/landing.html", chapter("landing"), "landing", chapters=book(),
+                timeline=sorted((s for s in sources().values() if "event" in s), key=lambda s: s["year"]))
+
+
+def one(request: Request) -> Response:
+    number, layer = request.path_params["number"], request.path_params.get("layer", "intuition")
+    if not 1 <= number <= len(book()):
+        raise HTTPException(404, f"The book has the chapters 1 to {len(book())}, and no chapter {number}.")
+    found = book()[number - 1]
+    if layer not in found.layers:
+        raise HTTPException(404, f"A chapter has the layers {', '.join(found.layers)}, and no "
+                            f"{layer[:40]!r}.")
+    near = {"before": book()[number - 2] if number > 1 else None,
+            "after": book()[number] if number < len(book()) else None}
+    return show(request, "book/chapter.html", found, layer, **near)
+
+
+def words(request: Request) -> Response:
+    return page(request, "book/glossary.html", terms=glossary.terms().values(), index=places.index(),
+                sources=sources())
+
+
+def index(request: Request) -> Response:
+    return page(request, "book/index.html", index=places.index(), terms=glossary.terms())
+
+
+def references(request: Request) -> Response:
+    return page(request, "book/sources.html", sources=sources())
+
+
+def search(request: Request) -> Response:
+    return page(request, "book/search.html")
+
+
+def method_table(request: Request) -> Response:
+    return page(request, "book/methods.html", table=methods.table())
+
+
+def method(request: Request) -> Response:
+    from postgrad.methods import METHODS
+    from postgrad.methods.constants import written
+    from postgrad.methods.pages import page as page_of
+    name = request.path_params["name"]
+    if name not in METHODS:
+        raise HTTPException(404, f"The table has no row {name[:60]!r}; it has {', '.join(METHODS)}.")
+    return page(request, "book/method.html", row=page_of(METHODS[name], METHODS), written=written,
+                shown=methods.shown, source=methods.row_source(name), bias=methods.scatter(name))
+
+
+routes = [
+    Route("/book", landing, name="book"),
+    Route("/book/glossary", words, name="glossary"),
+    Route("/book/index", index, name="book-index"),
+    Route("/book/sources", references, name="sources"),
+    Route("/book/search", search, name="search"),
+    Route("/book/methods", method_table, name="methods"),
+    Route("/book/methods/{name}", method, name="method"),
+    Route("/book/{number:int}", one, name="chapter"),
+    Route("/book/{number:int}/{layer}", one, name="layer"),
+]

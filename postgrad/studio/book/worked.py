@@ -1,0 +1,38 @@
+"""Small experiments of the chapters, as functions that a cell can edit."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from postgrad.maths.preference import bradley_terry
+from postgrad.maths.surrogate import clipped_ratio
+
+
+def comparisons(rewards: list[float], count: int, seed: int) -> Tensor:  # -> [count, 2]: winner, loser
+    """Random pairs of different items; the first wins as often as Bradley-Terry says."""
+    draw = torch.Generator().manual_seed(seed)
+    true = torch.tensor(rewards, dtype=torch.float64)
+    first = torch.randint(len(rewards), (count,), generator=draw)
+    second = (first + torch.randint(1, len(rewards), (count,), generator=draw)) % len(rewards)
+    wins = torch.rand(count, generator=draw, dtype=torch.float64) < torch.sigmoid(true[first] - true[second])
+    return torch.stack([torch.where(wins, first, second), torch.where(wins, second, first)], 1)
+
+
+def recovered(rewards: list[float], count: int, seed: int = 0) -> list[float]:
+    """Rewards fitted to comparisons alone, by gradient descent on the pair loss; their mean is 0."""
+    winner, loser = comparisons(rewards, count, seed).T
+    fitted = torch.zeros(len(rewards), dtype=torch.float64, requires_grad=True)
+    for _ in range(60):
+        loss = bradley_terry(fitted[winner], fitted[loser], torch.zeros(count)).mean()
+        (slope,) = torch.autograd.grad(loss, fitted)
+        fitted.data -= 5.0 * slope
+    return (fitted - fitted.mean()).tolist()
+
+
+def clipped_and_raw(ratios: list[float], advantage: float, clip: float) -> tuple[list[float], list[float]]:
+    """What a token adds to the objective at each ratio: held by the clip, and as it is."""
+    ratio = torch.tensor([ratios], dtype=torch.float64)
+    adv, mask = torch.full_like(ratio, advantage), torch.ones_like(ratio, dtype=torch.bool)
+    loss, _ = clipped_ratio(ratio.log(), torch.zeros_like(ratio), adv, mask, low=clip, high=clip)
+    return (-loss[0]).tolist(), (ratio * adv)[0].tolist()

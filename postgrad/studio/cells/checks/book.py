@@ -1,0 +1,43 @@
+"""Invariants of the small experiments of the book."""
+
+from postgrad.studio.cells.checks.base import of, same
+
+TRUE = [2.0, 1.0, 0.0, -1.0]
+
+
+@of("recover")
+def the_ranking_comes_back(f):
+    """600 noisy comparisons give the four items their order back."""
+    found = f(TRUE, 600)
+    order = sorted(range(4), key=lambda i: -found[i])
+    assert order == [0, 1, 2, 3], f"the order is {order}"
+
+
+@of("recover")
+def so_do_the_distances(f):
+    """Centred, each reward is within 0.5 of the true one."""
+    same(f(TRUE, 600), [x - 0.5 for x in TRUE], 0.5)
+
+
+@of("recover")
+def a_shift_cannot_be_seen(f):
+    """Add 3 to all true rewards: the comparisons, and so the result, are the same."""
+    same(f([x + 3 for x in TRUE], 200), f(TRUE, 200))
+
+
+@of("clip-plot")
+def the_raw_objective_is_a_line(f):
+    """The raw objective is ratio times advantage."""
+    same(f([0.5, 2.0], 1.5, 0.2)[1], [0.75, 3.0])
+
+
+@of("clip-plot")
+def flat_past_the_edge_of_a_good_token(f):
+    """A > 0: past 1 + clip the clipped objective no longer rises."""
+    same(f([1.0, 1.2, 2.0, 4.0], 1.0, 0.2)[0], [1.0, 1.2, 1.2, 1.2])
+
+
+@of("clip-plot")
+def the_way_back_is_open(f):
+    """A < 0 and a ratio above 1: nothing is held, the token can be pushed down."""
+    same(f([2.0, 0.1], -1.0, 0.2)[0], [-2.0, -0.8])

@@ -1,0 +1,92 @@
+"""The book in a browser: the layers, a question, a figure, search; on a phone; and from files."""
+
+import pytest
+from studio_browser import axe, browser, studio, tab  # noqa: F401
+from studio_small import client
+
+from postgrad.studio.book.chapters import book
+from postgrad.studio.export import place, relative
+from postgrad.studio.pages import STATIC
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+
+def test_layers_a_question_and_search(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/book/1")
+    assert page.locator("h1").bounding_box()["height"] <= 150
+    check = page.locator("[data-check='why/bandit-steps']")
+    expect(check.locator(".why").first).to_be_hidden()
+    check.get_by_label("1024", exact=True).focus()
+    page.keyboard.press("Space")
+    expect(check.locator("li:has(:checked) .why")).to_contain_text("Not so.")
+    check.get_by_label("1", exact=True).check()
+    expect(check.locator("li:has(:checked) .why")).to_contain_text("Right.")
+    page.reload()
+    expect(check.get_by_label("1", exact=True)).to_be_checked()
+    page.get_by_role("link", name="Mathematics", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/book/1/mathematics")
+    expect(page.locator("tex-math .katex").first).to_be_visible()
+    page.get_by_role("link", name="Contents", exact=True).click()
+    page.locator("a[data-chapter]").first.click()
+    page.wait_for_url("**/book/1/mathematics")  # the layer is remembered
+    page.get_by_label("Search the book").fill("policy gradient")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/book/search?q=policy+gradient")
+    expect(page.locator("#book-results a").first).to_be_visible()
+    page.get_by_label("Search the book").fill("what the bandit view")
+    expect(page.locator("#book-results a").first).to_have_attribute(
+        "href", "/book/1/mathematics#what-the-bandit-view-discards")
+    page.get_by_label("Search the book").fill("zzz")
+    expect(page.locator("#book-found")).to_have_text("No places with “zzz”")
+
+
+@pytest.mark.parametrize(("width", "dark", "pages"), [
+    (1280, False, ["/book/1/mathematics"]),
+    (390, True, ["/book", "/book/search?q=kl", book()[-1].address]),
+])
+def test_every_page_can_be_used_by_everybody(studio, tab, width, dark, pages):  # noqa: F811
+    page = tab(studio(), width=width, dark=dark)
+    for address in pages:
+        page.goto(address)
+        expect(page.locator(".figure-place")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{address} is too wide"
+        assert page.locator("h1").bounding_box()["height"] <= 150
+        assert axe(page) == [], address
+
+
+def test_a_cell_in_a_chapter(studio, tab):  # noqa: F811
+    page = tab(studio())
+    page.goto("/book/2/mathematics")
+    result = page.locator("#result-recover")
+    expect(result).to_have_attribute("data-state", "ran", timeout=60_000)
+    assert result.locator(".green").count() == result.locator("li").count() == 3
+    expect(result.locator("svg.plotted path.line")).to_have_count(4)
+    expect(result.locator(".prints")).to_contain_text("600 [1.4")
+
+
+def test_from_files(browser, tmp_path):  # noqa: F811
+    """Opened from a folder: layers, questions and search, without a server."""
+    served, site = client(tmp_path / "runs"), tmp_path / "site"
+    pages = {place(address): served.get(address, headers={"x-postgrad-export": "1"}).text
+             for address in ("/book/1", "/book/1/mathematics", "/book/search")}
+    for file, text in pages.items():
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).write_text(relative(text, file, set(pages)), encoding="utf-8")
+    (site / "static").symlink_to(STATIC)
+    page = browser.new_page()
+    faults = []
+    page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda e: faults.append(str(e)))
+    page.goto(f"file://{site}/book/1/index.html")
+    expect(page.locator("#pipeline-picture .insight")).to_be_visible()
+    page.get_by_role("link", name="Mathematics", exact=True).click()
+    page.wait_for_url("**/book/1/mathematics/index.html")
+    page.get_by_label("Search the book").fill("bandit view discards")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search/index.html?q=*")
+    page.locator("#book-results a").first.click()
+    page.wait_for_url("**/book/1/mathematics/index.html#what-the-bandit-view-discards")
+    page.close()
+    assert faults == []
