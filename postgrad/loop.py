@@ -16,6 +16,7 @@ import torch
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.ranks import lanes
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.stats import Stats
@@ -56,6 +57,10 @@ class OptimSettings(Settings):
                              "fp32 to compare two runs to the last digits on a GPU")
     compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the "
                             "others sooner", "false for runs of a few steps, or where the compiler fails")
+    lanes: int | None = setting(None, "in how many lanes the passes of a step and the samples of a collection "
+                                "are dealt to processes; none: as many as torchrun starts",
+                                "to start with fewer processes than will go on with the run: its bits depend "
+                                "on the lanes, never on the processes", within=COUNT)
     adapter: Adapters = setting(group=Adapters)
 
     prefix: ClassVar[str] = "optim."
@@ -106,7 +111,7 @@ class Optim:
         if settings.lr is None:
             raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
         compute_in(models, settings)
-        self.settings, self.steps = settings, steps
+        self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes)
         self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
         self.rounded = [p for p in self.params if p.dtype == torch.bfloat16]
         self.masters = [p.detach().float() for p in self.rounded]
@@ -114,6 +119,7 @@ class Optim:
         self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
         self.adam = torch.optim.AdamW(self.stepped, lr=settings.lr, betas=(settings.beta1, settings.beta2),
                                       weight_decay=settings.weight_decay, fused=True)
+        self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
         self.skips_in_a_row = 0
 
     @property
@@ -136,9 +142,26 @@ class Optim:
             torch._foreach_add_([m.grad for _, m in pairs], [grad for grad, _ in pairs])
             torch._foreach_zero_([grad for grad, _ in pairs])
 
+    @torch.no_grad()
+    def end_lane(self) -> None:
+        """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
+        if self.lanes.count > 1:
+            self.summed = self.lanes.add(self.summed, [p.grad for p in self.stepped], self.stepped,
+                                         "summed their gradients")
+            for p in self.stepped:
+                p.grad = None
+
+    def take_sum(self) -> None:
+        """The gradient of the step is that of all its lanes."""
+        if self.lanes.count > 1:
+            for p, grad in zip(self.stepped, self.summed, strict=True):
+                p.grad = grad
+            self.summed = [None] * len(self.stepped)
+
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
         """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
         what to log."""
+        self.take_sum()
         norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
@@ -197,17 +220,21 @@ Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
           hooks: Iterable[Callable[[Now], None]] = ()):
     """One optimizer step per batch, whatever the algorithm."""
+    def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
+        loss, seen = objective(models, micro)
+        part = (loss * micro.weight).sum()
+        part.backward()
+        optim.gather()
+        return part.detach().double(), seen
+
     began = time.perf_counter()
     for step, batch in enumerate(batches, start=run.next_step):
         stats = Stats()
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()
-        for micro in batch.split(optim.tokens_per_pass):
-            loss, seen = objective(models, micro)
-            part = (loss * micro.weight).sum()
-            part.backward()
-            optim.gather()
-            total = total + part.detach().double()
+        for part, seen in optim.lanes.map(one_pass, batch.split(optim.tokens_per_pass),
+                                          "gathered what they saw of the step", optim.end_lane):
+            total = total + part
             stats.add(seen)
         row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
         now = time.perf_counter()

@@ -10,7 +10,7 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "garbage_collection", "settings", "user_code", "files"},
+    {"maths", "packing", "garbage_collection", "settings", "user_code", "files", "ranks"},
     {"records", "stats", "hub", "options", "template"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},

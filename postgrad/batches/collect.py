@@ -15,6 +15,7 @@ from postgrad.maths.diversity import repetition
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
+from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
 from postgrad.rewards.base import Judge, refuse_all_errors
 from postgrad.settings import NOT_NEGATIVE, Settings, setting
@@ -160,11 +161,13 @@ class RolloutLine(Generic[RowT]):
     """An assembly line from prompts: collects, then makes batches of the collection
     (`batches_of` is each line's own).
 
-    sample(prompts, group_size, seed, step) -> groups of rollouts.
+    sample(prompts, group_size, seed, step) -> groups of rollouts. lanes: the prompts of a draw are dealt to
+    them, and each lane is sampled and judged by itself, by the rank that has it; every rank has all of it.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models,
-                 method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
+                 method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu",
+                 lanes: Lanes = ALONE):
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
@@ -178,6 +181,7 @@ class RolloutLine(Generic[RowT]):
         self.seed = seed
         self.tokens_per_pass = tokens_per_pass
         self.device = device
+        self.lanes = lanes
         self.prompts = Shuffled(prompts, seed)
         self.waiting: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
 
@@ -199,9 +203,17 @@ class RolloutLine(Generic[RowT]):
         """The next prompts of the stream, sampled and judged."""
         prompts = self.prompts.take(count)
         seed = seed_of(self.seed, "rollout", self.step, turn)
-        groups = self.sample(prompts, self.settings.group_size, seed, self.step)
-        verdicts = iter(self.judge([r for group in groups for r in group]))
-        return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+        dealt = self.lanes.deal([p.id for p in prompts])
+
+        def judged(numbers: list[int]) -> list[list[Scored]]:
+            groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, self.step)
+            verdicts = iter(self.judge([r for group in groups for r in group]) if groups else ())
+            return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+
+        drawn = self.lanes.map(judged, dealt, "gathered rollouts")
+        found = {i: group for numbers, groups in zip(dealt, drawn, strict=True)
+                 for i, group in zip(numbers, groups, strict=True)}
+        return [found[i] for i in range(count)]
 
     # what decides the future
 

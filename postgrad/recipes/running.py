@@ -8,13 +8,14 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
-from postgrad import __version__, methods
+from postgrad import __version__, methods, ranks
 from postgrad.files import file_hash, said
 from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
 from postgrad.models import is_adapted
@@ -27,7 +28,7 @@ from postgrad.recipes.defaults import fitted
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Scored
-from postgrad.run import Run, Saves, check_name
+from postgrad.run import Follower, Run, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
 from postgrad.user_code import record
@@ -52,17 +53,21 @@ def beginning(config, checkpoint: Path | None = None, origin: Path | None = None
 
 def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
           watch: Watch | None = None, callback: Callable[[int, dict], None] | None = None,
-          origin: Path | None = None) -> Run:
-    """A new run. The folder has to be free; everything is built, and so checked, before it is made.
+          origin: Path | None = None) -> Run | Follower:
+    """A new run. The folder has to be free; everything is built, and so checked, before it is made. Of
+    several ranks the first makes it, and the others follow.
 
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
+    ranks.join()
     check_place(Path(folder))
     begins = beginning(config, origin=origin)
-    config, _ = fitted(config, begins.origin if begins else None)
+    config = with_lanes(fitted(config, begins.origin if begins else None)[0])
     seed_everything(config.seed)
     parts = built(build, config, begins)
+    if not ranks.leads():
+        return carry_on(Follower(folder), parts, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
              "begins_with": fingerprint(begins.origin) if begins else None, "data": dict(parts.data),
@@ -87,8 +92,17 @@ def built(build: Build, config, begins: Beginning | None) -> Parts:
     return replace(parts, panel=panel.examined(config, parts))
 
 
+def with_lanes(config):
+    """As many lanes as there are ranks at the start, where nothing else was said: saved with the run."""
+    if config.optim.lanes is not None or ranks.world() == 1:
+        return config
+    return replace(config, optim=replace(config.optim, lanes=ranks.world()))
+
+
 def check_place(folder: Path) -> None:
-    """Before anything is read or built: a run can be made there."""
+    """Before anything is read or built: a run can be made there. Asked by the rank that makes it."""
+    if not ranks.leads():
+        return
     folder = Path(os.path.abspath(folder))
     check_name(folder.name)
     refuse_if_taken(folder)
@@ -168,23 +182,27 @@ def finished(run: Run, steps: int | None = None) -> str:
 
 
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
-           callback: Callable[[int, dict], None] | None = None) -> Run:
+           callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
     """Goes on from the newest sound checkpoint, or from the beginning where there is none,
-    to the same bits; to more steps than the run had, where config.steps says so. A finished run stays.
+    to the same bits, with any number of ranks; to more steps than the run had, where config.steps says so. A
+    finished run stays.
 
     Everything is built, and so checked, before anything in the run is changed.
     """
+    ranks.join()
     check_inputs(run, config)
     if finished(run, config.steps):
         return run
     seed_everything(config.seed)
-    with run.locked():
-        checkpoint = run.newest()
+    with run.locked() if ranks.leads() else nullcontext():
+        checkpoint = ranks.agreed(run.newest, "looked for the checkpoint")
         check_length(run, config, checkpoint)
         begins = beginning(config, checkpoint)
         parts = built(build, config, begins)
         if checkpoint:
             take_up(checkpoint, parts)
+        if not ranks.leads():
+            return carry_on(Follower(run.folder, int(checkpoint.name) if checkpoint else 0), parts, config)
         for damage in run.passed_over.values():
             say(watch, f"passed over: {damage}")
         run.go_back(checkpoint)
@@ -224,13 +242,13 @@ def take_up(checkpoint: Path, parts: Parts) -> None:
                          "start a new run.") from error
 
 
-def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
-             callback: Callable[[int, dict], None] | None = None) -> Run:
+def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = None,
+             callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
         with run.locked(), Saves(run) as saves, stop_on_signal(getattr(watch, "stopping", None)) as stop:
             run.status("running")
-            if parts.examine and parts.every and run.next_step == 1:
+            if isinstance(run, Run) and parts.examine and parts.every and run.next_step == 1:
                 examine(run, parts, 0, watch)
             train(parts.models, parts.batches, parts.objective, parts.optim, run,
                   hooks(run, parts, config, stop, saves, watch, callback))
@@ -241,9 +259,11 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
         run.status("stopped", error="stopped at once, without a checkpoint")
         raise
     except BaseException as error:
+        ranks.tell_end(str(error))
         run.status("failed", error=f"{type(error).__name__}: {error}")
         raise
     run.status("done")
+    ranks.gather(None, "came to the end")
     return run
 
 
@@ -258,8 +278,12 @@ def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     return row
 
 
-def hooks(run: Run, parts: Parts, config, stop: Callable, saves: Saves, watch: Watch | None,
+def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Saves, watch: Watch | None,
           callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
+    """What is done after each step: by the rank that writes all of it, by the others what decides how
+    training goes on."""
+    if isinstance(run, Follower):
+        return [*parts.hooks, lambda now: end_if(asked_to_stop(stop))]
     worries = Worries(run, worries_of(config), aloud=watch is not None)
 
     def samples(now: Now) -> None:
@@ -278,7 +302,7 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, saves: Saves, watch: W
             worries(now.step, examine(run, parts, now.step, watch))
 
     def save(now: Now) -> None:
-        asked = stop()
+        asked = asked_to_stop(stop)
         if asked or now.step % config.save_every == 0 or now.step == config.steps:
             state = state_of(parts.models, parts.optim, parts.batches)
             policy = parts.models.policy
@@ -288,7 +312,16 @@ def hooks(run: Run, parts: Parts, config, stop: Callable, saves: Saves, watch: W
         if asked:
             saves.wait()
         saves.check()
-        if asked:
-            raise Stopped(asked)
+        end_if(asked)
 
     return [samples, show, *parts.hooks, examination, save]
+
+
+def asked_to_stop(stop: Callable[[], int | None]) -> int | None:
+    """The signal that this rank or another was sent, so that all of them stop after the same step."""
+    return next(filter(None, ranks.gather(stop(), "agreed to go on")), None)
+
+
+def end_if(asked: int | None) -> None:
+    if asked:
+        raise Stopped(asked)

@@ -1,0 +1,134 @@
+"""A training in several ranks is the training of one: the same bits at any number of processes."""
+
+import json
+
+import kills
+import pytest
+import torch
+from ranks_launch import carry_out, launch
+from small import CHAT, small_model
+
+from postgrad.loop import Optim
+from postgrad.models import save_model
+from postgrad.ranks import ALONE, Lanes
+
+TASK = '''
+import zlib
+
+prompts = [{"question": f"Say {n}.", "answer": str(n)} for n in range(9)]
+
+def verify(prompt, completion):
+    """Right, or in quarters by the text alone."""
+    return 1.0 if completion == gold(prompt) else zlib.crc32(completion.encode()) % 4 / 5
+
+def gold(prompt):
+    return f"I say {prompt.answer}."
+'''
+CUT = ("steps=3", "save_every=1", "optim.lr=1e-3", "tokens_per_pass=20", "max_grad_norm=0.01")
+SAMPLED = ("rollouts.prompts_per_step=6", "rollouts.group_size=4", "rollouts.max_new_tokens=6",
+           "evaluation.every=0")
+RECIPES = {
+    "sft": ("rows_per_step=12", "data=talks.jsonl"),
+    "reward": ("pairs.per_step=8", "data=pairs.jsonl", "lora=0"),
+    "dpo": ("pairs.per_step=8", "data=pairs.jsonl", "lora=2"),
+    "ppo": (*SAMPLED, "task=task.py", "method.minibatches=2"),
+    "grpo": (*SAMPLED, "task=task.py", "evaluation.every=2", "evaluation.problems=2", "evaluation.samples=1"),
+    "dapo": (*SAMPLED, "task=task.py", "rollouts.prompts_per_step=11", "method.minibatches=2"),
+}
+TURNS = ("sft", "ppo")
+
+
+def files(folder):
+    """A small model, a task and data in a folder of their own."""
+    home = folder / "model"
+    home.mkdir()
+    save_model(small_model(), home)
+    CHAT.save(home)
+    (folder / "task.py").write_text(TASK)
+    talks = [{"messages": [{"role": "user", "content": f"Count to {n}."},
+                           {"role": "assistant", "content": " ".join(map(str, range(n)))}]}
+             for n in range(1, 21)]
+    pairs = [{"prompt": f"Say {n}.", "chosen": f"{n}!", "rejected": "No. " * (n % 3 + 1)} for n in range(20)]
+    for name, rows in (("talks", talks), ("pairs", pairs)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def job(name, folder, run, *changes):
+    words = [word.replace("=talks", f"={folder}/talks").replace("=pairs.", f"={folder}/pairs.")
+             .replace("=task.py", f"={folder}/task.py") for word in RECIPES[name]]
+    return {"train": name, "run": str(folder / run),
+            "changes": [*words, *CUT, f"model={folder}/model", *changes]}
+
+
+def counting_passes(patch, steps):
+    """From here on the passes of every optimizer step of this process are counted."""
+    gather, take_sum, passes = Optim.gather, Optim.take_sum, []
+    patch.setattr(Optim, "gather", lambda optim: passes.append(1) or gather(optim))
+    patch.setattr(Optim, "take_sum",
+                  lambda optim: steps.append(len(passes)) or passes.clear() or take_sum(optim))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Every recipe in one rank with two lanes, in two ranks, and in turns: one, two, one."""
+    folder, steps = tmp_path_factory.mktemp("ranks"), []
+    files(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        counting_passes(patch, steps)
+        for name in RECIPES:
+            carry_out(job(name, folder, f"{name}-1", "lanes=2"))
+    assert min(steps) >= 4, steps
+    in_turns = [str(folder / f"{name}-turns") for name in TURNS]
+    for name in TURNS:
+        carry_out(job(name, folder, f"{name}-turns", "lanes=2") | {"until": 1})
+    carry_out(job("grpo", folder, "three-1", "lanes=3", "steps=1"))
+    launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
+               *({"run": run, "until": 2} for run in in_turns),
+               job("grpo", folder, "three-2", "lanes=3", "steps=1")], folder, torch.get_num_threads())
+    for run in in_turns:
+        carry_out({"run": run})
+    return folder
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_ranks_are_one(trained, name):
+    alone = kills.facts(trained / f"{name}-1")
+    assert kills.differences(alone, trained / f"{name}-2") == []
+    assert all(row["grad_norm"] > 0.01 for row in alone["metrics"])  # every gradient was cut
+    assert json.loads((trained / f"{name}-2/config.json").read_text())["optim"]["lanes"] == 2
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_one_rank_then_two_then_one(trained, name):
+    run = trained / f"{name}-turns"
+    assert kills.differences(kills.facts(trained / f"{name}-1"), run) == []
+    events = [json.loads(line)["text"] for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [text for text in events if "resumed" in text] == ["resumed after step 1", "resumed after step 2"]
+
+
+def test_lanes_that_do_not_divide_among_the_ranks(trained):
+    assert kills.differences(kills.facts(trained / "three-1"), trained / "three-2") == []
+    assert kills.facts(trained / "three-1")["weights"] != kills.facts(trained / "grpo-1")["weights"]
+
+
+def test_work_is_dealt_to_lanes_and_comes_back_in_order():
+    said = []
+    assert Lanes(2).map(lambda x: said.append(x) or -x, range(5), "") == [0, -1, -2, -3, -4]
+    assert said == [0, 2, 4, 1, 3]  # lane after lane
+    assert ALONE.map(str, range(3), "") == ["0", "1", "2"]
+    turns = []
+    Lanes(3).map(str, range(2), "", lambda: turns.append(1))
+    assert len(turns) == 2  # a lane without an item has no turn
+
+
+def test_what_has_one_name_stays_in_one_lane():
+    assert Lanes(2).deal("abcab") == [[0, 2, 3], [1, 4]]
+    assert ALONE.deal("aab") == [[0, 1, 2]]
+
+
+def test_a_sum_goes_lane_after_lane_and_takes_what_is_there():
+    one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    like = [one, one, one]
+    first = Lanes(2).add([None, None, None], [one.clone(), None, None], like, "")
+    assert first == [one, None, None]
+    assert Lanes(2).add(first, [two, two, None], like, "") == [torch.tensor([3.0]), two, None]
