@@ -2,7 +2,7 @@
 
     python tests/ranks_launch.py WORLD JOBS.json
 A job is {"train": "grpo", "changes": [...], "run": FOLDER} or {"run": FOLDER}, which goes on with that run;
-"until": the step after which it is asked to stop.
+"until": the step after which it is asked to stop; "dies": the step in which its second rank is killed.
 """
 
 import json
@@ -13,8 +13,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from postgrad import recipes
+from postgrad import ranks, recipes
 from postgrad.loop import Stopped
+from postgrad.run import Follower
 
 
 def carry_out(job):
@@ -23,6 +24,13 @@ def carry_out(job):
         if step == job.get("until"):
             os.kill(os.getpid(), signal.SIGTERM)
 
+    def die(follower, step, row):
+        if step == job["dies"]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        follower.next_step = step + 1
+
+    if "dies" in job:
+        Follower.log = die
     folder = Path(job["run"])
     try:
         if "train" in job:
@@ -32,6 +40,8 @@ def carry_out(job):
             recipes.resume(folder, callback=stop)
     except Stopped:
         assert "until" in job
+    except ranks.Lost:
+        assert "dies" in job
 
 
 def launch(world, jobs, folder, threads=1):
@@ -58,19 +68,21 @@ def main():
     import postgrad.recipes.reward
     import postgrad.recipes.rollouts
     import postgrad.recipes.running
-    import postgrad.recipes.sft  # noqa: F401  before the fork, once for all
+    import postgrad.recipes.sft
+    import torch._dynamo  # noqa: F401  what every rank would load is loaded before the fork, once
     world, jobs = int(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     port, children = str(free_port()), []
     for rank in range(world):
         child = os.fork()
         if not child:
-            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(world),
-                              MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+            os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=port)
             for job in jobs:
                 carry_out(job)
             return 0
         children.append(child)
-    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0 for child in children)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return int(any(code not in (0, -signal.SIGKILL) for code in codes))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A training in several ranks is the training of one: the same bits at any number of processes."""
 
 import json
+import re
 
 import kills
 import pytest
@@ -24,16 +25,16 @@ def verify(prompt, completion):
 def gold(prompt):
     return f"I say {prompt.answer}."
 '''
-CUT = ("steps=3", "save_every=1", "optim.lr=1e-3", "tokens_per_pass=20", "max_grad_norm=0.01")
-SAMPLED = ("rollouts.prompts_per_step=6", "rollouts.group_size=4", "rollouts.max_new_tokens=6",
+CUT = ("save_every=1", "optim.lr=1e-3", "tokens_per_pass=20", "max_grad_norm=0.01")
+SAMPLED = ("rollouts.prompts_per_step=4", "rollouts.group_size=4", "rollouts.max_new_tokens=4",
            "evaluation.every=0")
 RECIPES = {
-    "sft": ("rows_per_step=12", "data=talks.jsonl"),
+    "sft": ("rows_per_step=8", "data=talks.jsonl"),
     "reward": ("pairs.per_step=8", "data=pairs.jsonl", "lora=0"),
     "dpo": ("pairs.per_step=8", "data=pairs.jsonl", "lora=2"),
     "ppo": (*SAMPLED, "task=task.py", "method.minibatches=2"),
-    "grpo": (*SAMPLED, "task=task.py", "evaluation.every=2", "evaluation.problems=2", "evaluation.samples=1"),
-    "dapo": (*SAMPLED, "task=task.py", "rollouts.prompts_per_step=11", "method.minibatches=2"),
+    "grpo": (*SAMPLED, "task=task.py", "evaluation.every=2", "evaluation.problems=1", "evaluation.samples=1"),
+    "dapo": (*SAMPLED, "task=task.py", "rollouts.prompts_per_step=8", "method.minibatches=2"),
 }
 TURNS = ("sft", "ppo")
 
@@ -57,7 +58,7 @@ def job(name, folder, run, *changes):
     words = [word.replace("=talks", f"={folder}/talks").replace("=pairs.", f"={folder}/pairs.")
              .replace("=task.py", f"={folder}/task.py") for word in RECIPES[name]]
     return {"train": name, "run": str(folder / run),
-            "changes": [*words, *CUT, f"model={folder}/model", *changes]}
+            "changes": [*words, *CUT, f"model={folder}/model", f"steps={3 if name in TURNS else 2}", *changes]}
 
 
 def counting_passes(patch, steps):
@@ -84,7 +85,8 @@ def trained(tmp_path_factory):
     carry_out(job("grpo", folder, "three-1", "lanes=3", "steps=1"))
     launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
                *({"run": run, "until": 2} for run in in_turns),
-               job("grpo", folder, "three-2", "lanes=3", "steps=1")], folder, torch.get_num_threads())
+               job("grpo", folder, "three-2", "lanes=3", "steps=1"),
+               job("sft", folder, "dies") | {"dies": 2}], folder, torch.get_num_threads())
     for run in in_turns:
         carry_out({"run": run})
     return folder
@@ -109,6 +111,15 @@ def test_one_rank_then_two_then_one(trained, name):
 def test_lanes_that_do_not_divide_among_the_ranks(trained):
     assert kills.differences(kills.facts(trained / "three-1"), trained / "three-2") == []
     assert kills.facts(trained / "three-1")["weights"] != kills.facts(trained / "grpo-1")["weights"]
+
+
+def test_a_rank_that_dies_is_named_and_the_run_goes_on_without_it(trained):
+    said = json.loads((trained / "dies/status.json").read_text())
+    assert said["state"] == "failed"
+    assert re.fullmatch(r"Lost: rank 1 \(process \d+ on \S+\) died while the ranks agreed to go on: go on with "
+                        r"`postgrad resume`, with any number of processes\.", said["error"])
+    carry_out({"run": str(trained / "dies")})
+    assert kills.differences(kills.facts(trained / "sft-1"), trained / "dies") == []
 
 
 def test_work_is_dealt_to_lanes_and_comes_back_in_order():
