@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -57,10 +54,10 @@ class OptimSettings(Settings):
                              "fp32 to compare two runs to the last digits on a GPU")
     compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the "
                             "others sooner", "false for runs of a few steps, or where the compiler fails")
-    lanes: int | None = setting(None, "in how many lanes the passes of a step and the samples of a collection "
-                                "are dealt to processes; none: as many as torchrun starts",
-                                "to start with fewer processes than will go on with the run: its bits depend "
-                                "on the lanes, never on the processes", within=COUNT)
+    lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
+                                "many as torchrun starts, 1 without it",
+                                "where more processes will go on with the run than begin it: its bits "
+                                "depend on the lanes, never on the processes", within=COUNT)
     adapter: Adapters = setting(group=Adapters)
 
     prefix: ClassVar[str] = "optim."
@@ -275,40 +272,3 @@ def restore(state: dict, models: Models, optim: Optim, batches) -> None:
     optim.restore(state["optim"])
     batches.restore(state["batches"])
     restore_random(state["random"])
-
-
-class Stopped(Exception):
-    """A signal asked the run to stop; its checkpoint has been written."""
-
-    def __init__(self, number: int):
-        super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.exit_code = 128 + number
-
-
-@contextmanager
-def stop_on_signal(told: Callable[[], None] | None = None):
-    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
-    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted.
-
-    told: called at the first one, inside the signal handler.
-    """
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-
-    def note(number, frame):
-        caught.append(number)
-        for s, old in before.items():
-            signal.signal(s, old)
-        if told:
-            told()
-
-    # a handler that is not Python's reads as None, and could not be put back
-    ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]
-    before = {s: signal.signal(s, note) for s in ours}
-    try:
-        yield lambda: caught[0] if caught else None
-    finally:
-        for s, old in before.items():
-            signal.signal(s, old)

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from postgrad import ranks, recipes
-from postgrad.loop import Stopped
 from postgrad.run import Follower
+from postgrad.signals import Stopped
 
 
 def carry_out(job):
@@ -63,13 +63,8 @@ def free_port():
 
 
 def main():
-    import postgrad.recipes.base
-    import postgrad.recipes.preference
-    import postgrad.recipes.reward
-    import postgrad.recipes.rollouts
-    import postgrad.recipes.running
-    import postgrad.recipes.sft
     import torch._dynamo  # noqa: F401  what every rank would load is loaded before the fork, once
+
     world, jobs = int(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     port, children = str(free_port()), []
     for rank in range(world):

@@ -1,7 +1,10 @@
 """A training in several ranks is the training of one: the same bits at any number of processes."""
 
 import json
+import os
 import re
+import socket
+import subprocess
 
 import kills
 import pytest
@@ -11,7 +14,7 @@ from small import CHAT, small_model
 
 from postgrad.loop import Optim
 from postgrad.models import save_model
-from postgrad.ranks import ALONE, Lanes
+from postgrad.ranks import ALONE, Lanes, group, missing
 
 TASK = '''
 import zlib
@@ -57,8 +60,9 @@ def files(folder):
 def job(name, folder, run, *changes):
     words = [word.replace("=talks", f"={folder}/talks").replace("=pairs.", f"={folder}/pairs.")
              .replace("=task.py", f"={folder}/task.py") for word in RECIPES[name]]
+    steps = f"steps={3 if name in TURNS else 2}"
     return {"train": name, "run": str(folder / run),
-            "changes": [*words, *CUT, f"model={folder}/model", f"steps={3 if name in TURNS else 2}", *changes]}
+            "changes": [*words, *CUT, f"model={folder}/model", steps, *changes]}
 
 
 def counting_passes(patch, steps):
@@ -116,10 +120,58 @@ def test_lanes_that_do_not_divide_among_the_ranks(trained):
 def test_a_rank_that_dies_is_named_and_the_run_goes_on_without_it(trained):
     said = json.loads((trained / "dies/status.json").read_text())
     assert said["state"] == "failed"
-    assert re.fullmatch(r"Lost: rank 1 \(process \d+ on \S+\) died while the ranks agreed to go on: go on with "
-                        r"`postgrad resume`, with any number of processes\.", said["error"])
+    assert re.fullmatch(r"Lost: rank 1 \(process \d+ on \S+\) died while the ranks agreed to go on: "
+                        r"go on with `postgrad resume`, with any number of processes\.", said["error"])
     carry_out({"run": str(trained / "dies")})
     assert kills.differences(kills.facts(trained / "sft-1"), trained / "dies") == []
+
+
+def two_groups():
+    store = torch.distributed.HashStore()
+    return missing.Group(store, 0, 2), missing.Group(store, 1, 2)
+
+
+def test_a_rank_that_is_late_is_named_with_where_it_was_seen():
+    here, late = two_groups()
+    late.tell("at", "3 gathered rollouts")
+    here.waits = 4
+    said = missing.who_is_late(here, "summed their gradients", 60)
+    assert said == (f"rank 1 (process {os.getpid()} on {socket.gethostname()}) did not come within 60 s to "
+                    "where the ranks summed their gradients; last seen where the ranks gathered rollouts: "
+                    "look at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
+
+
+def test_a_rank_that_failed_has_the_word():
+    here, failed = two_groups()
+    failed.tell("failed", "the disk is full.")
+    assert missing.who_is_gone(here, "gathered rollouts") == "the disk is full."
+
+
+def test_ranks_elsewhere_are_known_by_missing_nobody(monkeypatch):
+    monkeypatch.setattr(missing, "GRACE", 0.0)
+    store = torch.distributed.HashStore()
+    here, gone, other = (missing.Group(store, rank, 3) for rank in range(3))
+    gone.tell("who", "node-b 12")
+    other.tell("missing", "gathered rollouts")
+    assert missing.who_is_gone(here, "gathered rollouts").startswith("rank 1 (process 12 on node-b) died")
+
+
+def test_a_signal_tells_a_death_from_a_wish_to_stop(monkeypatch):
+    here, other = two_groups()
+    monkeypatch.setattr(group, "_group", here)
+    group.check_others()  # all are alive: somebody wishes the run to stop
+    ended = subprocess.Popen(["true"])
+    other.tell("who", f"{socket.gethostname()} {ended.pid}")
+    ended.wait()
+    with pytest.raises(ValueError, match=rf"^rank 1 \(process {ended.pid} on .*\) died"):
+        group.check_others()
+    other.tell("left", "")
+    group.check_others()
+
+
+def test_one_process_waits_for_nobody():
+    assert group.gather(3, "") == [3] and group.agreed(lambda: 4, "") == 4 and group.says_first("what")
+    assert (group.rank(), group.world(), group.leads(), group.started()) == (0, 1, True, 1)
 
 
 def test_work_is_dealt_to_lanes_and_comes_back_in_order():

@@ -36,7 +36,7 @@ def stopping(folder: Path, again: str):
     """A signal ends the command with its code, after saying how to go on; of several ranks the first says
     it."""
     from postgrad import ranks
-    from postgrad.loop import Stopped
+    from postgrad.signals import Stopped
     try:
         yield
     except Stopped as end:

@@ -12,6 +12,7 @@ sentence that says who is gone or late. Ranks trust one another: they exchange P
 
 from postgrad.ranks.group import (
     agreed,
+    check_others,
     gather,
     join,
     leads,
@@ -20,10 +21,11 @@ from postgrad.ranks.group import (
     says_first,
     started,
     tell_end,
+    tell_left,
     world,
 )
 from postgrad.ranks.lanes import ALONE, Lanes, lanes
 from postgrad.ranks.missing import Lost
 
-__all__ = ["ALONE", "Lanes", "Lost", "agreed", "gather", "join", "lanes", "leads", "leave", "rank",
-           "says_first", "started", "tell_end", "world"]
+__all__ = ["ALONE", "Lanes", "Lost", "agreed", "check_others", "gather", "join", "lanes", "leads", "leave",
+           "rank", "says_first", "started", "tell_end", "tell_left", "world"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from postgrad.ranks.missing import Group, Lost, who_is_gone, who_is_late
+from postgrad.ranks.missing import Group, Lost, dead, who_is_gone, who_is_late
 
 T = TypeVar("T")
 
@@ -77,6 +77,19 @@ def leads() -> bool:
     return rank() == 0
 
 
+def check_others() -> None:
+    """Raises where another rank has died. torchrun then sends the rest a signal: it does not mean to stop
+    and save."""
+    if _group is not None and dead(_group):
+        raise Lost(who_is_gone(_group, _group.at))
+
+
+def tell_left() -> None:
+    """Leaves word that this rank has come to its end as it should."""
+    if _group is not None:
+        _group.tell("left", "")
+
+
 def tell_end(sentence: str) -> None:
     """Leaves word of why this rank ends, for those that will miss it."""
     if _group is not None:
@@ -112,7 +125,7 @@ def agreed(make: Callable[[], T], what: str) -> T:
 def waiting(what: str) -> Iterator[None]:
     """A block in which this rank waits for the others; one that is gone or late ends it with a sentence."""
     assert _group is not None
-    _group.waits += 1
+    _group.waits, _group.at = _group.waits + 1, what
     _group.tell("at", f"{_group.waits} {what}")
     try:
         yield

@@ -19,7 +19,8 @@ class Group:
     """The ranks that this process has joined: a store that all of them reach, and where each one is."""
 
     def __init__(self, store, rank: int, world: int, nccl: bool = False):
-        self.store, self.rank, self.world, self.nccl, self.waits = store, rank, world, nccl, 0
+        self.store, self.rank, self.world, self.nccl = store, rank, world, nccl
+        self.waits, self.at = 0, "came together"  # how often it has waited for the others, and where
         self.tell("who", f"{socket.gethostname()} {os.getpid()}")
 
     def tell(self, key: str, text: str) -> None:
@@ -36,6 +37,11 @@ class Group:
         return [r for r in range(self.world) if r != self.rank]
 
 
+def dead(group: Group) -> list[int]:
+    """The ranks on this machine whose process has ended, but for those that came to their end."""
+    return [r for r in group.others if not is_alive(group, r) and group.told("left", r) is None]
+
+
 def who_is_gone(group: Group, what: str) -> str:
     """The sentence on a rank that no longer answers: its own, where it has left one."""
     remedy = "go on with `postgrad resume`, with any number of processes"
@@ -47,7 +53,7 @@ def who_is_gone(group: Group, what: str) -> str:
             for r in group.others:
                 if (said := group.told("failed", r)) is not None:
                     return said
-            gone = [r for r in group.others if not is_alive(group, r)]
+            gone = dead(group)
             time.sleep(0.05)
         # those on other machines that miss nobody themselves
         gone = gone or [r for r in group.others if group.told("missing", r) is None]
@@ -83,4 +89,6 @@ def is_alive(group: Group, rank: int) -> bool:
         stat = Path(f"/proc/{pid}/stat")
         return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
+        return False
+    except PermissionError:  # somebody else's, and so not ours, which has ended
         return False

@@ -3,7 +3,6 @@ and going on after a stop."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import sys
@@ -16,21 +15,23 @@ from typing import Protocol
 import torch
 
 from postgrad import __version__, methods, ranks
-from postgrad.files import file_hash, said
-from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
+from postgrad.files import said
+from postgrad.loop import Now, restore, state_of, train
 from postgrad.models import is_adapted
 from postgrad.models.checkpoint import copy_state, read_state, seed_everything, size_of
-from postgrad.opening import rewards, tasks
+from postgrad.opening import tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
 from postgrad.recipes import panel
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
+from postgrad.recipes.inputs import check_inputs, inputs
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Scored
 from postgrad.run import Follower, Run, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
+from postgrad.signals import Stopped, stop_on_signal
 from postgrad.user_code import record
 
 Build = Callable[..., Parts]  # (config, begins) -> Parts
@@ -113,57 +114,6 @@ def say(watch: Watch | None, text: str) -> None:
     """To whoever looks on, beside the display."""
     if watch:
         print(text, file=sys.stderr)
-
-
-def inputs(config) -> dict:
-    """Hashes of what a run was given by name: if one of them changes, going on would not be the same run."""
-    reward = getattr(config, "reward", None)
-    given = {name: getattr(config, name, None) for name in ("task", "data", "reward", "method")}
-    if given["method"] is not None:
-        given["method"] = given["method"].file
-    files = {name: found for name, value in given.items() if (found := tasks.files_in(value))}
-    teacher = getattr(config, "teacher", None)
-    return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
-            "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
-            "rubric": rewards.rubric_hash(reward),
-            "files": {name: contents_hash(found) for name, found in files.items()}}
-
-
-def contents_hash(paths: list[Path]) -> str:
-    """Of one file the hash of its bytes, of several a hash of theirs."""
-    hashes = [file_hash(path) for path in paths]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
-def check_inputs(run: Run, config) -> None:
-    """Before anything in the run is touched: all that it was given is as it was."""
-    remedy = "so it cannot go on to the same result: put the old one back, or start a new run."
-    for key, form in {"judged_by": list, "files": dict, "row": dict}.items():
-        if not isinstance(run.info.get(key, form()), form):
-            raise ValueError(f"{run.folder / 'run.json'}: {key} is {run.info[key]!r:.60}: the run is broken; "
-                             "restore the file from a copy.")
-    expected = run.info.get("begins_with")
-    if expected and fingerprint(open_folder(config.model)) != expected:
-        raise ValueError(f"the model this run began with has changed ({open_folder(config.model)}), {remedy}")
-    now = inputs(config)
-    reward = getattr(config, "reward", None)
-    for name, before, after in zip(rewards.model_names(reward), run.info.get("judged_by", ()),
-                                   now["judged_by"],
-                                   strict=True):
-        if before != after:
-            kind = "grading" if any(part.kind == "grader" for part in rewards.parts_of(reward)) else "reward"
-            raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
-    if now["taught_by"] != run.info.get("taught_by"):
-        raise ValueError(f"the teacher {config.teacher} has changed since this run began, {remedy}")
-    if now["rubric"] != run.info.get("rubric"):
-        raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
-    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
-        raise ValueError(f"the row {config.method.name} has changed since this run began "
-                         f"({changed}), {remedy}")
-    for name, before in run.info.get("files", {}).items():
-        if now["files"].get(name) != before:
-            what = f"{name} {getattr(config, name, '')!s:.100}"
-            raise ValueError(f"{what} has changed since this run began, {remedy}")
 
 
 def finished(run: Run, steps: int | None = None) -> str:
@@ -324,4 +274,5 @@ def asked_to_stop(stop: Callable[[], int | None]) -> int | None:
 
 def end_if(asked: int | None) -> None:
     if asked:
+        ranks.tell_left()
         raise Stopped(asked)

@@ -38,5 +38,5 @@ from postgrad.run.follower import Follower
 from postgrad.run.rows import LOGS, dumps, number, plain
 from postgrad.run.saves import Saves
 
-__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Follower", "Run", "RunBusy", "Saves", "check_name", "dumps",
-           "list_runs", "number", "plain"]
+__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Follower", "Run", "RunBusy", "Saves", "check_name",
+           "dumps", "list_runs", "number", "plain"]
