@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -13,7 +13,8 @@ import torch
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
-from postgrad.ranks import lanes
+from postgrad.models.sharded import divided, shard, whole
+from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.stats import Stats
@@ -58,6 +59,9 @@ class OptimSettings(Settings):
                                 "many as torchrun starts, 1 without it",
                                 "where more processes will go on with the run than begin it: its bits "
                                 "depend on the lanes, never on the processes", within=COUNT)
+    shard: bool = setting(False, "weights, gradients and optimizer state are divided among the processes "
+                          "that torchrun starts", "where a model and its optimizer do not fit one GPU; "
+                          "without it every process holds all of them")
     adapter: Adapters = setting(group=Adapters)
 
     prefix: ClassVar[str] = "optim."
@@ -70,6 +74,11 @@ class OptimSettings(Settings):
         if self.precision not in PRECISIONS:
             raise ValueError(f"optim.precision is {self.precision!r}: expected one of "
                              f"{', '.join(PRECISIONS)}.")
+
+    @property
+    def divides(self) -> bool:
+        """Whether there is anybody to divide the models among."""
+        return self.shard and world() > 1
 
     @property
     def at_once(self) -> int:
@@ -89,8 +98,8 @@ def compute_in(models: Models, settings: OptimSettings) -> None:
     for decoder in models.decoders():
         on_gpu = decoder.head.is_cuda
         half = settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
-        decoder.compiled = settings.compile and on_gpu and half
-        if half and on_gpu:
+        decoder.compiled = settings.compile and on_gpu and half and not settings.divides
+        if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
         decoder.precision = torch.bfloat16 if half and not on_gpu else None
 
@@ -108,7 +117,9 @@ class Optim:
         if settings.lr is None:
             raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
         compute_in(models, settings)
-        self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes)
+        self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
+        if settings.divides:
+            shard(models, half=settings.precision != "fp32" and models.decoders()[0].head.is_cuda)
         self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
         self.rounded = [p for p in self.params if p.dtype == torch.bfloat16]
         self.masters = [p.detach().float() for p in self.rounded]
@@ -142,7 +153,7 @@ class Optim:
     @torch.no_grad()
     def end_lane(self) -> None:
         """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
-        if self.lanes.count > 1:
+        if self.lanes.apart:
             self.summed = self.lanes.add(self.summed, [p.grad for p in self.stepped], self.stepped,
                                          "summed their gradients")
             for p in self.stepped:
@@ -150,7 +161,7 @@ class Optim:
 
     def take_sum(self) -> None:
         """The gradient of the step is that of all its lanes."""
-        if self.lanes.count > 1:
+        if self.lanes.apart:
             for p, grad in zip(self.stepped, self.summed, strict=True):
                 p.grad = grad
             self.summed = [None] * len(self.stepped)
@@ -159,7 +170,7 @@ class Optim:
         """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
         what to log."""
         self.take_sum()
-        norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm)))
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
             for group in self.adam.param_groups:
@@ -187,7 +198,9 @@ class Optim:
             master.copy_(state["masters"][str(i)])
         self.round()
         now = self.adam.state_dict()
-        self.adam.load_state_dict({"state": {int(i): s for i, s in state["adam"].items()},
+        kept = {int(i): {name: divided(x, self.stepped[int(i)]) for name, x in moments.items()}
+                for i, moments in state["adam"].items()}
+        self.adam.load_state_dict({"state": kept,
                                    "param_groups": now["param_groups"]})
 
 
@@ -230,7 +243,7 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()
         for part, seen in optim.lanes.map(one_pass, batch.split(optim.tokens_per_pass),
-                                          "gathered what they saw of the step", optim.end_lane):
+                                          "gathered what they saw of the step", optim.end_lane, unweighted):
             total = total + part
             stats.add(seen)
         row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
@@ -242,6 +255,11 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             report_skip(run, step, batch, row, optim)
         for hook in hooks:
             hook(Now(step, batch, stats, row, models))
+
+
+def unweighted(batch: Batch) -> Batch:
+    """A pass that adds nothing to the gradient."""
+    return replace(batch, weight=torch.zeros_like(batch.weight))
 
 
 def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
@@ -268,7 +286,9 @@ def state_of(models: Models, optim: Optim, batches) -> dict:
 
 def restore(state: dict, models: Models, optim: Optim, batches) -> None:
     for name, tensors in state["models"].items():
-        getattr(models, name).load_state_dict(tensors)
+        model = getattr(models, name)
+        now = model.state_dict()
+        model.load_state_dict({key: divided(x, now[key]) if key in now else x for key, x in tensors.items()})
     optim.restore(state["optim"])
     batches.restore(state["batches"])
     restore_random(state["random"])

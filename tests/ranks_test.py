@@ -10,6 +10,7 @@ import kills
 import pytest
 import torch
 from ranks_launch import carry_out, launch
+from safetensors.torch import load_file
 from small import CHAT, small_model
 
 from postgrad.loop import Optim
@@ -40,6 +41,7 @@ RECIPES = {
     "dapo": (*SAMPLED, "task=task.py", "rollouts.prompts_per_step=8", "method.minibatches=2"),
 }
 TURNS = ("sft", "ppo")
+ONCE = ("tokens_per_pass=70", "max_grad_norm=1000")  # one pass a rank, and no gradient is cut
 
 
 def files(folder):
@@ -87,11 +89,15 @@ def trained(tmp_path_factory):
     for name in TURNS:
         carry_out(job(name, folder, f"{name}-turns", "lanes=2") | {"until": 1})
     carry_out(job("grpo", folder, "three-1", "lanes=3", "steps=1"))
+    carry_out(job("grpo", folder, "once-1", "lanes=2", *ONCE))
     launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
                *({"run": run, "until": 2} for run in in_turns),
                job("grpo", folder, "three-2", "lanes=3", "steps=1"),
+               job("sft", folder, "sft-divided", "shard=true") | {"until": 2},
+               job("ppo", folder, "ppo-divided", "shard=true"),
+               job("grpo", folder, "once-2", "shard=true", *ONCE),
                job("sft", folder, "dies") | {"dies": 2}], folder, torch.get_num_threads())
-    for run in in_turns:
+    for run in (*in_turns, str(folder / "sft-divided")):
         carry_out({"run": run})
     return folder
 
@@ -115,6 +121,25 @@ def test_one_rank_then_two_then_one(trained, name):
 def test_lanes_that_do_not_divide_among_the_ranks(trained):
     assert kills.differences(kills.facts(trained / "three-1"), trained / "three-2") == []
     assert kills.facts(trained / "three-1")["weights"] != kills.facts(trained / "grpo-1")["weights"]
+
+
+def last_weights(run):
+    return load_file(max((run / "checkpoints").iterdir()) / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_models_that_are_divided_among_the_ranks(trained, name):
+    """sft is gone on with by one process, whole."""
+    alone, divided = (last_weights(trained / f"{name}-{kind}") for kind in ("1", "divided"))
+    assert alone.keys() == divided.keys()
+    for key, x in alone.items():
+        assert (x - divided[key]).abs().max() <= 1e-6 * x.abs().max(), key
+
+
+def test_with_one_pass_a_rank_a_divided_model_has_the_same_bits(trained):
+    alone, divided = (last_weights(trained / name) for name in ("once-1", "once-2"))
+    assert all(torch.equal(x, divided[key]) for key, x in alone.items())
+    assert kills.facts(trained / "once-1")["samples"] == kills.facts(trained / "once-2")["samples"]
 
 
 def test_a_rank_that_dies_is_named_and_the_run_goes_on_without_it(trained):

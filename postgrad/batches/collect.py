@@ -15,6 +15,7 @@ from postgrad.maths.diversity import repetition
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
+from postgrad.models.sharded import brought_together
 from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
 from postgrad.rewards.base import Judge, refuse_all_errors
@@ -191,7 +192,8 @@ class RolloutLine(Generic[RowT]):
             if not self.waiting:
                 again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else None
                 count = self.settings.prompts_per_step
-                groups, dropped, facts = collect(self.draw, count, self.settings.group_size, again)
+                with brought_together(self.models):
+                    groups, dropped, facts = collect(self.draw, count, self.settings.group_size, again)
                 made = self.batches_of(groups or dropped[:count], facts)
                 self.waiting = made if groups else [nothing_of(made[0])]
             yield self.waiting.pop(0).to(self.device)
@@ -210,7 +212,7 @@ class RolloutLine(Generic[RowT]):
             verdicts = iter(self.judge([r for group in groups for r in group]) if groups else ())
             return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
-        drawn = self.lanes.map(judged, dealt, "gathered rollouts")
+        drawn = replace(self.lanes, even=False).map(judged, dealt, "gathered rollouts")
         found = {i: group for numbers, groups in zip(dealt, drawn, strict=True)
                  for i, group in zip(numbers, groups, strict=True)}
         return [found[i] for i in range(count)]

@@ -22,29 +22,42 @@ class Lanes:
     """The lanes of a run and this rank's among them.
 
     Lanes(4, rank=1, world=2): lanes 1 and 3 are ours. Lanes(2) alone: both, one after the other.
+    even: models are divided among the ranks, so all of them do as many items, each at the same time; the sum
+    over the ranks is made in the backward pass.
     """
 
     count: int = 1
     rank: int = 0
     world: int = 1
+    even: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether each lane has a sum of its own."""
+        return self.count > 1 and not self.even
 
     def map(self, work: Callable[[T], R], items: Iterable[T], what: str,
-            after: Callable[[], None] = lambda: None) -> list[R]:
+            after: Callable[[], None] = lambda: None,
+            blank: Callable[[T], T] = lambda item: item) -> list[R]:
         """work(item) of every item, in their order, each done in its lane. what: the name of the wait for
-        the others. after: called after each turn, in which every rank goes through one lane of its own."""
+        the others. after: called after each turn, in which every rank goes through one lane of its own.
+        blank: what a rank does, and forgets, in the place of an item where it has none and the others have."""
         if self.count == 1 and self.world == 1:
             done = [work(item) for item in items]
             after()
             return done
         own, every = {}, list(items)
+        if self.even:
+            for i in range(self.rank, -(-len(every) // self.world) * self.world, self.world):
+                made = work(every[i] if i < len(every) else blank(every[0]))
+                own |= {i: made} if i < len(every) else {}
+            return in_order(own, what)
         for first in range(0, min(self.count, len(every)), self.world):
             lane = first + self.rank
             if lane < self.count:
                 own |= {i: work(every[i]) for i in range(lane, len(every), self.count)}
             after()
-        if self.world > 1:
-            own = {i: made for part in group.gather(own, what) for i, made in part.items()}
-        return [own[i] for i in range(len(every))]
+        return in_order(own, what)
 
     def add(self, total: Sequence[Tensor | None], own: Sequence[Tensor | None], like: Sequence[Tensor],
             what: str) -> list[Tensor | None]:
@@ -75,9 +88,15 @@ class Lanes:
 ALONE = Lanes()
 
 
-def lanes(count: int | None) -> Lanes:
-    """The lanes of a run that was started with so many; None: one."""
-    return Lanes(count or 1, group.rank(), group.world())
+def lanes(count: int | None, even: bool = False) -> Lanes:
+    """The lanes of a run that was started with so many; None: one. even: as in Lanes."""
+    return Lanes(count or 1, group.rank(), group.world(), even)
+
+
+def in_order(own: dict[int, R], what: str) -> list[R]:
+    """What all ranks made, by number."""
+    every = {i: made for part in group.gather(own, what) for i, made in part.items()}
+    return [every[i] for i in range(len(every))]
 
 
 def added(out: list[Tensor | None], i: int, part: Tensor | None) -> None:

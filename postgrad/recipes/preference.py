@@ -152,7 +152,7 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
                    seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
                    tokens_per_pass=config.optim.at_once, device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
-                   lanes=lanes(config.optim.lanes))
+                   lanes=lanes(config.optim.lanes, config.optim.divides))
     objective = objectives.build(method)
     looks: list[Callable[[int], dict]] = []
     if held:

@@ -122,7 +122,7 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
                    max_tokens=most, truncate=config.pairs.cut, tokens_per_pass=config.optim.at_once,
                    device=config.device)
     batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
-                   lanes=lanes(config.optim.lanes))
+                   lanes=lanes(config.optim.lanes, config.optim.divides))
     objective = objectives.build(method)
 
     def examine(step: int) -> dict:

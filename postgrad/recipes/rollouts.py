@@ -277,7 +277,7 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
                    method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
-                   lanes=lanes(config.optim.lanes), **own)
+                   lanes=lanes(config.optim.lanes, config.optim.divides), **own)
     helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)
               if again and not begins.checkpoint else ())
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []

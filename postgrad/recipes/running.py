@@ -18,7 +18,8 @@ from postgrad import __version__, methods, ranks
 from postgrad.files import said
 from postgrad.loop import Now, restore, state_of, train
 from postgrad.models import is_adapted
-from postgrad.models.checkpoint import copy_state, read_state, seed_everything, size_of
+from postgrad.models.checkpoint import copy_state, give_parts, read_state, seed_everything, size_of
+from postgrad.models.sharded import brought_together
 from postgrad.opening import tasks
 from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
 from postgrad.recipes import panel
@@ -198,8 +199,11 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
     try:
         with run.locked(), Saves(run) as saves, stop_on_signal(getattr(watch, "stopping", None)) as stop:
             run.status("running")
-            if isinstance(run, Run) and parts.examine and parts.every and run.next_step == 1:
-                examine(run, parts, 0, watch)
+            if parts.examine and parts.every and run.next_step == 1:
+                if isinstance(run, Run):
+                    examine(run, parts, 0, watch)
+                elif config.optim.divides:
+                    look_too(parts, 0)
             train(parts.models, parts.batches, parts.objective, parts.optim, run,
                   hooks(run, parts, config, stop, saves, watch, callback))
     except Stopped as end:
@@ -219,10 +223,11 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
 
 def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     assert parts.examine is not None
-    row = parts.examine(step)
-    run.log_eval(step, row)
-    if parts.panel:
-        parts.panel(run, step)
+    with brought_together(parts.models):
+        row = parts.examine(step)
+        run.log_eval(step, row)
+        if parts.panel:
+            parts.panel(run, step)
     if watch:
         watch.examined(step, row)
     return row
@@ -233,7 +238,7 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
     """What is done after each step: by the rank that writes all of it, by the others what decides how
     training goes on."""
     if isinstance(run, Follower):
-        return [*parts.hooks, lambda now: end_if(asked_to_stop(stop))]
+        return [*parts.hooks, *taking_part(parts, config, stop)]
     worries = Worries(run, worries_of(config), aloud=watch is not None)
 
     def samples(now: Now) -> None:
@@ -248,12 +253,12 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
         worries(now.step, now.row)
 
     def examination(now: Now) -> None:
-        if parts.examine and parts.every and (now.step % parts.every == 0 or now.step == config.steps):
+        if examined_after(now.step, parts, config):
             worries(now.step, examine(run, parts, now.step, watch))
 
     def save(now: Now) -> None:
         asked = asked_to_stop(stop)
-        if asked or now.step % config.save_every == 0 or now.step == config.steps:
+        if saved_after(now.step, config, asked):
             state = state_of(parts.models, parts.optim, parts.batches)
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
@@ -265,6 +270,41 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
         end_if(asked)
 
     return [samples, show, *parts.hooks, examination, save]
+
+
+def saved_after(step: int, config, asked: int | None) -> bool:
+    return bool(asked) or step % config.save_every == 0 or step == config.steps
+
+
+def examined_after(step: int, parts: Parts, config) -> bool:
+    return bool(parts.examine and parts.every and (step % parts.every == 0 or step == config.steps))
+
+
+def look_too(parts: Parts, step: int) -> None:
+    """An examination whose figures another rank writes down."""
+    assert parts.examine is not None
+    with brought_together(parts.models):
+        parts.examine(step)
+
+
+def taking_part(parts: Parts, config, stop: Callable) -> list[Callable[[Now], None]]:
+    """What a rank that does not write does while another examines and saves: of a model that is divided among
+    them, its part."""
+    def samples(now: Now) -> None:
+        if config.optim.divides and now.batch.scored:
+            list(sample_rows(now, parts))
+
+    def examination(now: Now) -> None:
+        if config.optim.divides and examined_after(now.step, parts, config):
+            look_too(parts, now.step)
+
+    def save(now: Now) -> None:
+        asked = asked_to_stop(stop)
+        if config.optim.divides and saved_after(now.step, config, asked):
+            give_parts(state_of(parts.models, parts.optim, parts.batches), parts.models.policy)
+        end_if(asked)
+
+    return [samples, examination, save]
 
 
 def asked_to_stop(stop: Callable[[], int | None]) -> int | None:
