@@ -1,7 +1,7 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
-    python proofs/scale.py FOLDER [PART...]   equal, nodes, kills, late; without PART all of them, and then
-                                              docs/results/scale.json and .md are written; half an hour on
+    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory; without PART all of them, and
+                                              then docs/results/scale.json and .md are written; an hour on
                                               two cores
 
 Every part leaves its bars in FOLDER, and a part whose bars are there is not measured again.
@@ -13,6 +13,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -206,7 +207,63 @@ def late(folder: Path) -> list[dict]:
                 "python proofs/scale.py FOLDER late")]
 
 
-PARTS = {"equal": equal, "nodes": nodes, "kills": killed, "late": late}
+def weigh(path: str) -> None:
+    """A training in this rank, and how much memory it took at most above what importing takes: before the
+    checkpoint is written, and with it."""
+    from postgrad import ranks
+    from postgrad.recipes import running
+    peaks, saved_after = [], running.saved_after
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def watched(*args) -> bool:
+        peaks.append(peak())
+        return saved_after(*args)
+
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401
+    running.saved_after = watched
+    ranks.join()
+    before = peak()
+    carry_out(json.loads(Path(path).read_text()))
+    Path(f"{path}.{ranks.rank()}").write_text(json.dumps([peaks[-1] - before, peak() - before]))
+
+
+def memory(folder: Path) -> list[dict]:
+    """The peak of a rank where the model is divided between two, against one process."""
+    import torch
+    from small import CHAT
+
+    from postgrad.models import Config, Decoder, save_model
+    model = Decoder(Config(vocab_size=1024, hidden_size=768, intermediate_size=2048, num_hidden_layers=16,
+                           num_attention_heads=12, num_key_value_heads=12, head_dim=64,
+                           max_position_embeddings=256, tie_word_embeddings=True))
+    count = sum(p.numel() for p in model.start(torch.Generator().manual_seed(0)).parameters())
+    (home := folder / "model").mkdir()
+    save_model(model, home)
+    CHAT.save(home)
+    found = {}
+    for world, shard in ((1, "false"), (2, "true")):
+        path = folder / f"job-{world}.json"
+        path.write_text(json.dumps({"train": "sft:words", "run": str(folder / f"run-{world}"), "changes": [
+            f"model={home}", "steps=2", "rows_per_step=4", "examples=64", "lora=0", f"shard={shard}",
+            "tokens_per_pass=64", "save_every=9"]}))
+        process = torchrun(__file__, "weigh", str(path), world=world)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        found[world] = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(world)]
+    (one,), two = found[1], found[2]
+    share = max(rank[0] for rank in two) / one[0]
+    saving = [f"{rank[1] / 1e9:.2f}" for rank in two]
+    return [bar(f"peak memory of a rank in training, {count / 1e6:.0f}M parameters divided between two (sft)",
+                "at most 0.6 of one process, above what importing takes",
+                f"{share:.2f}: {max(rank[0] for rank in two) / 1e9:.2f} of {one[0] / 1e9:.2f} GB; with the "
+                f"checkpoint {' and '.join(saving)} of {one[1] / 1e9:.2f} GB", share <= 0.6,
+                "python proofs/scale.py FOLDER memory")]
+
+
+PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory}
 
 
 def main(folder: Path, *parts: str) -> int:
@@ -226,7 +283,7 @@ def main(folder: Path, *parts: str) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "work":
-        work(sys.argv[2])
+    if sys.argv[1] in ("work", "weigh"):
+        {"work": work, "weigh": weigh}[sys.argv[1]](sys.argv[2])
     else:
         sys.exit(main(Path(sys.argv[1]).resolve(), *sys.argv[2:]))

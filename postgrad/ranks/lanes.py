@@ -41,7 +41,7 @@ class Lanes:
             blank: Callable[[T], T] = lambda item: item) -> list[R]:
         """work(item) of every item, in their order, each done in its lane. what: the name of the wait for
         the others. after: called after each turn, in which every rank goes through one lane of its own.
-        blank: what a rank does, and forgets, in the place of an item where it has none and the others have."""
+        blank: what a rank does, and forgets, where it has no item and the others have."""
         if self.count == 1 and self.world == 1:
             done = [work(item) for item in items]
             after()
