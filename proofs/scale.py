@@ -165,17 +165,21 @@ def struck(run: Path, args: list[str], rank: int, after: int, delay: float, numb
 
 
 def killed(folder: Path) -> list[dict]:
-    """Random ranks killed at random moments; each run is gone on with by one or two ranks."""
-    subprocess.run([sys.executable, "-m", "postgrad", "train", *KILLED, "--run", str(folder / "alone")],
-                   env=ENV, check=True, stdout=subprocess.DEVNULL)
-    expected, draw, rows = kills.facts(folder / "alone"), random.Random(SEED), []
+    """Random ranks killed at random moments; each run is gone on with by one or two ranks. What was tried
+    before is kept."""
+    if not (folder / "alone").exists():
+        subprocess.run([sys.executable, "-m", "postgrad", "train", *KILLED, "--run", str(folder / "alone")],
+                       env=ENV, check=True, stdout=subprocess.DEVNULL)
+    expected, kept = kills.facts(folder / "alone"), folder / "kills.json"
+    rows = json.loads(kept.read_text()) if kept.exists() else []
+    draw = random.Random(f"{SEED}/{len(rows)}")
     while len(rows) < KILLS:
         run = folder / f"killed-{len(rows)}"
+        shutil.rmtree(run, ignore_errors=True)
         rank, world = draw.randrange(2), draw.choice((1, 2))
         row = struck(run, ["train", *KILLED, "--run", str(run)], rank, draw.randint(1, 6),
                      draw.uniform(0, 1.5), signal.SIGKILL)
         if not row:  # it was through before the kill
-            shutil.rmtree(run)
             continue
         again = torchrun("-m", "--", "postgrad", "resume", str(run), world=world)
         _, said = again.communicate()
@@ -183,7 +187,7 @@ def killed(folder: Path) -> list[dict]:
         row |= {"resumed with": world, "differences": kills.differences(expected, run)}
         print(len(rows), row, file=sys.stderr, flush=True)
         rows.append(row)
-    (folder / "kills.json").write_text(json.dumps(rows, indent=1))
+        kept.write_text(json.dumps(rows, indent=1))
     named = [row for row in rows if row["named"] == row["rank"]]
     slowest = max((row["seconds"] for row in named), default=0.0)
     same = sum(not row["differences"] for row in rows)
