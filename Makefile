@@ -10,6 +10,7 @@
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
 # make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; for proof-rows
 # make proof-rows   every row's tests, and the figures that bake-off, distillation and doctor left; writes docs/results/rows.*
+# make proof-scale   several ranks against one process, ranks killed, a divided model; an hour; writes docs/results/scale.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -18,7 +19,7 @@ BIN = .venv/bin
 READY = .venv/.ready
 
 .PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
-	proof-doctor proof-rows bench lint clean
+	proof-doctor proof-rows proof-scale bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -63,6 +64,9 @@ proof-doctor: $(READY)
 
 proof-rows: $(READY)
 	$(BIN)/python proofs/rows.py
+
+proof-scale: $(READY)
+	$(BIN)/python proofs/scale.py runs/proof-scale
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write
