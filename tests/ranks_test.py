@@ -166,6 +166,14 @@ def test_a_rank_that_is_late_is_named_with_where_it_was_seen():
                     "look at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
 
 
+def test_a_rank_that_hangs_where_the_others_wait_is_named(monkeypatch):
+    monkeypatch.setattr(missing, "GRACE", 0.0)
+    here, hangs = two_groups()
+    hangs.tell("at", "4 gathered rollouts")
+    here.waits = 4
+    assert missing.who_is_late(here, "gathered rollouts", 60).startswith("rank 1 (")
+
+
 def test_a_rank_that_failed_has_the_word():
     here, failed = two_groups()
     failed.tell("failed", "the disk is full.")

@@ -63,9 +63,13 @@ def who_is_gone(group: Group, what: str) -> str:
 
 
 def who_is_late(group: Group, what: str, limit: float) -> str:
-    """The sentence on ranks that have not come to where this one waits."""
+    """The sentence on ranks that have not come to where this one waits, or have stopped on the way out."""
+    group.tell("missing", what)
     at = {r: (group.told("at", r) or "0 had not begun").split(" ", 1) for r in group.others}
     late = [r for r, (count, _) in at.items() if int(count) < group.waits]
+    if not late:  # all came; one that hangs misses nobody
+        time.sleep(GRACE)
+        late = [r for r in group.others if group.told("missing", r) is None]
     last = f"; last seen where the ranks {at[late[0]][1]}" if late else ""
     return (f"{named(group, late)} did not come within {limit:g} s to where the ranks {what}{last}: look "
             "at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
