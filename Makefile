@@ -11,6 +11,7 @@
 # make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; for proof-rows
 # make proof-rows   every row's tests, and the figures that bake-off, distillation and doctor left; writes docs/results/rows.*
 # make proof-exercises   model solutions, planted mistakes, hostile answers: a minute; writes docs/results/exercises.*
+# make proof-scale   several ranks against one process, ranks killed, a divided model; an hour; writes docs/results/scale.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -19,7 +20,7 @@ BIN = .venv/bin
 READY = .venv/.ready
 
 .PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
-	proof-doctor proof-rows proof-exercises bench lint clean
+	proof-doctor proof-rows proof-exercises proof-scale bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -67,6 +68,9 @@ proof-rows: $(READY)
 
 proof-exercises: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python proofs/exercises.py
+
+proof-scale: $(READY)
+	$(BIN)/python proofs/scale.py runs/proof-scale
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -16,6 +13,8 @@ import torch
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.models.sharded import divided, shard, whole
+from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.stats import Stats
@@ -56,6 +55,13 @@ class OptimSettings(Settings):
                              "fp32 to compare two runs to the last digits on a GPU")
     compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the "
                             "others sooner", "false for runs of a few steps, or where the compiler fails")
+    lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
+                                "many as torchrun starts, 1 without it",
+                                "where more processes will go on with the run than begin it: its bits "
+                                "depend on the lanes, never on the processes", within=COUNT)
+    shard: bool = setting(False, "weights, gradients and optimizer state are divided among the processes "
+                          "that torchrun starts", "where a model and its optimizer do not fit one GPU; "
+                          "without it every process holds all of them")
     adapter: Adapters = setting(group=Adapters)
 
     prefix: ClassVar[str] = "optim."
@@ -68,6 +74,11 @@ class OptimSettings(Settings):
         if self.precision not in PRECISIONS:
             raise ValueError(f"optim.precision is {self.precision!r}: expected one of "
                              f"{', '.join(PRECISIONS)}.")
+
+    @property
+    def divides(self) -> bool:
+        """Whether there is anybody to divide the models among."""
+        return self.shard and world() > 1
 
     @property
     def at_once(self) -> int:
@@ -87,8 +98,8 @@ def compute_in(models: Models, settings: OptimSettings) -> None:
     for decoder in models.decoders():
         on_gpu = decoder.head.is_cuda
         half = settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
-        decoder.compiled = settings.compile and on_gpu and half
-        if half and on_gpu:
+        decoder.compiled = settings.compile and on_gpu and half and not settings.divides
+        if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
         decoder.precision = torch.bfloat16 if half and not on_gpu else None
 
@@ -106,7 +117,9 @@ class Optim:
         if settings.lr is None:
             raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
         compute_in(models, settings)
-        self.settings, self.steps = settings, steps
+        self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
+        if settings.divides:
+            shard(models, half=settings.precision != "fp32" and models.decoders()[0].head.is_cuda)
         self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
         self.rounded = [p for p in self.params if p.dtype == torch.bfloat16]
         self.masters = [p.detach().float() for p in self.rounded]
@@ -114,6 +127,7 @@ class Optim:
         self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
         self.adam = torch.optim.AdamW(self.stepped, lr=settings.lr, betas=(settings.beta1, settings.beta2),
                                       weight_decay=settings.weight_decay, fused=True)
+        self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
         self.skips_in_a_row = 0
 
     @property
@@ -136,10 +150,27 @@ class Optim:
             torch._foreach_add_([m.grad for _, m in pairs], [grad for grad, _ in pairs])
             torch._foreach_zero_([grad for grad, _ in pairs])
 
+    @torch.no_grad()
+    def end_lane(self) -> None:
+        """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
+        if self.lanes.apart:
+            self.summed = self.lanes.add(self.summed, [p.grad for p in self.stepped], self.stepped,
+                                         "summed their gradients")
+            for p in self.stepped:
+                p.grad = None
+
+    def take_sum(self) -> None:
+        """The gradient of the step is that of all its lanes."""
+        if self.lanes.apart:
+            for p, grad in zip(self.stepped, self.summed, strict=True):
+                p.grad = grad
+            self.summed = [None] * len(self.stepped)
+
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
         """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
         what to log."""
-        norm = float(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
+        self.take_sum()
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm)))
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
             for group in self.adam.param_groups:
@@ -167,7 +198,9 @@ class Optim:
             master.copy_(state["masters"][str(i)])
         self.round()
         now = self.adam.state_dict()
-        self.adam.load_state_dict({"state": {int(i): s for i, s in state["adam"].items()},
+        kept = {int(i): {name: divided(x, self.stepped[int(i)]) for name, x in moments.items()}
+                for i, moments in state["adam"].items()}
+        self.adam.load_state_dict({"state": kept,
                                    "param_groups": now["param_groups"]})
 
 
@@ -197,17 +230,21 @@ Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
           hooks: Iterable[Callable[[Now], None]] = ()):
     """One optimizer step per batch, whatever the algorithm."""
+    def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
+        loss, seen = objective(models, micro)
+        part = (loss * micro.weight).sum()
+        part.backward()
+        optim.gather()
+        return part.detach().double(), seen
+
     began = time.perf_counter()
     for step, batch in enumerate(batches, start=run.next_step):
         stats = Stats()
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()
-        for micro in batch.split(optim.tokens_per_pass):
-            loss, seen = objective(models, micro)
-            part = (loss * micro.weight).sum()
-            part.backward()
-            optim.gather()
-            total = total + part.detach().double()
+        for part, seen in optim.lanes.map(one_pass, batch.split(optim.tokens_per_pass),
+                                          "gathered what they saw of the step", optim.end_lane, unweighted):
+            total = total + part
             stats.add(seen)
         row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
         now = time.perf_counter()
@@ -218,6 +255,11 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             report_skip(run, step, batch, row, optim)
         for hook in hooks:
             hook(Now(step, batch, stats, row, models))
+
+
+def unweighted(batch: Batch) -> Batch:
+    """A pass that adds nothing to the gradient."""
+    return replace(batch, weight=torch.zeros_like(batch.weight))
 
 
 def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
@@ -244,44 +286,9 @@ def state_of(models: Models, optim: Optim, batches) -> dict:
 
 def restore(state: dict, models: Models, optim: Optim, batches) -> None:
     for name, tensors in state["models"].items():
-        getattr(models, name).load_state_dict(tensors)
+        model = getattr(models, name)
+        now = model.state_dict()
+        model.load_state_dict({key: divided(x, now[key]) if key in now else x for key, x in tensors.items()})
     optim.restore(state["optim"])
     batches.restore(state["batches"])
     restore_random(state["random"])
-
-
-class Stopped(Exception):
-    """A signal asked the run to stop; its checkpoint has been written."""
-
-    def __init__(self, number: int):
-        super().__init__(f"stopped by {signal.Signals(number).name}")
-        self.exit_code = 128 + number
-
-
-@contextmanager
-def stop_on_signal(told: Callable[[], None] | None = None):
-    """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
-    one ends at once. In a thread other than the main one, where Python takes no signals, nothing is noted.
-
-    told: called at the first one, inside the signal handler.
-    """
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-
-    def note(number, frame):
-        caught.append(number)
-        for s, old in before.items():
-            signal.signal(s, old)
-        if told:
-            told()
-
-    # a handler that is not Python's reads as None, and could not be put back
-    ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]
-    before = {s: signal.signal(s, note) for s in ours}
-    try:
-        yield lambda: caught[0] if caught else None
-    finally:
-        for s, old in before.items():
-            signal.signal(s, old)

@@ -105,8 +105,28 @@ class Stats(dict[str, Any]):
         for name, parts in seen.units.items():
             self.units.setdefault(name, []).extend(parts)
 
+    def __reduce__(self):
+        """For another process: in main memory, rows as tensors of their own and not as views of a batch."""
+        entries = {name: type(entry)(*(moved(getattr(entry, f.name)) for f in fields(entry)))
+                   for name, entry in self.items()}
+        lists = [{name: [moved(x) for x in rows] for name, rows in kept.items()}
+                 for kept in (self.columns, self.units)]
+        return restored, (entries, *lists)
+
     def of_units(self, name: str) -> list[float]:
         return torch.cat(self.units[name]).tolist()
 
     def results(self) -> dict[str, float]:
         return {name: entry.result() for name, entry in self.items()}
+
+
+def moved(x: Tensor | float) -> Tensor | float:
+    return x.detach().cpu().clone() if isinstance(x, Tensor) else x
+
+
+def restored(entries: Mapping[str, Entry], columns: dict[str, list[Tensor]],
+             units: dict[str, list[Tensor]]) -> Stats:
+    """What `Stats.__reduce__` took apart."""
+    stats = Stats(entries)
+    stats.columns, stats.units = columns, units
+    return stats

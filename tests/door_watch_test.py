@@ -11,7 +11,7 @@ import pytest
 from doors import PAIRS, QUESTIONS, SMALL, TALK, TALKS, fit, letters
 
 import postgrad as pg
-from postgrad.loop import stop_on_signal
+from postgrad.signals import stop_on_signal
 
 MINE = {"task": QUESTIONS, "reward": letters}
 

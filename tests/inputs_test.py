@@ -6,7 +6,7 @@ import pytest
 
 from postgrad import methods
 from postgrad.recipes import resolve
-from postgrad.recipes.running import check_inputs, inputs
+from postgrad.recipes.inputs import check_inputs, inputs
 from postgrad.run import Run
 
 ROWS = '{"question": "What is 2+3?", "answer": "#### 5"}\n' * 30

@@ -10,9 +10,8 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "packing", "garbage_collection", "settings", "user_code", "files",
-     "listening"},
-    {"records", "stats", "hub", "options", "template"},
+    {"maths", "packing", "garbage_collection", "settings", "user_code", "files", "listening", "ranks"},
+    {"records", "stats", "hub", "options", "template", "signals"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",

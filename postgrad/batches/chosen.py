@@ -54,7 +54,7 @@ class ChosenPairs(ChosenBatches[Preference]):
         ref = None
         # At temperature 1, as the objective reads the policy, whatever was sampled at.
         if self.method.reference and self.models.reference:
-            ref, _ = logp_of(self.models.reference, made, self.tokens_per_pass)
+            ref, _ = logp_of(self.models.reference, made, self.tokens_per_pass, lanes=self.lanes)
         return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),
                        facts={"chosen_share": 2 * len(kept) / len(rows)})
 

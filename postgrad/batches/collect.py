@@ -15,6 +15,8 @@ from postgrad.maths.diversity import repetition
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
+from postgrad.models.sharded import brought_together
+from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
 from postgrad.rewards.base import Judge, refuse_all_errors
 from postgrad.settings import NOT_NEGATIVE, Settings, setting
@@ -160,11 +162,13 @@ class RolloutLine(Generic[RowT]):
     """An assembly line from prompts: collects, then makes batches of the collection
     (`batches_of` is each line's own).
 
-    sample(prompts, group_size, seed, step) -> groups of rollouts.
+    sample(prompts, group_size, seed, step) -> groups of rollouts. lanes: the prompts of a draw are dealt to
+    them, and each lane is sampled and judged by itself, by the rank that has it; every rank has all of it.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models,
-                 method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu"):
+                 method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu",
+                 lanes: Lanes = ALONE):
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
@@ -178,6 +182,7 @@ class RolloutLine(Generic[RowT]):
         self.seed = seed
         self.tokens_per_pass = tokens_per_pass
         self.device = device
+        self.lanes = lanes
         self.prompts = Shuffled(prompts, seed)
         self.waiting: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
 
@@ -187,7 +192,8 @@ class RolloutLine(Generic[RowT]):
             if not self.waiting:
                 again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else None
                 count = self.settings.prompts_per_step
-                groups, dropped, facts = collect(self.draw, count, self.settings.group_size, again)
+                with brought_together(self.models):
+                    groups, dropped, facts = collect(self.draw, count, self.settings.group_size, again)
                 made = self.batches_of(groups or dropped[:count], facts)
                 self.waiting = made if groups else [nothing_of(made[0])]
             yield self.waiting.pop(0).to(self.device)
@@ -199,9 +205,17 @@ class RolloutLine(Generic[RowT]):
         """The next prompts of the stream, sampled and judged."""
         prompts = self.prompts.take(count)
         seed = seed_of(self.seed, "rollout", self.step, turn)
-        groups = self.sample(prompts, self.settings.group_size, seed, self.step)
-        verdicts = iter(self.judge([r for group in groups for r in group]))
-        return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+        dealt = self.lanes.deal([p.id for p in prompts])
+
+        def judged(numbers: list[int]) -> list[list[Scored]]:
+            groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, self.step)
+            verdicts = iter(self.judge([r for group in groups for r in group]) if groups else ())
+            return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
+
+        drawn = replace(self.lanes, even=False).map(judged, dealt, "gathered rollouts")
+        found = {i: group for numbers, groups in zip(dealt, drawn, strict=True)
+                 for i, group in zip(numbers, groups, strict=True)}
+        return [found[i] for i in range(count)]
 
     # what decides the future
 

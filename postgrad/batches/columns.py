@@ -19,6 +19,7 @@ from postgrad.maths import credit
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Policy
 from postgrad.models import Models
+from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Scored
 
 Show = Callable[[Prompt], Sequence[int]]  # the tokens that a teacher reads in place of a prompt's own
@@ -56,27 +57,28 @@ def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B
 
 def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int, kl: float,
             tokens_per_pass: int, temperature: float = 1.0, several: bool = True,
-            show: Show | None = None) -> Batch:
+            show: Show | None = None, lanes: Lanes = ALONE) -> Batch:
     """All rollouts of a collection with their advantages.
 
     Credit looks at whole groups, so it comes before any split. kl: the present coefficient of the KL in the
     reward. several: more than one update is made of the collection, so the policy that sampled it has to be
-    remembered; else the ratio is 1 and old_logp stays None. show: as `taught` takes it.
+    remembered; else the ratio is 1 and old_logp stays None. show: as `taught` takes it. lanes: of the
+    ranks that share the passes; every rank then has all columns.
     """
     old = entropy = ref = value = teacher = None
     facts: dict[str, float] = {}
     early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
     early |= {"old_logp"} if method.correction else set()
     if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
-        old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature)
+        old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature, lanes)
     if method.reference:
         assert models.reference is not None, f"{method.name} needs a reference"
-        ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature)
+        ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature, lanes)
     if "teacher_logp" in method.wanted:
-        teacher = taught(batch, models, tokens_per_pass, temperature, show)
+        teacher = taught(batch, models, tokens_per_pass, temperature, show, lanes)
     if method.critic:
         (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch,
-                                   tokens_per_pass)
+                                   tokens_per_pass, lanes)
     if method.kl_in_reward > 0:
         assert old is not None and ref is not None
         reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
@@ -96,15 +98,15 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
 
 
 def taught(batch: Batch, models: Models, tokens_per_pass: int, temperature: float,
-           show: Show | None) -> Tensor:  # [B, T]
+           show: Show | None, lanes: Lanes = ALONE) -> Tensor:  # [B, T]
     """The teacher's log-probs of the sampled tokens, after the prompt or after what it is shown instead."""
     assert models.teacher is not None, "a row that wants teacher_logp needs a teacher"
     if show is None:
-        return logp_of(models.teacher, batch, tokens_per_pass, temperature)[0]
+        return logp_of(models.teacher, batch, tokens_per_pass, temperature, lanes)[0]
     rows = [replace(s.rollout, prompt_tokens=tuple(show(s.rollout.prompt))) for s in batch.scored]
     read = as_batch(rows).to(batch.mask.device)
     read = replace(read, mask=read.mask & batch.mask.any(1)[:, None])  # a row whose verdict failed has none
-    logp, _ = logp_of(models.teacher, read, tokens_per_pass, temperature)
+    logp, _ = logp_of(models.teacher, read, tokens_per_pass, temperature, lanes)
     out = torch.zeros(batch.mask.shape, dtype=logp.dtype, device=logp.device)
     out[batch.mask] = logp[read.mask]
     return out

@@ -11,6 +11,7 @@ from torch import Tensor
 from postgrad.batches.lengths import TokenLimit
 from postgrad.batches.shuffled import ShuffledBatches, assemble, logp_of
 from postgrad.maths.noise import poisson, seed_of, uniform
+from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Pair
 
 SIDES = ("chosen", "rejected")
@@ -20,14 +21,15 @@ class PairBatches(ShuffledBatches):
     """Pairs -> Batch: chosen and rejected in alternate rows, one weight per pair."""
 
     def __init__(self, pairs: Sequence[Pair], chat, method, models, *, per_step: int, steps: int, seed: int,
-                 max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu"):
+                 max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu",
+                 lanes: Lanes = ALONE):
         self.limit = TokenLimit(max_tokens, truncate)
         coded = [code_pair(pair, chat, self.limit) for pair in pairs]
         self.limit.settle()
         super().__init__(coded, per_step=per_step, steps=steps, seed=seed, device=device)
         self.method = method
         self.models = models
-        self.tokens_per_pass = tokens_per_pass
+        self.tokens_per_pass, self.lanes = tokens_per_pass, lanes
         self.seed = seed
         self.heads = models.policy.heads if method.score is None else 1
         if method.reference and models.reference is None:
@@ -45,7 +47,7 @@ class PairBatches(ShuffledBatches):
                       votes=self.votes([pair.id for pair, _ in coded])).to(self.device)
         if not self.method.reference:
             return replace(batch, facts={"tokens": float(batch.lengths.sum())})
-        ref, _ = logp_of(self.models.reference, batch, self.tokens_per_pass)
+        ref, _ = logp_of(self.models.reference, batch, self.tokens_per_pass, lanes=self.lanes)
         return replace(batch, ref_logp=ref, facts={"tokens": float(batch.lengths.sum())})
 
     def votes(self, ids: Sequence[str]) -> Tensor | None:  # [U, K]

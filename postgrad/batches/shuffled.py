@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from postgrad.maths.noise import seed_of
+from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, pad_rows
 
 
@@ -113,26 +114,26 @@ def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[li
 
 
 @torch.no_grad()
-def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch,
-                    tokens_per_pass: int) -> list[Tensor]:
+def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int,
+                    lanes: Lanes = ALONE) -> list[Tensor]:
     """What a model says of every row, a few rows at a time:
-    one [B, T] for each tensor that `forward` gives."""
+    one [B, T] for each tensor that `forward` gives. lanes: of the ranks that share the work."""
     out: list[Tensor] = []
     start = 0
-    for micro in batch.split(tokens_per_pass):
-        columns = forward(micro)
+    for columns in lanes.map(forward, batch.split(tokens_per_pass), "gathered log-probs"):
         out = out or [torch.zeros(batch.tokens.shape, dtype=torch.promote_types(x.dtype, torch.float32),
                                   device=batch.tokens.device) for x in columns]
+        rows, width = columns[0].shape
         for whole, part in zip(out, columns, strict=True):
-            whole[start: start + len(micro), : micro.tokens.shape[1]] = part
-        start += len(micro)
+            whole[start: start + rows, :width] = part
+        start += rows
     return out
 
 
-def logp_of(model, batch: Batch, tokens_per_pass: int,
-            temperature: float = 1.0) -> tuple[Tensor, Tensor]:  # [B, T] each
+def logp_of(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
+            lanes: Lanes = ALONE) -> tuple[Tensor, Tensor]:  # [B, T] each
     """The log-probs of a batch's sampled tokens under a model that stands still,
     and the entropy of its choices."""
     logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
-                                    batch, tokens_per_pass)
+                                    batch, tokens_per_pass, lanes)
     return logp, entropy

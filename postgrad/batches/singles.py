@@ -11,6 +11,7 @@ from torch import Tensor
 from postgrad.batches.lengths import Row, TokenLimit
 from postgrad.batches.shuffled import ShuffledBatches, assemble, logp_of
 from postgrad.maths.preference import kto_baseline
+from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Conversation
 
 
@@ -21,7 +22,8 @@ class SingleBatches(ShuffledBatches):
     """
 
     def __init__(self, singles: Sequence[Conversation], chat, method, models, *, per_step: int, steps: int,
-                 seed: int, max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu"):
+                 seed: int, max_tokens: int, tokens_per_pass: int, truncate: str = "refuse", device="cpu",
+                 lanes: Lanes = ALONE):
         if per_step < 2:
             raise ValueError(f"{method.name} compares with answers to other prompts: pairs.per_step is "
                              f"{per_step}, set it to 2 or more.")
@@ -33,7 +35,7 @@ class SingleBatches(ShuffledBatches):
         self.max_tokens = max_tokens
         self.method = method
         self.models = models
-        self.tokens_per_pass = tokens_per_pass
+        self.tokens_per_pass, self.lanes = tokens_per_pass, lanes
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         """The rows, shortest first, with the reference's log-probs and the step's baseline."""
@@ -62,7 +64,7 @@ class SingleBatches(ShuffledBatches):
         return kto_baseline(score[0] - score[1])
 
     def logp(self, model, batch: Batch) -> Tensor:  # [B, T]
-        return logp_of(model, batch, self.tokens_per_pass)[0]
+        return logp_of(model, batch, self.tokens_per_pass, lanes=self.lanes)[0]
 
 
 def code_single(single: Conversation, chat) -> Row:

@@ -9,7 +9,7 @@ import sys
 from difflib import get_close_matches
 from typing import NoReturn
 
-from postgrad import __version__
+from postgrad import __version__, ranks
 from postgrad.cli import exercise_options, measuring_options, options
 from postgrad.cli.options import Command, add_options
 from postgrad.cli.settings import instead_of
@@ -149,7 +149,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return commands.COMMANDS[args.command](args) or 0
     except ValueError as error:
-        print(f"postgrad: {error}", file=sys.stderr)
+        ranks.tell_end(str(error))
+        if ranks.says_first(str(error)):
+            print(f"postgrad: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -45,14 +45,15 @@ def move_aside(folder: Path) -> str:
 
 
 def train(args) -> int:
-    from postgrad import recipes
+    from postgrad import ranks, recipes
     from postgrad.recipes.fit import free_folder
     from postgrad.settings import flat
     if args.show:
         return show(args)
     from postgrad.recipes.defaults import fitted
     from postgrad.recipes.running import check_place
-    folder = Path(args.run) if args.run else free_folder(args.recipe)
+    ranks.join()
+    folder = Path(args.run) if args.run else ranks.agreed(lambda: free_folder(args.recipe), "named the run")
     recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
     if recipe not in recipes.STAGED:
         check_place(folder)
@@ -68,16 +69,19 @@ def train(args) -> int:
 
 
 def resume(args) -> int:
-    from postgrad import recipes
+    from postgrad import ranks, recipes
     from postgrad.recipes.running import finished
     from postgrad.run import Run
     folder, steps = Path(args.run), steps_in(args.changes)
     go = partial(recipes.resume, folder, steps=steps)
     if recipes.pipeline_in(folder):
         return carry_out(args, folder, go)
+    ranks.join()
     run = Run.open(folder)
     recipe, made = run.started()
     if said := finished(run, steps):
+        if not ranks.leads():
+            return 0
         return say_json(run.summary() | {"folder": str(folder)}) if args.json else print(said)
     return follow(args, folder, run.info.get("method") or recipe, steps or made, go)
 
@@ -96,12 +100,17 @@ def steps_in(changes: list[str]) -> int | None:
 def follow(args, folder: Path, title: str, steps: int, go, intro: str = "") -> int:
     """Runs a training with its display, and says at the end where things are. intro: what is said once all
     has been checked."""
+    from postgrad import ranks
+    leads = ranks.leads()
     with stopping(folder, again=f"postgrad resume {folder}"):
-        if args.json:
+        if args.json or not leads:
             run = go(watch=None)
         else:
             with Watch(title, steps, intro=intro) as watch:
                 run = go(watch=watch)
+    ranks.leave()
+    if not leads:
+        return 0
     if args.json:
         say_json(run.summary() | {"folder": str(folder)})
     else:

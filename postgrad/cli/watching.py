@@ -33,12 +33,15 @@ class Stages:
 
 @contextmanager
 def stopping(folder: Path, again: str):
-    """A signal ends the command with its code, after saying how to go on."""
-    from postgrad.loop import Stopped
+    """A signal ends the command with its code, after saying how to go on; of several ranks the first says
+    it."""
+    from postgrad import ranks
+    from postgrad.signals import Stopped
     try:
         yield
     except Stopped as end:
-        print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
+        if ranks.leads():
+            print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
         sys.exit(end.exit_code)
     except KeyboardInterrupt:
         if not any((folder / name).exists() for name in ("run.json", "pipeline.json")):

@@ -21,6 +21,7 @@ from postgrad.files import load_json, said
 from postgrad.models.load import save_model, weights_of
 from postgrad.models.lora import is_adapted
 from postgrad.models.peft import adapter_of, write_adapter
+from postgrad.models.sharded import whole
 from postgrad.models.weights import read_tensors
 
 SLOT = "__tensor__"
@@ -48,9 +49,19 @@ def copy_state(state: dict, *, policy, chat, base: str = "") -> Callable[[Path],
     return write
 
 
+def give_parts(state: dict, policy) -> None:
+    """What `copy_state` asks of the other ranks where the models are divided: their part of each tensor, in
+    its order."""
+    tensors: dict[str, Tensor] = {}
+    _take_out(state, "", tensors)
+    for held in (tensors, weights_of(policy)):
+        for name in held:
+            whole(held[name].detach())
+
+
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor by itself, in main memory: training goes on with the originals."""
-    return {name: tensors[name].detach().to("cpu", copy=True).contiguous() for name in tensors}
+    return {name: whole(tensors[name].detach()).to("cpu", copy=True).contiguous() for name in tensors}
 
 
 def read_state(folder: Path) -> dict:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -105,6 +106,16 @@ class Layer(nn.Module):
     def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
         return x if name is None else getattr(self, name)(x, ops)
 
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid, ops: ModuleType, halves: tuple,
+                keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
+        """Both halves, as they are or compiled, and the attention over the sequences that `laid` describes;
+        keep is shown k and v."""
+        ask, take = halves
+        q, k, v = ask(self, x, cos, sin, ops)
+        if keep is not None:
+            keep(k, v)
+        return take(self, x, ops.attention(q, k, v, laid, self.window), ops)
+
     def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
         before, _ = self.around_attention
         return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
@@ -176,6 +187,7 @@ class Decoder(nn.Module):
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self._angles: tuple[Tensor, Tensor] | None = None
         self._replays: Replays | None = None
+        self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
 
     @property
     def head(self) -> Tensor:  # [V, D]
@@ -225,13 +237,10 @@ class Decoder(nn.Module):
         """Tokens at their positions, in sequences as the kernels' attention takes them,
         through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        ask, take = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
+        made = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
-            q, k, v = ask(layer, x, cos, sin, ops)
-            if keep is not None:
-                keep(i, k, v)
-            x = take(layer, x, ops.attention(q, k, v, laid, layer.window), ops)
+            x = layer(x, cos, sin, laid, ops, made, keep and partial(keep, i))
         return self.model.norm(x, ops)
 
     @property
@@ -239,7 +248,7 @@ class Decoder(nn.Module):
         return kernels_for(self.head.device, self.head.dtype, self.precision)
 
     def engine(self, **sizes) -> Engine:
-        return self.engine_for(self, **sizes)
+        return self.copy.engine(**sizes) if self.copy else self.engine_for(self, **sizes)
 
     engine_for = staticmethod(Engine)  # also for an adapter on this
 

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 
-from postgrad import methods
+from postgrad import methods, ranks
 from postgrad.run.rows import read_json
 from postgrad.settings import override, suggest, unplain
 from postgrad.user_code import is_record, record
@@ -137,6 +137,9 @@ def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
           callback: Callable[[int, dict], None] | None = None, origin: Path | None = None):
     """Trains a new run in the folder; a pipeline gives its summary."""
     if recipe in STAGED:
+        if ranks.started() > 1:
+            raise ValueError(f"{recipe} is several trainings and goes on in one process: leave torchrun out, "
+                             "or train its stages one by one with `torchrun ... -m postgrad train`.")
         from postgrad.recipes.defaults import fitted
         from postgrad.recipes.pipelines.carry import carry_out
         config, _ = fitted(config)

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 
-from postgrad import methods, recipes
+from postgrad import methods, ranks, recipes
 from postgrad.display import Watch
 from postgrad.methods import Method
 from postgrad.opening.models import Model, load
@@ -85,7 +85,8 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
     check_watching(watch, callback)
-    folder = Path(run) if run is not None else free_folder(row.name)
+    ranks.join()
+    folder = Path(run) if run is not None else ranks.agreed(lambda: free_folder(row.name), "named the run")
     check_place(folder)
     recipe = recipes.recipe_for(row)
     handed = {"task": task, "data": data, "reward": reward, "teacher": teacher}
@@ -98,7 +99,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
     with _origin(model, folder) as origin:
         config, chosen = fitted(config, origin)
-        if chosen and watch == "auto":
+        if chosen and watch == "auto" and ranks.leads():
             print(chosen)
         with _eyes(watch, row.name, config.steps) as eyes:
             recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
@@ -120,10 +121,11 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, watch="auto",
     recipe, made = opened.started()
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
+    ranks.join()
     said = finished(opened, steps)
     with _eyes(None if said else watch, opened.info.get("method") or recipe, steps or made) as eyes:
         recipes.resume(folder, steps=steps, watch=eyes, callback=callback, **objects)
-    if said and watch == "auto":
+    if said and watch == "auto" and ranks.leads():
         print(said)
     return Run.open(folder)
 
@@ -184,6 +186,7 @@ def written(name: str, value) -> list[str]:
 
 def _eyes(watch, title: str, steps: int):
     """Who looks on: nobody, the terminal's display, or an object with `stepped` and `examined`."""
+    watch = watch if ranks.leads() else None
     return Watch(title, steps) if watch == "auto" else nullcontext(watch)
 
 

@@ -23,6 +23,7 @@ from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
+from postgrad.ranks import lanes
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
@@ -150,7 +151,8 @@ def build(config: PreferenceConfig, begins: Beginning) -> Parts:
     line = partial(SingleBatches if alone else PairBatches, chat=chat, method=method, models=models,
                    seed=config.seed, max_tokens=most, truncate=config.pairs.cut,
                    tokens_per_pass=config.optim.at_once, device=config.device)
-    batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
+    batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
+                   lanes=lanes(config.optim.lanes, config.optim.divides))
     objective = objectives.build(method)
     looks: list[Callable[[int], dict]] = []
     if held:

@@ -25,6 +25,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
+from postgrad.ranks import lanes
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
@@ -121,7 +122,8 @@ def build(config: RewardConfig, begins: Beginning) -> Parts:
     line = partial(PairBatches, chat=chat, method=method, models=models, seed=config.seed,
                    max_tokens=most, truncate=config.pairs.cut, tokens_per_pass=config.optim.at_once,
                    device=config.device)
-    batches = line(train, per_step=config.pairs.per_step, steps=config.steps)
+    batches = line(train, per_step=config.pairs.per_step, steps=config.steps,
+                   lanes=lanes(config.optim.lanes, config.optim.divides))
     objective = objectives.build(method)
 
     def examine(step: int) -> dict:

@@ -22,6 +22,7 @@ from postgrad.opening.models import Beginning, Model, open_policy, open_referenc
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
 from postgrad.opening.teachers import Again, demonstrated, open_teacher, prove_help
+from postgrad.ranks import lanes
 from postgrad.recipes.base import (
     METHOD,
     SAVE,
@@ -276,7 +277,8 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
            ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
     batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
                    method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
-                   tokens_per_pass=config.optim.at_once, device=config.device, **own)
+                   tokens_per_pass=config.optim.at_once, device=config.device,
+                   lanes=lanes(config.optim.lanes, config.optim.divides), **own)
     helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)
               if again and not begins.checkpoint else ())
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []

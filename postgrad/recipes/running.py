@@ -1,46 +1,35 @@
-"""A run from its start to its end: folder, checks, hooks that examine, show and save,
-and going on after a stop."""
+"""A run from its start to its end: folder, checks, and going on after a stop."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
-from postgrad import __version__, methods
-from postgrad.files import file_hash, said
-from postgrad.loop import Now, Stopped, restore, state_of, stop_on_signal, train
-from postgrad.models import is_adapted
-from postgrad.models.checkpoint import copy_state, read_state, seed_everything, size_of
-from postgrad.opening import rewards, tasks
-from postgrad.opening.models import Beginning, base_name, fingerprint, open_folder
+from postgrad import __version__, methods, ranks
+from postgrad.files import said
+from postgrad.loop import restore, train
+from postgrad.models.checkpoint import read_state, seed_everything
+from postgrad.opening import tasks
+from postgrad.opening.models import Beginning, fingerprint, open_folder
 from postgrad.recipes import panel
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
-from postgrad.recipes.logged import sample_rows
-from postgrad.recipes.worries import Worries, worries_of
-from postgrad.records import Scored
-from postgrad.run import Run, RunGone, Saves, check_name
+from postgrad.recipes.hooks import Watch, examine, hooks, look_too
+from postgrad.recipes.inputs import check_inputs, inputs
+from postgrad.run import Follower, Run, RunGone, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
+from postgrad.signals import Stopped, stop_on_signal
 from postgrad.user_code import record
 
 Build = Callable[..., Parts]  # (config, begins) -> Parts
-
-
-class Watch(Protocol):
-    """Whoever looks on while a run is trained."""
-
-    def stepped(self, step: int, row: dict, scored: tuple[Scored, ...]) -> None: ...
-
-    def examined(self, step: int, row: dict) -> None: ...
 
 
 def beginning(config, checkpoint: Path | None = None, origin: Path | None = None) -> Beginning | None:
@@ -52,17 +41,21 @@ def beginning(config, checkpoint: Path | None = None, origin: Path | None = None
 
 def start(recipe: str, config, build: Build, folder: Path | str, *, command: str = "",
           watch: Watch | None = None, callback: Callable[[int, dict], None] | None = None,
-          origin: Path | None = None) -> Run:
-    """A new run. The folder has to be free; everything is built, and so checked, before it is made.
+          origin: Path | None = None) -> Run | Follower:
+    """A new run. The folder has to be free; everything is built, and so checked, before it is made. Of
+    several ranks the first makes it, and the others follow.
 
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
+    ranks.join()
     check_place(Path(folder))
     begins = beginning(config, origin=origin)
-    config, _ = fitted(config, begins.origin if begins else None)
+    config = with_lanes(fitted(config, begins.origin if begins else None)[0])
     seed_everything(config.seed)
     parts = built(build, config, begins)
+    if not ranks.leads():
+        return carry_on(Follower(folder), parts, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
              "begins_with": fingerprint(begins.origin) if begins else None, "data": dict(parts.data),
@@ -87,8 +80,17 @@ def built(build: Build, config, begins: Beginning | None) -> Parts:
     return replace(parts, panel=panel.examined(config, parts))
 
 
+def with_lanes(config):
+    """As many lanes as there are ranks at the start, where nothing else was said: saved with the run."""
+    if config.optim.lanes is not None or ranks.world() == 1:
+        return config
+    return replace(config, optim=replace(config.optim, lanes=ranks.world()))
+
+
 def check_place(folder: Path) -> None:
-    """Before anything is read or built: a run can be made there."""
+    """Before anything is read or built: a run can be made there. Asked by the rank that makes it."""
+    if not ranks.leads():
+        return
     folder = Path(os.path.abspath(folder))
     check_name(folder.name)
     refuse_if_taken(folder)
@@ -99,57 +101,6 @@ def say(watch: Watch | None, text: str) -> None:
     """To whoever looks on, beside the display."""
     if watch:
         print(text, file=sys.stderr)
-
-
-def inputs(config) -> dict:
-    """Hashes of what a run was given by name: if one of them changes, going on would not be the same run."""
-    reward = getattr(config, "reward", None)
-    given = {name: getattr(config, name, None) for name in ("task", "data", "reward", "method")}
-    if given["method"] is not None:
-        given["method"] = given["method"].file
-    files = {name: found for name, value in given.items() if (found := tasks.files_in(value))}
-    teacher = getattr(config, "teacher", None)
-    return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
-            "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
-            "rubric": rewards.rubric_hash(reward),
-            "files": {name: contents_hash(found) for name, found in files.items()}}
-
-
-def contents_hash(paths: list[Path]) -> str:
-    """Of one file the hash of its bytes, of several a hash of theirs."""
-    hashes = [file_hash(path) for path in paths]
-    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
-
-
-def check_inputs(run: Run, config) -> None:
-    """Before anything in the run is touched: all that it was given is as it was."""
-    remedy = "so it cannot go on to the same result: put the old one back, or start a new run."
-    for key, form in {"judged_by": list, "files": dict, "row": dict}.items():
-        if not isinstance(run.info.get(key, form()), form):
-            raise ValueError(f"{run.folder / 'run.json'}: {key} is {run.info[key]!r:.60}: the run is broken; "
-                             "restore the file from a copy.")
-    expected = run.info.get("begins_with")
-    if expected and fingerprint(open_folder(config.model)) != expected:
-        raise ValueError(f"the model this run began with has changed ({open_folder(config.model)}), {remedy}")
-    now = inputs(config)
-    reward = getattr(config, "reward", None)
-    for name, before, after in zip(rewards.model_names(reward), run.info.get("judged_by", ()),
-                                   now["judged_by"],
-                                   strict=True):
-        if before != after:
-            kind = "grading" if any(part.kind == "grader" for part in rewards.parts_of(reward)) else "reward"
-            raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
-    if now["taught_by"] != run.info.get("taught_by"):
-        raise ValueError(f"the teacher {config.teacher} has changed since this run began, {remedy}")
-    if now["rubric"] != run.info.get("rubric"):
-        raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
-    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
-        raise ValueError(f"the row {config.method.name} has changed since this run began "
-                         f"({changed}), {remedy}")
-    for name, before in run.info.get("files", {}).items():
-        if now["files"].get(name) != before:
-            what = f"{name} {getattr(config, name, '')!s:.100}"
-            raise ValueError(f"{what} has changed since this run began, {remedy}")
 
 
 def finished(run: Run, steps: int | None = None) -> str:
@@ -168,23 +119,27 @@ def finished(run: Run, steps: int | None = None) -> str:
 
 
 def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
-           callback: Callable[[int, dict], None] | None = None) -> Run:
+           callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
     """Goes on from the newest sound checkpoint, or from the beginning where there is none,
-    to the same bits; to more steps than the run had, where config.steps says so. A finished run stays.
+    to the same bits, with any number of ranks; to more steps than the run had, where config.steps says so. A
+    finished run stays.
 
     Everything is built, and so checked, before anything in the run is changed.
     """
+    ranks.join()
     check_inputs(run, config)
     if finished(run, config.steps):
         return run
     seed_everything(config.seed)
-    with run.locked():
-        checkpoint = run.newest()
+    with run.locked() if ranks.leads() else nullcontext():
+        checkpoint = ranks.agreed(run.newest, "looked for the checkpoint")
         check_length(run, config, checkpoint)
         begins = beginning(config, checkpoint)
         parts = built(build, config, begins)
         if checkpoint:
             take_up(checkpoint, parts)
+        if not ranks.leads():
+            return carry_on(Follower(run.folder, int(checkpoint.name) if checkpoint else 0), parts, config)
         for damage in run.passed_over.values():
             say(watch, f"passed over: {damage}")
         run.go_back(checkpoint)
@@ -224,14 +179,17 @@ def take_up(checkpoint: Path, parts: Parts) -> None:
                          "start a new run.") from error
 
 
-def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
-             callback: Callable[[int, dict], None] | None = None) -> Run:
+def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = None,
+             callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
         with run.locked(), Saves(run) as saves, stop_on_signal(getattr(watch, "stopping", None)) as stop:
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
-                examine(run, parts, 0, watch)
+                if isinstance(run, Run):
+                    examine(run, parts, 0, watch)
+                elif config.optim.divides:
+                    look_too(parts, 0)
             train(parts.models, parts.batches, parts.objective, parts.optim, run,
                   hooks(run, parts, config, stop, saves, watch, callback))
     except Stopped as end:
@@ -243,54 +201,9 @@ def carry_on(run: Run, parts: Parts, config, watch: Watch | None = None,
         run.status("stopped", error="stopped at once, without a checkpoint")
         raise
     except BaseException as error:
+        ranks.tell_end(str(error))
         run.status("failed", error=f"{type(error).__name__}: {error}")
         raise
     run.status("done")
+    ranks.gather(None, "came to the end")
     return run
-
-
-def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
-    assert parts.examine is not None
-    row = parts.examine(step)
-    run.log_eval(step, row)
-    if parts.panel:
-        parts.panel(run, step)
-    if watch:
-        watch.examined(step, row)
-    return row
-
-
-def hooks(run: Run, parts: Parts, config, stop: Callable, saves: Saves, watch: Watch | None,
-          callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
-    worries = Worries(run, worries_of(config), aloud=watch is not None)
-
-    def samples(now: Now) -> None:
-        if now.batch.scored:
-            run.log_samples(now.step, list(sample_rows(now, parts)))
-
-    def show(now: Now) -> None:
-        if watch:
-            watch.stepped(now.step, now.row, now.batch.scored)
-        if callback:
-            callback(now.step, dict(now.row))
-        worries(now.step, now.row)
-
-    def examination(now: Now) -> None:
-        if parts.examine and parts.every and (now.step % parts.every == 0 or now.step == config.steps):
-            worries(now.step, examine(run, parts, now.step, watch))
-
-    def save(now: Now) -> None:
-        asked = stop()
-        if asked or now.step % config.save_every == 0 or now.step == config.steps:
-            state = state_of(parts.models, parts.optim, parts.batches)
-            policy = parts.models.policy
-            under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
-            saves.start(now.step, copy_state(state, policy=policy, chat=parts.chat, base=under),
-                        size_of(state, policy))
-        if asked:
-            saves.wait()
-        saves.check()
-        if asked:
-            raise Stopped(asked)
-
-    return [samples, show, *parts.hooks, examination, save]

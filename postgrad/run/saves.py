@@ -11,15 +11,16 @@ from pathlib import Path
 from threading import Thread
 
 from postgrad.run.folder import Run
+from postgrad.run.follower import Follower
 
 
 class Saves:
     """with Saves(run) as saves: saves.start(step, write, size) at a checkpoint, saves.check() at every step.
 
-    At the end of the block, however it ends, the last one is on the disk.
+    At the end of the block, however it ends, the last one is on the disk. Of a Follower there is none.
     """
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run | Follower):
         self.run = run
         self.thread: Thread | None = None
         self.fault: BaseException | None = None
@@ -38,10 +39,12 @@ class Saves:
         """Begins to write a checkpoint, after the one before it is written."""
         self.wait()
         self.check()
+        run = self.run
+        assert isinstance(run, Run), "the process that writes saves"
 
         def work() -> None:
             try:
-                self.run.save(step, write, size=size)
+                run.save(step, write, size=size)
             except BaseException as error:  # raised where the run looks next
                 self.fault = error
 

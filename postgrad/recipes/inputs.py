@@ -1,0 +1,63 @@
+"""What a run was given by name, and whether it is still the same: else going on would not be the same run."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from postgrad import methods
+from postgrad.files import file_hash
+from postgrad.opening import rewards, tasks
+from postgrad.opening.models import fingerprint, open_folder
+from postgrad.run import Run
+
+
+def inputs(config) -> dict:
+    """Hashes of what a run was given by name: if one of them changes, going on would not be the same run."""
+    reward = getattr(config, "reward", None)
+    given = {name: getattr(config, name, None) for name in ("task", "data", "reward", "method")}
+    if given["method"] is not None:
+        given["method"] = given["method"].file
+    files = {name: found for name, value in given.items() if (found := tasks.files_in(value))}
+    teacher = getattr(config, "teacher", None)
+    return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
+            "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
+            "rubric": rewards.rubric_hash(reward),
+            "files": {name: contents_hash(found) for name, found in files.items()}}
+
+
+def contents_hash(paths: list[Path]) -> str:
+    """Of one file the hash of its bytes, of several a hash of theirs."""
+    hashes = [file_hash(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
+
+
+def check_inputs(run: Run, config) -> None:
+    """Before anything in the run is touched: all that it was given is as it was."""
+    remedy = "so it cannot go on to the same result: put the old one back, or start a new run."
+    for key, form in {"judged_by": list, "files": dict, "row": dict}.items():
+        if not isinstance(run.info.get(key, form()), form):
+            raise ValueError(f"{run.folder / 'run.json'}: {key} is {run.info[key]!r:.60}: the run is broken; "
+                             "restore the file from a copy.")
+    expected = run.info.get("begins_with")
+    if expected and fingerprint(open_folder(config.model)) != expected:
+        raise ValueError(f"the model this run began with has changed ({open_folder(config.model)}), {remedy}")
+    now = inputs(config)
+    reward = getattr(config, "reward", None)
+    for name, before, after in zip(rewards.model_names(reward), run.info.get("judged_by", ()),
+                                   now["judged_by"],
+                                   strict=True):
+        if before != after:
+            kind = "grading" if any(part.kind == "grader" for part in rewards.parts_of(reward)) else "reward"
+            raise ValueError(f"the {kind} model {name} has changed since this run began, {remedy}")
+    if now["taught_by"] != run.info.get("taught_by"):
+        raise ValueError(f"the teacher {config.teacher} has changed since this run began, {remedy}")
+    if now["rubric"] != run.info.get("rubric"):
+        raise ValueError(f"the rubric of {reward} has changed since this run began, {remedy}")
+    if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
+        raise ValueError(f"the row {config.method.name} has changed since this run began "
+                         f"({changed}), {remedy}")
+    for name, before in run.info.get("files", {}).items():
+        if now["files"].get(name) != before:
+            what = f"{name} {getattr(config, name, '')!s:.100}"
+            raise ValueError(f"{what} has changed since this run began, {remedy}")

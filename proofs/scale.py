@@ -1,0 +1,294 @@
+"""Past one process, measured: several ranks of torchrun on this machine against one process.
+
+    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory; without PART all of them, and
+                                              then docs/results/scale.json and .md are written; an hour on
+                                              two cores
+
+Every part leaves its bars in FOLDER, and a part whose bars are there is not measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
+
+import kills  # noqa: E402
+import results  # noqa: E402
+from ranks_launch import carry_out, free_port  # noqa: E402
+from results import bar  # noqa: E402
+
+STEPS, KILLS, SEED = 5, 20, 0
+CUT = (f"steps={STEPS}", "save_every=2", "max_grad_norm=0.01", "tokens_per_pass=200")
+SAMPLED = ("rollouts.prompts=32", "rollouts.prompts_per_step=6", "rollouts.group_size=4",
+           "rollouts.max_new_tokens=24", "evaluation.every=3", "evaluation.problems=4",
+           "evaluation.samples=2")
+TRAININGS = {
+    "sft": ("sft:words", "rows_per_step=24", "examples=128"),
+    "reward": ("reward:questions", "pairs.per_step=12", "pairs.drawn=64", "pairs.held_out=16"),
+    "dpo": ("dpo:questions", "pairs.per_step=12", "pairs.drawn=64", "pairs.held_out=16"),
+    "ppo": ("ppo:words", *SAMPLED),
+    "grpo": ("grpo:words", *SAMPLED),
+    "dapo": ("dapo:words", *SAMPLED),
+}
+KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "lanes=2")
+ENV = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+NAMED = re.compile(r"rank (\d+) \(process \d+ on \S+\) (died|did not come)")
+
+
+def torchrun(*args: str, world: int = 2, env: dict | None = None, **how) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port",
+               str(free_port()), *args]
+    return subprocess.Popen(command, env=env or ENV, text=True, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, **how)
+
+
+def job(name: str, run: Path, *changes: str) -> dict:
+    spec, *words = TRAININGS[name]
+    return {"train": spec, "changes": [*words, *CUT, *changes], "run": str(run)}
+
+
+def in_ranks(jobs: list[dict], folder: Path, world: int = 2) -> None:
+    """The jobs one after another in so many ranks of one torchrun."""
+    path = folder / f"jobs-{len(list(folder.glob('jobs-*')))}.json"
+    path.write_text(json.dumps(jobs))
+    process = torchrun(__file__, "work", str(path), world=world)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+
+
+def work(path: str) -> None:
+    for each in json.loads(Path(path).read_text()):
+        carry_out(each)
+
+
+def alone(jobs: list[dict], folder: Path) -> None:
+    """The jobs in one process without torchrun."""
+    path = folder / f"jobs-{len(list(folder.glob('jobs-*')))}.json"
+    path.write_text(json.dumps(jobs))
+    subprocess.run([sys.executable, __file__, "work", str(path)], env=ENV, check=True)
+
+
+def train_all(folder: Path) -> None:
+    """Every training by one process, by two ranks, and by one, two and one across resumes."""
+    turns = {name: folder / f"{name}-turns" for name in TRAININGS}
+    alone([job(name, folder / f"{name}-1", "lanes=2") for name in TRAININGS]
+          + [job(name, turns[name], "lanes=2") | {"until": 1} for name in TRAININGS], folder)
+    in_ranks([job(name, folder / f"{name}-2") for name in TRAININGS]
+             + [{"run": str(run), "until": 3} for run in turns.values()], folder)
+    alone([{"run": str(run)} for run in turns.values()], folder)
+
+
+def equal(folder: Path) -> list[dict]:
+    """World 2 against world 1, and one, two, one across resumes."""
+    if not (folder / "sft-1").exists():
+        train_all(folder)
+    out = []
+    for what, kind in (("two ranks", "2"), ("one rank, then two, then one, across resumes", "turns")):
+        facts = {name: kills.facts(folder / f"{name}-1") for name in TRAININGS}
+        differ = {name: found for name in TRAININGS
+                  if (found := kills.differences(facts[name], folder / f"{name}-{kind}"))}
+        norms = [row["grad_norm"] for name in TRAININGS for row in facts[name]["metrics"]]
+        cut = all(norm == 0 or norm > 0.01 for norm in norms)
+        out.append(bar(f"{what} against one process with two lanes: {', '.join(TRAININGS)}",
+                       f"metrics, samples, state and weights equal bit for bit after {STEPS} steps, every "
+                       "gradient that is not 0 clipped",
+                       f"{len(TRAININGS) - len(differ)} of {len(TRAININGS)} equal"
+                       + (f"; {differ}" if differ else "") + (", all" if cut else ", not all") + " clipped",
+                       not differ and cut, "python proofs/scale.py FOLDER equal"))
+    return out
+
+
+def nodes(folder: Path) -> list[dict]:
+    """Two agents that meet over loopback stand for two nodes."""
+    spec, *words = TRAININGS["grpo"]
+    train = ["-m", "--", "postgrad", "train", spec, *words, *CUT]
+    subprocess.run([sys.executable, "-m", "postgrad", *train[3:], "lanes=2", "--run", str(folder / "one")],
+                   env=ENV, check=True, stdout=subprocess.DEVNULL)
+    meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}",
+            "--rdzv-id", "proof", "--local-addr", "127.0.0.1"]
+    agents = [torchrun(*meet, *train, "--run", str(folder / "two"), world=1) for _ in range(2)]
+    said = [agent.communicate()[1] for agent in agents]
+    codes = [agent.returncode for agent in agents]
+    assert codes == [0, 0], said
+    differ = kills.differences(kills.facts(folder / "one"), folder / "two")
+    return [bar("two agents with a loopback rendezvous (two nodes of one rank) against one process: grpo",
+                f"equal bit for bit after {STEPS} steps", "equal" if not differ else str(differ), not differ,
+                "python proofs/scale.py FOLDER nodes")]
+
+
+def steps_made(run: Path) -> int:
+    path = run / "metrics.jsonl"
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def ranks_of(agent: subprocess.Popen) -> list[int]:
+    """The processes that an agent started, by rank."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(agent.pid)], capture_output=True, text=True)
+    return sorted(int(pid) for pid in listed.stdout.split())
+
+
+def struck(run: Path, args: list[str], rank: int, after: int, delay: float, number: int,
+           env: dict | None = None) -> dict:
+    """A training in two ranks, one of which gets a signal so many steps in: who was named, and when; nothing
+    where it was through before."""
+    agent = torchrun("-m", "--", "postgrad", *args, env=env)
+    while steps_made(run) < after and agent.poll() is None:
+        time.sleep(0.02)
+    time.sleep(delay)
+    victims = ranks_of(agent)
+    if agent.poll() is not None or len(victims) < 2:
+        return {}
+    os.kill(victims[rank], number)
+    began, sentence, seconds = time.perf_counter(), "", None
+    assert agent.stderr is not None
+    for line in agent.stderr:
+        if sentence == "" and NAMED.search(line):
+            sentence, seconds = line.strip(), round(time.perf_counter() - began, 2)
+            if number == signal.SIGSTOP:
+                os.kill(victims[rank], signal.SIGKILL)
+    agent.wait()
+    told = NAMED.search(sentence)
+    return {"rank": rank, "step": steps_made(run), "said": sentence, "seconds": seconds,
+            "named": int(told[1]) if told else None}
+
+
+def killed(folder: Path) -> list[dict]:
+    """Random ranks killed at random moments; each run is gone on with by one or two ranks. What was tried
+    before is kept."""
+    if not (folder / "alone").exists():
+        subprocess.run([sys.executable, "-m", "postgrad", "train", *KILLED, "--run", str(folder / "alone")],
+                       env=ENV, check=True, stdout=subprocess.DEVNULL)
+    expected, kept = kills.facts(folder / "alone"), folder / "kills.json"
+    rows = json.loads(kept.read_text()) if kept.exists() else []
+    draw = random.Random(f"{SEED}/{len(rows)}")
+    while len(rows) < KILLS:
+        run = folder / f"killed-{len(rows)}"
+        shutil.rmtree(run, ignore_errors=True)
+        rank, world = draw.randrange(2), draw.choice((1, 2))
+        row = struck(run, ["train", *KILLED, "--run", str(run)], rank, draw.randint(1, 6),
+                     draw.uniform(0, 1.5), signal.SIGKILL)
+        if not row:  # it was through before the kill
+            continue
+        again = torchrun("-m", "--", "postgrad", "resume", str(run), world=world)
+        _, said = again.communicate()
+        assert again.returncode == 0, said
+        row |= {"resumed with": world, "differences": kills.differences(expected, run)}
+        print(len(rows), row, file=sys.stderr, flush=True)
+        rows.append(row)
+        kept.write_text(json.dumps(rows, indent=1))
+    named = [row for row in rows if row["named"] == row["rank"]]
+    slowest = max((row["seconds"] for row in named), default=0.0)
+    same = sum(not row["differences"] for row in rows)
+    command = "python proofs/scale.py FOLDER kills"
+    return [bar(f"{KILLS} kills of random ranks, at random moments",
+                "the dead rank named within 10 s, each time",
+                f"{len(named)} of {KILLS} named, the slowest after {slowest} s",
+                len(named) == KILLS and slowest <= 10, command),
+            bar("each of these runs resumed, with one rank or two", "the same bits as one left alone",
+                f"{same} of {KILLS} equal", same == KILLS, command)]
+
+
+def late(folder: Path) -> list[dict]:
+    """A rank that hangs (SIGSTOP) is named when its time is up."""
+    run = folder / "late"
+    row = struck(run, ["train", *KILLED, "--run", str(run)], 1, 2, 0.0, signal.SIGSTOP,
+                 ENV | {"POSTGRAD_TIMEOUT": "20"})
+    assert row, "it was through before the signal"
+    return [bar("a rank that hangs, POSTGRAD_TIMEOUT=20", "named within 30 s",
+                f"{row['said']} ({row['seconds']} s)",
+                row["named"] == 1 and "did not come" in row["said"] and row["seconds"] <= 30,
+                "python proofs/scale.py FOLDER late")]
+
+
+def weigh(path: str) -> None:
+    """A training in this rank, and how much memory it took at most above what importing takes: before the
+    checkpoint is written, and with it."""
+    from postgrad import ranks
+    from postgrad.recipes import hooks
+    peaks, saved_after = [], hooks.saved_after
+
+    def peak() -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def watched(*args) -> bool:
+        peaks.append(peak())
+        return saved_after(*args)
+
+    import torch._dynamo
+    import torch.distributed.fsdp  # noqa: F401
+    hooks.saved_after = watched
+    ranks.join()
+    before = peak()
+    carry_out(json.loads(Path(path).read_text()))
+    Path(f"{path}.{ranks.rank()}").write_text(json.dumps([peaks[-1] - before, peak() - before]))
+
+
+def memory(folder: Path) -> list[dict]:
+    """The peak of a rank where the model is divided between two, against one process."""
+    import torch
+    from small import CHAT
+
+    from postgrad.models import Config, Decoder, save_model
+    model = Decoder(Config(vocab_size=1024, hidden_size=768, intermediate_size=2048, num_hidden_layers=16,
+                           num_attention_heads=12, num_key_value_heads=12, head_dim=64,
+                           max_position_embeddings=256, tie_word_embeddings=True))
+    count = sum(p.numel() for p in model.start(torch.Generator().manual_seed(0)).parameters())
+    (home := folder / "model").mkdir()
+    save_model(model, home)
+    CHAT.save(home)
+    found = {}
+    for world, shard in ((1, "false"), (2, "true")):
+        path = folder / f"job-{world}.json"
+        path.write_text(json.dumps({"train": "sft:words", "run": str(folder / f"run-{world}"), "changes": [
+            f"model={home}", "steps=2", "rows_per_step=4", "examples=64", "lora=0", f"shard={shard}",
+            "tokens_per_pass=64", "save_every=9"]}))
+        process = torchrun(__file__, "weigh", str(path), world=world)
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+        found[world] = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(world)]
+    (one,), two = found[1], found[2]
+    share = max(rank[0] for rank in two) / one[0]
+    saving = [f"{rank[1] / 1e9:.2f}" for rank in two]
+    return [bar(f"peak memory of a rank in training, {count / 1e6:.0f}M parameters divided between two (sft)",
+                "at most 0.6 of one process, above what importing takes",
+                f"{share:.2f}: {max(rank[0] for rank in two) / 1e9:.2f} of {one[0] / 1e9:.2f} GB; with the "
+                f"checkpoint {' and '.join(saving)} of {one[1] / 1e9:.2f} GB", share <= 0.6,
+                "python proofs/scale.py FOLDER memory")]
+
+
+PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory}
+
+
+def main(folder: Path, *parts: str) -> int:
+    found: list[dict] = []
+    for name in parts or PARTS:
+        kept = folder / f"{name}.json"
+        if not kept.exists():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            kept.write_text(json.dumps(PARTS[name](folder / name), indent=1))
+        found += json.loads(kept.read_text())
+        print(json.dumps(found, indent=1), flush=True)
+    if not parts:
+        rows = json.loads((folder / "kills/kills.json").read_text())
+        shown = [{key: row[key] for key in ("rank", "step", "seconds", "resumed with")} for row in rows]
+        print(results.write("scale", "Past one process", found, seeds=[SEED], tables={"Kills": shown}))
+    return int(not all(row["holds"] for row in found))
+
+
+if __name__ == "__main__":
+    if sys.argv[1] in ("work", "weigh"):
+        {"work": work, "weigh": weigh}[sys.argv[1]](sys.argv[2])
+    else:
+        sys.exit(main(Path(sys.argv[1]).resolve(), *sys.argv[2:]))
