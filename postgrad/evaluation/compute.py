@@ -95,7 +95,7 @@ def diversity(task, groups: Groups) -> dict:
         "distinct-1": [distinct(said, 1) for said in texts],
         "distinct-2": [distinct(said, 2) for said in texts],
         "different_replies": [len({s.rollout.text for s in group}) / len(group) for group in groups],
-        "repetition": [sum(repetition(s.rollout.tokens) for s in group) / len(group) for group in groups],
+        "repetition": [sum(repetition(s.rollout.sampled) for s in group) / len(group) for group in groups],
     }
     out = {key: value for name, found in shares.items()
            for key, value in with_interval(name, mean_interval(found, SHARE)).items()}

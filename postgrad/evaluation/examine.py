@@ -121,7 +121,7 @@ def figures(task, drawn: Drawn) -> dict:
            **({"lenient": mean_of(loose)} if loose else {}),
            **with_interval(f"pass@{samples}", mean_interval([pass_at_k(n, c, n) for n, c in right], SHARE)),
            **with_interval("reward", mean_interval(paid, within)),
-           "mean_length": mean_of(len(s.rollout.tokens) for s in rows),
+           "mean_length": mean_of(len(s.rollout.sampled) for s in rows),
            "finished": mean_of(s.rollout.finished for s in rows),
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(drawn.groups),
            "samples": samples}

@@ -11,6 +11,7 @@ from typing import ClassVar
 from postgrad import methods, objectives
 from postgrad.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
 from postgrad.batches.collect import as_batch
+from postgrad.batches.episodes import together
 from postgrad.batches.shuffled import logp_of
 from postgrad.chat import Chat
 from postgrad.data.rows import read_conversations
@@ -199,7 +200,8 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     nats. Both at temperature 1, at which examinations sample."""
     batch = as_batch(rollouts).to(config.device)
     ref, _ = logp_of(reference, batch, config.optim.at_once)
-    return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
+    said = together(ref, batch.episode).sum(1).tolist()
+    return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
 def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge: Judge) -> Callable:
