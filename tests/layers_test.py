@@ -11,7 +11,7 @@ import pytest
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
     {"maths", "packing", "garbage_collection", "settings", "user_code", "files"},
-    {"records", "stats", "hub", "options", "template", "tokenizer_files"},
+    {"records", "stats", "hub", "options", "template", "tokenizer_files", "tools"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives", "environments"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",

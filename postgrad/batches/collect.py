@@ -50,6 +50,9 @@ class Rollouts(Settings):
                                   "what is flat after the last is dropped", "more where flat_groups stays "
                                   "high and the method resamples", within=NOT_NEGATIVE)
 
+    turns: int | None = setting(None, "the most replies of an episode, where the task plays; none: as the "
+                                "task says, else 8",
+                                "more where episodes end without a verdict; each costs a reply")
     truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
                             "(leave out)", "drop where a few long prompts can be spared")
 
@@ -60,7 +63,8 @@ class Rollouts(Settings):
         if self.truncate not in ("refuse", "drop"):
             raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
                              "that is cut is another prompt than the one that is judged.")
-        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections"):
+        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections",
+                     "turns"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if not 0 < self.temperature < float("inf"):
@@ -71,6 +75,11 @@ class Rollouts(Settings):
     def budget(self) -> int:
         """The most tokens of a reply; 64 of settings that nobody fitted to a model."""
         return 64 if self.max_new_tokens is None else self.max_new_tokens
+
+    @property
+    def in_all(self) -> int:
+        """The most tokens that the policy writes in a rollout: of an episode, those of all its replies."""
+        return self.budget * (self.turns or 1)
 
 
 class Collection(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
-from postgrad.rewards.base import Judge, Verifying, judge_all
+from postgrad.rewards.base import Judge, judge_all, judge_of
 from postgrad.sampler import Sampling, Track, counted
 
 BLOCK = 128  # prompts that are sampled together
@@ -57,7 +57,7 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
                   track: Track = iter, judge: Judge | None = None) -> list[list[Scored]]:
     """Every sample with its verdict. judge: who says it, where that is not the task's verifier."""
     groups = sample_all(sampler, prompts, samples, settings, seed, track)
-    return judge_all(judge or Verifying(task.verify, task.waits), groups)
+    return judge_all(judge or judge_of(task), groups)
 
 
 class Drawn(NamedTuple):

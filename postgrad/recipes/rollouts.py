@@ -4,7 +4,7 @@ GRPO and its family, online DPO, best-of-n, rejection sampling and distillation,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -15,6 +15,7 @@ from postgrad.batches.episodes import together
 from postgrad.batches.shuffled import logp_of
 from postgrad.chat import Chat
 from postgrad.data.rows import read_conversations
+from postgrad.environments import sampler_for, turns_of
 from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method
@@ -204,9 +205,9 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
-def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge: Judge) -> Callable:
+def sampling(policy, chat: Chat, config: RolloutConfig, task: Task, judge: Judge) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
-    sampler = LocalSampler(policy, chat)
+    sampler = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
     sampler.ended = getattr(judge, "ahead", None)
 
@@ -226,14 +227,15 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                 judge: Judge) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
     beside, as proxy. None where nobody judges."""
-    if not config.evaluation.every or (task.verify is None and config.reward is None):
+    if not config.evaluation.every or (not task.judged and config.reward is None):
         return None
-    apart = config.reward is not None and task.verify is not None
+    apart = config.reward is not None and task.judged
     measures = reflection.measures(task, chat.places) | ({"proxy": partial(paid_by, judge)} if apart else {})
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
-                    None if task.verify else judge, config.rollouts.truncate, **measures)
+                    None if task.judged else judge, config.rollouts.truncate, config.rollouts.turns,
+                    **measures)
 
 
 def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
@@ -275,8 +277,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                                     "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
-    batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
-                   method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
+    settings = replace(config.rollouts, turns=turns_of(task, config.rollouts.turns))
+    batches = line(prompts, sample=sampling(policy, chat, config, task, judge), judge=judge, models=models,
+                   method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device, **own)
     helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)
               if again and not begins.checkpoint else ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
@@ -31,8 +31,13 @@ class Task:
     steps(prompt, completion_text)      total: the steps of a reply, each labelled,
                                         the answer last; None where it has no steps
     tokens                              the most tokens of a reply; None where it depends on who writes
-    waits                               the verifier waits for other processes (code in the sandbox): many run
-                                        side by side
+    play(prompt, rng)                   the environment: a generator that yields messages to add, is sent each
+                                        Reply and returns a Verdict; None where one reply is all
+    tools                               functions that the model may call; with a verifier and no `play` their
+                                        calls are answered until a reply has none, which is judged
+    turns                               the most replies of an episode; None: 8
+    waits                               the verifier or `play` waits for others (code in the sandbox, a
+                                        server): many run side by side
     meta                                what a reader should know, e.g. {"shared_splits": True}
     """
 
@@ -47,13 +52,26 @@ class Task:
     best: float = 1.0
     tokens: int | None = None
     waits: bool = False
+    play: Callable[[Prompt, random.Random], Generator] | None = None
+    tools: tuple[Callable, ...] = ()
+    turns: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def plays(self) -> bool:
+        """Whether a rollout is an episode, which its environment judges."""
+        return self.play is not None or bool(self.tools)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the task itself says how good a rollout is."""
+        return self.verify is not None or self.play is not None
 
     def record(self) -> dict:
         """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
         draws = (self.prompts, self.demonstrations, self.preferences)
         rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
-        judged = "" if self.verify is None else function_hash(self.verify)
+        judged = "".join(function_hash(part) for part in (self.verify, self.play, *self.tools) if part)
         return {GIVEN: "task", "name": self.name,
                 "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
 
