@@ -40,8 +40,8 @@ class Player:
     """A sampler whose rollouts are games, each with its environment's verdict.
 
     sampler: what writes one turn, `reply(contexts, seeds, settings)`. A game's tokens depend on the model,
-    its prompt and the seed, not on its neighbours, and the same call gives the same bits; the environments of a
-    group have one seed.
+    its prompt and the seed, not on its neighbours, and the same call gives the same bits; the environments
+    of a group have one seed.
     """
 
     def __init__(self, task, sampler, *, turns: int | None = None):

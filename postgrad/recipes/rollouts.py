@@ -17,13 +17,13 @@ from postgrad.chat import Chat
 from postgrad.data.rows import read_conversations
 from postgrad.environments import sampler_for, turns_of
 from postgrad.loop import Optim, OptimSettings
-from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, Model, open_policy, open_reference
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
 from postgrad.opening.teachers import Again, demonstrated, open_teacher, prove_help
+from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import (
     METHOD,
     SAVE,
@@ -40,7 +40,7 @@ from postgrad.recipes.defaults import fits
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, setting
+from postgrad.settings import setting
 from postgrad.tasks import Task, reflection
 
 
@@ -51,42 +51,6 @@ def reward_of(said: object) -> object:
 
 LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
          "rollouts to conversations": ChosenTexts}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Anchor(Settings):
-    """What keeps the policy near where it began, and honest towards its reward."""
-
-    kl: float | None = setting(None, "the weight of the KL to the start; none: as the method's row has it; "
-                               "0: no reference", "more where the true quality falls while the reward rises; "
-                               "0 saves a model in memory, and is usual against a verifier that cannot be "
-                               "gamed")
-    target: float | None = setting(None, "a KL per reply, in nats, to which the weight is steered; none: the "
-                                   "weight stands", "where no fixed weight suits the whole run, 5 to 10 say; "
-                                   "needs a row with a KL")
-    gain: float = setting(0.1, "how fast the weight is steered: a collection changes it by a fifth of this "
-                          "at most", "with target alone: more steers sooner and less steadily")
-    ptx: float = setting(0.0, "the weight of imitating texts beside the rollouts (PPO-ptx)",
-                         "where the model forgets what it could do before; policy methods alone")
-    texts: str | None = setting(None,
-                                "a JSONL file of conversations for that; none: the embedded pretraining text",
-                                "with ptx, for every model that is not embedded")
-    measure: bool = setting(False, "the KL to the start is examined even where it has no weight",
-                            "to plot quality against the distance from the start; costs the memory of a "
-                            "reference")
-    ensemble: str = setting("mean", "how the scores of several reward models or heads become one: mean, min, "
-                            "penalised", "min or penalised where the policy finds the faults of one member")
-
-    def __post_init__(self):
-        if self.kl is not None and not 0 <= self.kl < float("inf"):
-            raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
-        if self.target is not None and not 0 < self.target < float("inf") or not 0 < self.gain <= 1:
-            raise ValueError(f"anchor.target {self.target} and anchor.gain {self.gain}: the target must be "
-                             "above 0 (or none), the gain above 0 and at most 1.")
-        if not 0 <= self.ptx < float("inf"):
-            raise ValueError(f"anchor.ptx is {self.ptx}: it must be 0 or more.")
-        if self.ensemble not in RULES:
-            raise ValueError(f"anchor.ensemble is {self.ensemble!r}: expected one of {', '.join(RULES)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +108,21 @@ def countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
+def guess() -> RolloutConfig:
+    """A number, guessed over several turns: after `postgrad train sft:guess`, which shows the form."""
+    return RolloutConfig(task="guess")
+
+
+def animals() -> RolloutConfig:
+    """An animal, guessed over several turns: after sft:animals."""
+    return RolloutConfig(task="animals")
+
+
+def big_numbers() -> RolloutConfig:
+    """Products with a calculator: after sft:big-numbers."""
+    return RolloutConfig(task="big-numbers")
+
+
 def questions() -> RolloutConfig:
     """Questions, against their true quality, or with reward=RUN against a reward model."""
     return RolloutConfig(task="questions", evaluation=Evaluation(every=None, samples=8),
@@ -160,7 +139,8 @@ def gsm8k() -> RolloutConfig:
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "gsm8k": gsm8k}
+            "countdown": countdown, "guess": guess, "animals": animals, "big-numbers": big_numbers,
+            "gsm8k": gsm8k}
 
 
 def row_of(config: RolloutConfig) -> Method:
