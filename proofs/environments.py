@@ -25,8 +25,8 @@ from talks import STYLES, conversation, spliced  # noqa: E402
 
 import postgrad as pg  # noqa: E402
 
-FORM = {"guess": {"examples": 512, "steps": 60}, "animals": {"examples": 512, "steps": 60},
-        "big-numbers": {"examples": 4000, "steps": 200}}
+FORM = {"guess": {"examples": 512, "steps": 40}, "animals": {"examples": 512, "steps": 40},
+        "big-numbers": {"examples": 4000, "steps": 120}}
 GRPO = {"lr": 5e-4, "collections": 40, "anchor": {"kl": 0.0}}
 EXAM = {"problems": 200, "samples": 2, "greedy": False, "watch": None}
 
@@ -44,7 +44,8 @@ def trained(place: Path, model, method: str, **settings) -> tuple[pg.Run, float 
 def game(name: str, seed: int, folder: Path) -> dict:
     """Success before, after the form, and after GRPO."""
     given = {"task": name, "seed": seed}
-    form, first = trained(folder / f"{name}-form-{seed}", "tiny-chat", "sft", **given, **FORM[name])
+    form, first = trained(folder / f"{name}-form-{seed}", "tiny-chat", "sft", rows_per_step=32, **given,
+                          **FORM[name])
     run, then = trained(folder / f"{name}-grpo-{seed}", form, "grpo", **given, **GRPO)
     row = {"game": name, "seed": seed, "form_seconds": first, "grpo_seconds": then}
     for stage, model in (("before", "tiny-chat"), ("form", form), ("grpo", run)):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from small import CHAT, small_model
 from talks import STYLES
+from texts import hostile_texts
 
 from postgrad.environments import Player
 from postgrad.environments.episode import Episode
@@ -15,6 +16,7 @@ from postgrad.records import Prompt, Verdict
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task
 from postgrad.tasks.base import Task
+from postgrad.tasks.games import acted
 from postgrad.tools import read_reply, schema
 
 
@@ -318,3 +320,24 @@ def test_the_embedded_games(name):
     assert not held & {p.id for p in task.prompts("train", 1000, 0)}
     for c in rows:
         CHAT.conversation(c.messages)
+
+
+@pytest.mark.parametrize("name", ["guess", "animals"])
+def test_games_are_total(name):
+    """Whatever is said gets a score."""
+    task = load_task(name)
+    (prompt,) = task.prompts("train", 1, 0)
+    for i, text in enumerate(hostile_texts(500)):
+        says = [text, task.gold(prompt, prompt.messages)][:: 1 if i % 2 else -1]
+        _, said = acted(prompt, task.play, lambda prompt, messages, says=says: says[len(messages) % 2],
+                        random.Random(i))
+        assert isinstance(said, Verdict) and 0 <= said.score <= 1 and said.reason
+
+
+def test_what_heeds_what_was_told_is_paid_a_little():
+    task, talk = load_task("guess"), ["1", "2", "1", "3"]  # the number is 10: 2 and 3 fit, 1 does not again
+    (prompt,) = task.prompts("train", 1, 0)
+    rng = random.Random(next(seed for seed in range(99) if random.Random(seed).randint(1, 10) == 10))
+    _, said = acted(prompt, task.play, lambda prompt, messages: talk[len(messages) // 2], rng)
+    assert said.per_turn == pytest.approx((0, 0.1, 0, 0.1)) and said.score == pytest.approx(0.2)
+    assert said.parts["correct"] == 0

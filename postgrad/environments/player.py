@@ -21,6 +21,9 @@ def sampler_for(task, sampler, turns: int | None = None):
 
 def turns_of(task, turns: int | None = None) -> int:
     """The most replies of a rollout: 1 where the task does not play."""
+    if turns and turns > 1 and not task.plays:
+        raise ValueError(f"turns is {turns}, and task {task.name} has one: leave turns out, or give the task "
+                         "play or tools.")
     return (turns or task.turns or TURNS) if task.plays else 1
 
 

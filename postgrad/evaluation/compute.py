@@ -36,7 +36,9 @@ def answer_of(prompt: Prompt, text: str) -> Hashable | None:
 
 def answers_in(task, groups: Groups) -> list[list[Hashable | None]] | None:
     """The answer of every sample; None where replies are not read by one, so that there is nothing to vote
-    on: no sample has an answer, or a right one has none."""
+    on: no sample has an answer, or a right one has none, or an episode is judged and not its last reply."""
+    if task.plays:
+        return None
     found = [[answer_of(s.rollout.prompt, s.rollout.text) for s in group] for group in groups]
     pairs = [(a, s) for said, group in zip(found, groups, strict=True)
              for a, s in zip(said, group, strict=True)]

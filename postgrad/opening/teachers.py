@@ -58,6 +58,7 @@ def asked_again(prompt: Prompt, demonstration: str) -> Prompt:
 def demonstrated(task: Task, seed: int) -> Again:
     """How a prompt of the task is asked with its demonstration: its gold, else the reply that the task's
     demonstrations have for it."""
+    task.of_one_reply("a teacher that is shown a demonstration")
     if task.gold is not None:
         gold = task.gold
         return lambda prompt: asked_again(prompt, gold(prompt))

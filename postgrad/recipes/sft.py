@@ -81,16 +81,16 @@ def countdown() -> SFTConfig:
 
 def guess() -> SFTConfig:
     """The form of a game over several turns, as a mediocre player plays it."""
-    return SFTConfig(task="guess", examples=512, steps=60)
+    return SFTConfig(task="guess", examples=512, steps=40, rows_per_step=32)
 
 
 def animals() -> SFTConfig:
-    return SFTConfig(task="animals", examples=512, steps=60)
+    return SFTConfig(task="animals", examples=512, steps=40, rows_per_step=32)
 
 
 def big_numbers() -> SFTConfig:
     """Both forms of a reply, with the calculator and without."""
-    return SFTConfig(task="big-numbers", examples=4000, steps=200)
+    return SFTConfig(task="big-numbers", examples=4000, steps=120, rows_per_step=32)
 
 
 def questions() -> SFTConfig:

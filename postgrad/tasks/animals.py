@@ -6,10 +6,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from postgrad.records import Conversation, Message, Prompt, Verdict
+from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 from postgrad.tasks.base import Task, check_split, generator
-from postgrad.tasks.games import played
+from postgrad.tasks.games import played, verdict
 
 ANIMALS = ("bear", "bee", "bird", "cat", "cow", "dog", "duck", "fish", "fox", "frog", "goat", "hen", "horse",
            "lion", "mouse", "pig", "rabbit", "sheep", "spider")
@@ -30,18 +30,21 @@ def hints(animal: str) -> tuple[str, ...]:
 
 
 def play(prompt: Prompt, rng: random.Random):
-    secret = rng.choice(ANIMALS)
+    secret, guesses = rng.choice(ANIMALS), list[str]()
+    fits: list[bool] = []
     reply = yield ()
-    for guess, hint in enumerate((*hints(secret), ""), start=1):
+    for hint in (*hints(secret), ""):
         said = reply.text.strip().lower()
         if said == secret:
-            return Verdict(score=1.0, reason=f"{secret} at guess {guess}", parts={"format": 1.0})
+            return verdict(True, fits, f"{secret} at guess {len(fits) + 1}")
         if said not in ANIMALS:
-            return Verdict(score=0.0, reason=f"{shorten(said)!r} is no animal of the game",
-                           parts={"format": 0.0})
+            return verdict(False, fits, f"{shorten(said)!r} is no animal of the game", formed=False)
+        told = all(said[at] == secret[at] for at in (0, -1)[: len(fits)])
+        fits.append(told and said not in guesses)
+        guesses.append(said)
         if hint:
             reply = yield [{"role": "user", "content": hint}]
-    return Verdict(score=0.0, reason=f"it was the {secret}", parts={"format": 1.0})
+    return verdict(False, fits, f"it was the {secret}")
 
 
 def left(messages: Sequence[Message]) -> list[str]:

@@ -67,6 +67,12 @@ class Task:
         """Whether the task itself says how good a rollout is."""
         return self.verify is not None or self.play is not None
 
+    def of_one_reply(self, who: str) -> None:
+        """Refused where a rollout is an episode. who: what looks at single replies."""
+        if self.plays:
+            raise ValueError(f"task {self.name} plays over several turns, and {who} looks at single replies: "
+                             "take a task with a verifier and no tools.")
+
     def record(self) -> dict:
         """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
         draws = (self.prompts, self.demonstrations, self.preferences)

@@ -15,6 +15,7 @@ from postgrad.tools import read_reply
 
 TalkingPlayer = Callable[[Prompt, Sequence[Message]], str]
 LONGEST = 64  # replies that any game is given
+HEED = 0.1    # for a guess that heeds what was told
 
 
 def acted(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Random,
@@ -43,6 +44,14 @@ def played(prompts: Sequence[Prompt], play: Callable, player: TalkingPlayer, rng
         messages, _ = acted(prompt, play, player, random.Random(rng.random()), tools)
         made.append(Conversation(id=f"{prompt.id}#{i}", messages=tuple(messages)))
     return made
+
+
+def verdict(won: bool, fits: Sequence[bool], reason: str, *, formed: bool = True) -> Verdict:
+    """What a guessing game pays: 1 for the right guess, else HEED for each later guess that fits what was
+    told before it, where it was made. fits: of every guess but a right one."""
+    paid = tuple(HEED * (i > 0 and fit) for i, fit in enumerate(fits))
+    return Verdict(score=1.0 if won else sum(paid), per_turn=paid, reason=reason,
+                   parts={"correct": float(won), "format": float(formed)})
 
 
 def score_of(said: object) -> float:

@@ -1,7 +1,8 @@
-"""Guess the number: one from 1 to 15 is thought of, and each guess is answered with "higher" or "lower".
+"""Guess the number: one from 1 to 10 is thought of, and each guess is answered with "higher" or "lower".
 
-Four guesses are enough for whoever halves what is left. The number is the environment's secret, drawn from
-its seed, so the prompt does not give it away and a group guesses the same one.
+Four guesses are enough for whoever halves what is left; a little is paid for each that heeds what was told.
+The number is the environment's secret, drawn from its seed: the prompt does not give it away, and a group
+guesses the same one.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from postgrad.records import Conversation, Message, Prompt, Verdict
+from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 from postgrad.tasks.base import Task, check_split, generator
-from postgrad.tasks.games import played
+from postgrad.tasks.games import played, verdict
 
-LARGEST, GUESSES = 15, 4
+LARGEST, GUESSES = 10, 4
 PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}  # games, each with a number of its own
 USES = 0.5  # how often the player of the demonstrations looks at what it was told
 
@@ -28,17 +29,21 @@ def prompts(split: str, count: int, seed: int) -> list[Prompt]:
 
 
 def play(prompt: Prompt, rng: random.Random):
-    secret = rng.randint(1, LARGEST)
+    secret, low, high = rng.randint(1, LARGEST), 1, LARGEST
+    fits: list[bool] = []
     reply = yield ()
     for guess in range(1, GUESSES + 1):
         said = reply.text.strip()
         if not (said.isascii() and said.isdigit() and len(said) < 4):
-            return Verdict(score=0.0, reason=f"{shorten(said)!r} is no number", parts={"format": 0.0})
-        if int(said) == secret:
-            return Verdict(score=1.0, reason=f"{secret} at guess {guess}", parts={"format": 1.0})
+            return verdict(False, fits, f"{shorten(said)!r} is no number", formed=False)
+        number = int(said)
+        if number == secret:
+            return verdict(True, fits, f"{secret} at guess {guess}")
+        fits.append(low <= number <= high)
+        low, high = (max(low, number + 1), high) if number < secret else (low, min(high, number - 1))
         if guess < GUESSES:
-            reply = yield [{"role": "user", "content": "higher" if int(said) < secret else "lower"}]
-    return Verdict(score=0.0, reason=f"it was {secret}", parts={"format": 1.0})
+            reply = yield [{"role": "user", "content": "higher" if number < secret else "lower"}]
+    return verdict(False, fits, f"it was {secret}")
 
 
 def left(messages: Sequence[Message]) -> tuple[int, int]:
