@@ -134,8 +134,9 @@ class Episode:
                 for m in self.messages]
 
     def _cut(self, reason: str) -> None:
+        """The game ends here, unpaid; where the model had no turn yet, that is not its fault."""
         self.game.close()
-        self.verdict = self._paid(Verdict(score=0.0, reason=reason))
+        self.verdict = Verdict(score=0.0, reason=reason) if self.replies else fault(reason)
 
     @property
     def context(self) -> list[int]:
