@@ -178,7 +178,7 @@ class Chat:
 
     @cached_property
     def stop_texts(self) -> tuple[str, ...]:
-        return tuple(self.tokenizer.id_to_token(i) for i in self.stop)
+        return tuple(str(self.tokenizer.id_to_token(i)) for i in self.stop)
 
     def conversation(self, messages: Sequence[Message], *,
                      last: bool = False) -> tuple[list[int], list[bool]]:

@@ -24,7 +24,8 @@ class Task:
                                         fixed by the seed
     verify(prompt, completion_text)     total: any text gets a Verdict; None where the run has to say who
                                         judges
-    gold(prompt)                        a completion that scores `best`; None where the task has no gold
+    gold(prompt)                        a completion that scores `best`; None where the task has no gold; with
+                                        `play`, gold(prompt, messages): the next reply of a player who gets it
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
     preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task
                                         has none
@@ -45,7 +46,7 @@ class Task:
     about: str
     prompts: Callable[[str, int, int], list[Prompt]]
     verify: Callable[[Prompt, str], Verdict] | None
-    gold: Callable[[Prompt], str] | None = None
+    gold: Callable[..., str] | None = None
     demonstrations: Callable[[str, int, int], list[Conversation]] | None = None
     preferences: Callable[[str, int, int], list[Pair]] | None = None
     steps: Callable[[Prompt, str], list[Step]] | None = None
