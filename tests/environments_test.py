@@ -202,7 +202,7 @@ def test_limits_end_a_game():
     assert [t.role for t in made.turns] == ["assistant", "user", "assistant", "user", "assistant"]
     made = one(endless, positions=40, turns=50)
     assert "tokens, of which 32 leave room to reply" in made.verdict.reason and len(made.tokens) < 40
-    assert "the prompt has 12 tokens, of which 2 leave room" in one(endless, positions=10).verdict.error
+    assert "the prompt has 13 tokens, of which 2 leave room" in one(endless, positions=10).verdict.error
     made = one(endless, lambda text: "x" * 30)
     assert made.verdict.reason == "a reply was cut at 8 tokens" and not made.finished and len(made.turns) == 1
 
