@@ -216,6 +216,7 @@ def sentence(row: dict) -> str:
 def answers_of_task(task, count: int, seed: int) -> tuple[list[Answer], Score | None]:
     """Distinct held-out answers of a task, and its verifier as their true quality (None: they
     answer other prompts)."""
+    task.of_one_reply("an audit")
     asked_for = 4 * count  # the questions of a small task come round, and some answers with them
     prompts = {asked((p.messages, "")): p for p in task.prompts(SPLIT, asked_for, seed)}
     if task.demonstrations is not None:

@@ -8,7 +8,6 @@ else's folder.
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,80 +16,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from postgrad.files import is_fault, load_json, read_text, said
+from postgrad.files import said
 from postgrad.records import Message
 from postgrad.template import compiled
-
-LARGEST = 2**28  # bytes of a tokenizer.json
-GROWTH = 64      # times that a text may become longer on its way to tokens or back
-
-
-def _read(path: Path) -> dict:
-    """A JSON object from a file; nothing where there is no file."""
-    try:
-        found = load_json(path) if path.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path.name}: {said(error)}") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path.name} holds no JSON object")
-    return found
-
-
-def _tokenizer(path: Path) -> Tokenizer:
-    """A tokenizer as its file describes it, but for padding and truncation: a text is its tokens, no more and
-    no fewer."""
-    if path.stat().st_size > LARGEST:
-        raise ValueError(f"{path.name} has over {LARGEST:,} bytes")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except BaseException as error:  # the library raises plain Exception, and where it panics BaseException
-        if is_fault(error):
-            raise ValueError(f"{path.name}: {said(error)}") from None
-        raise
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    for part in (tokenizer.normalizer, tokenizer.decoder):
-        if part is not None and growth(json.loads(part.__getstate__())) > GROWTH:
-            raise ValueError(f"{path.name}: it makes a text more than {GROWTH} times as long")
-    return tokenizer
-
-
-def growth(part: object) -> float:
-    """How many times as long a normalizer or a decoder may make a text, by what it replaces and prepends."""
-    if isinstance(part, list):
-        return math.prod(map(growth, part))
-    if not isinstance(part, dict):
-        return 1
-    own = 1.0
-    if part.get("type") == "Replace":
-        pattern, content = part.get("pattern") or {}, len(part.get("content") or "")
-        own = max(1, content / max(1, len(pattern["String"]))) if "String" in pattern else 1 + content
-    elif part.get("type") == "Prepend":
-        own = max(1, len(part.get("prepend") or "") / 4)
-    return own * math.prod(growth(value) for value in part.values() if isinstance(value, list | dict))
-
-
-def _token(name: str, value: object) -> str:
-    """A special token: its text, or an object that has it as its content."""
-    text = value.get("content") if isinstance(value, dict) else value
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is {value!r:.60}, and must be a text")
-    return text
-
-
-def _template(folder: Path, raw: dict) -> str:
-    """The chat template: of its own file, or of tokenizer_config.json,
-    where several may stand under names."""
-    file = folder / "chat_template.jinja"
-    template = read_text(file) if file.is_file() else raw.get("chat_template")
-    if isinstance(template, list):
-        listed = [x for x in template if isinstance(x, dict) and x.get("name") == "default"]
-        template = listed[0].get("template") if listed else None
-    if not isinstance(template, str):
-        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file "
-                         "chat_template.jinja beside it, or use the model's instruct or chat version, which "
-                         "has one (a base model has none).")
-    return template
+from postgrad.tokenizer_files import read_object, read_template, read_tokenizer, token_text
 
 
 class Chat:
@@ -117,15 +46,15 @@ class Chat:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} has no {name}: a model folder needs it to turn text into tokens.")
         try:
-            raw, tokens, generation = (_read(folder / f"{name}.json") for name in
+            raw, tokens, generation = (read_object(folder / f"{name}.json") for name in
                                        ("tokenizer_config", "special_tokens_map", "generation_config"))
-            tokenizer = _tokenizer(folder / "tokenizer.json")
-            names = {k: _token(k, v)
+            tokenizer = read_tokenizer(folder / "tokenizer.json")
+            names = {k: token_text(k, v)
                      for k in ("bos_token", "eos_token", "pad_token") if (v := raw.get(k) or tokens.get(k))}
         except (OSError, ValueError) as error:
             raise ValueError(f"{folder}: tokenizer.json, tokenizer_config.json or a file beside them cannot "
                              f"be read ({said(error)}): the folder is damaged, get it again.") from error
-        template = _template(folder, raw)
+        template = read_template(folder, raw)
         if not names.get("eos_token"):
             raise ValueError(f"{folder}/tokenizer_config.json names no eos_token: without one no reply "
                              "would ever end.")
@@ -151,7 +80,7 @@ class Chat:
         ids = {key: i for key, name in ids.items()
                if name and (i := self.tokenizer.token_to_id(name)) is not None}
         path = folder / "generation_config.json"
-        path.write_text(json.dumps(_read(path) | {"eos_token_id": list(self.stop), **ids}, indent=1))
+        path.write_text(json.dumps(read_object(path) | {"eos_token_id": list(self.stop), **ids}, indent=1))
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
@@ -169,15 +98,14 @@ class Chat:
             raise ValueError(f"the tokenizer has no token {token!r}.")
         return found
 
-    def text_of(self, messages: Sequence[Message], *, reply: bool,
-                tools: Sequence[dict] | None = None) -> str:
+    def text_of(self, messages: Sequence[Message], *, reply: bool, tools: Sequence[dict] = ()) -> str:
         """The template's text; with `reply`, up to where the assistant begins to write.
 
-        tools: functions that may be called, as JSON schemas; None: none.
+        tools: functions that may be called, as JSON schemas.
         """
         named = {"bos_token": self.bos, "eos_token": self.eos, "pad_token": self.pad}
         return self._render(messages=[dict(m) for m in messages], add_generation_prompt=reply, documents=None,
-                            tools=[dict(tool) for tool in tools] if tools else None,
+                            tools=[dict(tool) for tool in tools] or None,
                             **{name: token for name, token in named.items() if token})
 
     def encode(self, text: str) -> list[int]:
@@ -202,9 +130,57 @@ class Chat:
         written = list(accumulate((len(self.decode(tokens[: i + 1])) for i in range(len(tokens))), max))
         return [bisect_right(written, written[bisect_left(written, end)]) - 1 for end in ends]
 
-    def render(self, messages: Sequence[Message]) -> list[int]:
+    def render(self, messages: Sequence[Message], tools: Sequence[dict] = ()) -> list[int]:
         """The tokens of a prompt, up to where the assistant begins to write."""
-        return self.encode(self.text_of(messages, reply=True))
+        return self.encode(self.text_of(messages, reply=True, tools=tools))
+
+    def extend(self, tokens: Sequence[int], messages: Sequence[Message],
+               tools: Sequence[dict] = ()) -> list[int] | None:
+        """The tokens of a conversation so far, as they are, and those of what was said since, up to where the
+        assistant writes again.
+
+        messages: the whole conversation, what the assistant sampled as `spoken` gives it. None where the
+        template writes what came before otherwise than it stands in the tokens where more follows (older
+        thoughts left out, say); blank space does not count.
+        """
+        whole, ended = self.text_of(messages, reply=True, tools=tools), tokens[-1] in self.stop
+        end = next((i for i, text in zip(self.stop, self.stop_texts, strict=True) if text in whole), None)
+        # a turn may have ended with another of the tokens that end one than the template writes
+        so_far = [end if end is not None and token in self.stop else token for token in tokens]
+        at = end_of(self.tokenizer.decode(so_far[:-1] if ended else so_far, skip_special_tokens=False), whole)
+        rest = "" if at is None else whole[at:].lstrip() if ended else whole[at:]
+        if at is None or ended and not rest.startswith(self.stop_texts):
+            return None
+        coded = self.encode(rest)
+        return [*tokens, *coded[1 if ended else 0:]]
+
+    def spoken(self, tokens: Sequence[int]) -> str:
+        """A sampled turn as it stands in a conversation: control tokens by name, without the one that
+        ended it."""
+        ended = bool(tokens) and tokens[-1] in self.stop
+        return self.tokenizer.decode(list(tokens[:-1] if ended else tokens), skip_special_tokens=False)
+
+    def escaped(self, text: str) -> str:
+        """What somebody else wrote, with a blank inside each name of a control token, so that no turn ends or
+        begins in it."""
+        while found := [name for name in self.controls if name in text]:
+            for name in found:
+                text = text.replace(name, f"{name[:1]} {name[1:]}" if len(name) > 1 else " ")
+        if set(self.controls.values()) & set(self.encode(text)):
+            raise ValueError("a text holds a control token under another spelling, so it is not shown to the "
+                             f"model: {text[:60]!r}")
+        return text
+
+    @cached_property
+    def controls(self) -> dict[str, int]:
+        """The control tokens: name -> id."""
+        special = {token.content: i for i, token in self.tokenizer.get_added_tokens_decoder().items()
+                   if token.special}
+        return special | {text: i for text, i in zip(self.stop_texts, self.stop, strict=True)}
+
+    @cached_property
+    def stop_texts(self) -> tuple[str, ...]:
+        return tuple(str(self.tokenizer.id_to_token(i)) for i in self.stop)
 
     def conversation(self, messages: Sequence[Message], *,
                      last: bool = False) -> tuple[list[int], list[bool]]:
@@ -214,7 +190,7 @@ class Chat:
         The text is tokenised once, as a whole; an assistant's turn is the span that its
         message adds to the text.
         """
-        whole, stops = self.text_of(messages, reply=False), [self.tokenizer.id_to_token(i) for i in self.stop]
+        whole, stops = self.text_of(messages, reply=False), self.stop_texts
         spans = []
         for i, message in enumerate(messages):
             if message["role"] == "assistant":
@@ -250,3 +226,19 @@ class Chat:
         tokens, mask = self.conversation([*messages, {"role": "assistant", "content": reply}], last=True)
         end = len(mask) - mask[::-1].index(True) if any(mask) else len(mask)
         return tokens[:end], mask[:end]
+
+
+def end_of(before: str, whole: str) -> int | None:
+    """Where a text goes on after this beginning, blank space left aside; None where it begins otherwise."""
+    if whole.startswith(before):
+        return len(before)
+    at = 0
+    for letter in before:
+        if letter.isspace():
+            continue
+        while at < len(whole) and whole[at].isspace():
+            at += 1
+        if whole[at: at + 1] != letter:
+            return None
+        at += 1
+    return at

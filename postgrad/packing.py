@@ -9,8 +9,10 @@ A token sees its own sequence up to itself and the whole of the prefix: exactly 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -166,6 +168,38 @@ def common_prompts(tokens: np.ndarray,
         n = int(first[row])
         if n > 1 and n == first[row - 1] and (tokens[row, :n] == tokens[row - 1, :n]).all():
             out[row - 1: row + 1] = (n, out[row - 1][1]), (n, True)
+    return out
+
+
+def passes(lengths: Sequence[int], prompts: Sequence[tuple[int, bool]], each: int,
+           tokens_per_pass: int) -> Iterator[tuple[int, int]]:
+    """Units of `each` rows in about equal parts, [start, stop) of each: at most tokens_per_pass tokens to
+    compute, at least one unit. prompts: as `common_prompts` finds them."""
+    new = [n - (known if again else 0) for n, (known, again) in zip(lengths, prompts, strict=True)]
+    units = [sum(new[i: i + each]) for i in range(0, len(new), each)]
+    count = -(-sum(units) // tokens_per_pass)
+    tokens_per_pass = min(tokens_per_pass, sum(units) // count + max(units))
+    start = 0
+    while start < len(units):
+        stop = start + 1
+        cost = lengths[start * each] + sum(new[start * each + 1: (start + 1) * each])
+        while stop < len(units):
+            cost += units[stop]
+            if cost > tokens_per_pass:
+                break
+            stop += 1
+        yield start, stop
+        start = stop
+
+
+def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
+    """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    width = width or int(lengths.max())
+    out = torch.full((len(rows), width), fill, dtype=dtype)
+    plain = out.numpy()  # the same memory
+    plain[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), plain.dtype,
+                                                             int(lengths.sum()))
     return out
 
 

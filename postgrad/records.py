@@ -7,16 +7,14 @@ two rows of a pair), P prompts, G samples per prompt, V vocabulary. Everything a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import chain
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from postgrad.packing import Packed, common_prompts, pack
+from postgrad.packing import Packed, common_prompts, pack, passes
+from postgrad.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
 
@@ -99,13 +97,27 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A span of a rollout's tokens, start up to end, with who wrote it; policy_step: the step of the policy
+    that did, None of what it was shown."""
+
+    start: int
+    end: int
+    role: str = "assistant"
+    policy_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """One sampled completion: the tokens as sampled (the stop token included), and text derived from them.
+    """What came after a prompt: tokens that the policy sampled (stop tokens included) and, over several
+    turns, tokens that it was shown between them; text is that of the last reply.
 
     Rollout(prompt=p, prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="5", finished=True,
         seed=3, policy_step=0)
-    logp: log-probs of the distribution that was sampled from, one per token. finished:
-    a stop token ended it, not the length.
+    logp: log-probs of the distribution that was sampled from, one per token, 0 of what was shown. finished:
+    a stop token ended it, not the length. mask: the tokens that were sampled; None: all of them. turns:
+    () where one reply is all. episode: the same of all rows of one episode. earlier: rows of the episode
+    before this one, where the chat template would not go on from them. verdict: what the environment said.
     """
 
     prompt: Prompt
@@ -116,6 +128,29 @@ class Rollout:
     finished: bool
     seed: int
     policy_step: int = 0
+    mask: tuple[bool, ...] | None = None
+    turns: tuple[Turn, ...] = ()
+    episode: str = ""
+    earlier: tuple[Rollout, ...] = ()
+    verdict: Verdict | None = None
+
+    @property
+    def rows(self) -> tuple[Rollout, ...]:
+        """The episode row by row, this one last."""
+        return (*self.earlier, self)
+
+    @property
+    def sampled(self) -> tuple[int, ...]:
+        """The tokens that the policy wrote, over all rows of the episode."""
+        if self.mask is None and not self.earlier:
+            return self.tokens
+        masks = [(row.tokens, row.mask or (True,) * len(row.tokens)) for row in self.rows]
+        return tuple(token for tokens, mask in masks for token, own in zip(tokens, mask, strict=True) if own)
+
+    @property
+    def reply(self) -> slice:
+        """Where the last reply stands among the tokens."""
+        return slice(self.turns[-1].start, self.turns[-1].end) if self.turns else slice(0, len(self.tokens))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +162,8 @@ class Verdict:
     lenient (right by a kinder reading), format (in the form that was asked for).
     weights: of the parts that the score is the weighted sum of; empty where it is no sum of parts.
     per_token: the score spread over the sampled tokens, a reward for each, with the score as their sum; None:
-    all of it stands on the last token.
+    all of it stands on the last token. per_turn: what an environment pays for each reply; the rest of the
+    score stands on the last, and together they become per_token.
     error names a fault that is not the model's ("infrastructure"):
     such a rollout is counted and kept out of the loss.
     absent: nothing in the reply is what this verifier judges (the language of "2+3=5"); a sum leaves it out.
@@ -139,6 +175,7 @@ class Verdict:
     weights: Mapping[str, float] = field(default_factory=dict, compare=False)
     error: str | None = None
     per_token: tuple[float, ...] | None = None
+    per_turn: tuple[float, ...] | None = None
     absent: bool = False
 
     @property
@@ -218,6 +255,8 @@ class Batch:
     # [U] bool: rows that are imitated beside the reinforced ones (PPO-ptx)
     imitate: Tensor | None = None
     baseline: Tensor | None = None      # [U]
+    # [B] the rows of one episode have one number, side by side; None: every row is an episode
+    episode: Tensor | None = None
     scored: tuple[Scored, ...] = ()     # the rows' origin, for the log
     # the rows without padding, as the models compute them; made by `split`
     packed: Packed | None = None
@@ -254,35 +293,8 @@ class Batch:
         # looked at here once, not at each cut
         tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()
         prompts = common_prompts(tokens.numpy(), mask.numpy())
-        each = self.rows_per_unit
-        device = self.tokens.device
-        new = [n - (known if again else 0)
-               for n, (known, again) in zip(lengths.tolist(), prompts, strict=True)]
-        units = [sum(new[i * each: (i + 1) * each]) for i in range(self.units)]
-        passes = -(-sum(units) // tokens_per_pass)
-        tokens_per_pass = min(tokens_per_pass, sum(units) // passes + max(units))
-        start = 0
-        while start < self.units:
-            stop = start + 1
-            cost = int(lengths[start * each]) + sum(new[start * each + 1: (start + 1) * each])
-            while stop < self.units:
-                cost += units[stop]
-                if cost > tokens_per_pass:
-                    break
-                stop += 1
-            rows = slice(start * each, stop * each)
+        for start, stop in passes(lengths.tolist(), prompts, self.rows_per_unit, tokens_per_pass):
+            rows = slice(start * self.rows_per_unit, stop * self.rows_per_unit)
             width = int(lengths[rows].max())
             packed = pack(lengths[rows], tokens[rows, :width], mask[rows, :width])
-            yield replace(self.take(start, stop, width), packed=packed.to(device))
-            start = stop
-
-
-def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=torch.int64) -> Tensor:
-    """Lists of different length as one right-padded tensor [B, T]. [[1, 2], [3]] -> [[1, 2], [3, 0]]"""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    width = width or int(lengths.max())
-    out = torch.full((len(rows), width), fill, dtype=dtype)
-    plain = out.numpy()  # the same memory
-    plain[np.arange(width) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), plain.dtype,
-                                                             int(lengths.sum()))
-    return out
+            yield replace(self.take(start, stop, width), packed=packed.to(self.tokens.device))

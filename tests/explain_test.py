@@ -18,10 +18,11 @@ CORRECTED = "mismatch_kl corrected_away effective_share".split()
 TAUGHT = ["teacher_kl"]
 REFLECTION = "turn_back restart recheck after_right worded wrong_language mixed_languages".split()
 RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()
+EPISODES = ("turns", "new_rows")
 
 
 def test_every_metric_is_explained_in_one_sentence():
-    assert set(METRICS) == {*ASKED, *ALSO, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION}
+    assert set(METRICS) == {*ASKED, *ALSO, *EPISODES, *STEPS, *CORRECTED, *TAUGHT, *RLHF, *REFLECTION}
     for name, metric in METRICS.items():
         assert metric.name == name
         assert metric.meaning.endswith(".") and ". " not in metric.meaning, f"{name}: one sentence"

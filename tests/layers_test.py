@@ -11,9 +11,9 @@ import pytest
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
     {"maths", "packing", "garbage_collection", "settings", "user_code", "files", "listening", "ranks"},
-    {"records", "stats", "hub", "options", "template", "signals"},
+    {"records", "stats", "hub", "options", "template", "signals", "tokenizer_files", "tools"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
-    {"tasks", "batches", "objectives"},
+    {"tasks", "batches", "objectives", "environments"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
      "ledger", "exercises"},
     {"opening"},

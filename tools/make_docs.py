@@ -41,8 +41,8 @@ docstrings of the modules. The ideas stand in the tool itself.
    metrics, samples with per-token numbers, and checkpoints that are also model folders.
 6. **Objects are the currency; names are a parser on top.** The command line, the studio's form and
    `postgrad.fit` go through the same few functions ([python.md](python.md)).
-7. **Maths is pure**: tensors and floats in, tensors out. What needs a whole step is computed once in the
-   assembly line.
+7. **A rollout is segments**: tokens that the policy sampled and tokens that it was shown, with a mask. One
+   question and one answer is the case of one segment ([environments.md](environments.md)).
 
 ```text
 Prompt -sampler-> Rollout -judge-> Scored -credit-> adv [B, T] -+

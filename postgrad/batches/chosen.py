@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from postgrad.batches.collect import RolloutLine, RowT, sampled
+from postgrad.batches.episodes import rows_of, together
 from postgrad.batches.keep import pick
 from postgrad.batches.shuffled import logp_of
 from postgrad.maths.select import best_and_worst
@@ -45,11 +46,12 @@ class ChosenPairs(ChosenBatches[Preference]):
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score for s in rows])
         best, worst = best_and_worst(score, self.settings.group_size)
-        sound = batch.mask.any(1).view(-1, self.settings.group_size).all(1).cpu()
+        sound = together(batch.mask, batch.episode).any(1).view(-1, self.settings.group_size).all(1).cpu()
         kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True)
                 if sound[b // self.settings.group_size]]
         index = [i for pair in kept or [(0, 1)] for i in pair]
-        made = pick(batch, index)
+        # of an episode of several rows the last is compared
+        made = pick(batch, [rows_of(batch, [i])[-1] for i in index])
         weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
         ref = None
         # At temperature 1, as the objective reads the policy, whatever was sampled at.
@@ -79,8 +81,8 @@ class ChosenTexts(ChosenBatches[Supervised]):
         assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
         chosen = self.method.select(score, self.settings.group_size, **self.wanted) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
-        made = pick(batch, sorted(kept or [0], key=lambda i: int(batch.lengths[i])))
-        weight = self.method.weigh(made.mask, self.settings.budget)
+        made = pick(batch, sorted(rows_of(batch, kept or [0]), key=lambda i: int(batch.lengths[i])))
+        weight = self.method.weigh(made.mask, self.settings.in_all)
         facts = {"chosen_share": len(kept) / len(rows)}
         if self.method.kl_bound:
             facts["kl_bound"] = self.method.kl_bound(self.settings.group_size)

@@ -52,6 +52,9 @@ class Rollouts(Settings):
                                   "what is flat after the last is dropped", "more where flat_groups stays "
                                   "high and the method resamples", within=NOT_NEGATIVE)
 
+    turns: int | None = setting(None, "the most replies of an episode, where the task plays; none: as the "
+                                "task says, else 8",
+                                "more where episodes end without a verdict; each costs a reply")
     truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
                             "(leave out)", "drop where a few long prompts can be spared")
 
@@ -62,7 +65,8 @@ class Rollouts(Settings):
         if self.truncate not in ("refuse", "drop"):
             raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
                              "that is cut is another prompt than the one that is judged.")
-        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections"):
+        for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections",
+                     "turns"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if not 0 < self.temperature < float("inf"):
@@ -73,6 +77,11 @@ class Rollouts(Settings):
     def budget(self) -> int:
         """The most tokens of a reply; 64 of settings that nobody fitted to a model."""
         return 64 if self.max_new_tokens is None else self.max_new_tokens
+
+    @property
+    def in_all(self) -> int:
+        """The most tokens that the policy writes in a rollout: of an episode, those of all its replies."""
+        return self.budget * (self.turns or 1)
 
 
 class Collection(NamedTuple):
@@ -110,18 +119,25 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
 def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
     """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
     batch = as_batch([s.rollout for s in rows])
-    sound = torch.tensor([s.verdict.given for s in rows])
-    ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" for i, s in enumerate(rows))
-    return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(rows))
+    each = [Scored(rollout=replace(row, earlier=()) if s.rollout.earlier else row, verdict=s.verdict)
+            for s in rows for row in s.rollout.rows]
+    ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" + (f".{k}" if s.rollout.earlier else "")
+                for i, s in enumerate(rows) for k in range(len(s.rollout.rows)))
+    sound = torch.tensor([s.verdict.given for s in each])
+    return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(each))
 
 
 def as_batch(rollouts: Sequence[Rollout]) -> Batch:
-    """Rollouts as rows: prompt and sampled tokens, the sampled ones masked, with the sampler's log-probs."""
-    tokens = [[*r.prompt_tokens, *r.tokens] for r in rollouts]
-    masks = [[False] * len(r.prompt_tokens) + [True] * len(r.tokens) for r in rollouts]
-    logp = [[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rollouts]
-    base = assemble([r.prompt.id for r in rollouts], tokens, masks)
-    return Batch(**base, weight=base["mask"].float(),
+    """Rollouts as rows: the prompt and what came after it, the sampled tokens masked, with the sampler's
+    log-probs. An episode of several rows has them side by side."""
+    rows = [row for r in rollouts for row in r.rows]
+    tokens = [[*r.prompt_tokens, *r.tokens] for r in rows]
+    masks = [[False] * len(r.prompt_tokens) + list(r.mask or [True] * len(r.tokens)) for r in rows]
+    logp = [[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rows]
+    base = assemble([r.prompt.id for r in rows], tokens, masks)
+    several = len(rows) > len(rollouts)
+    episode = torch.tensor([i for i, r in enumerate(rollouts) for _ in r.rows]) if several else None
+    return Batch(**base, weight=base["mask"].float(), episode=episode,
                  sampler_logp=pad_rows(logp, fill=0.0, dtype=torch.float32))
 
 
@@ -139,15 +155,23 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     judged = [s for group in groups for s in group]
     facts = {"reward": torch.cat(scores).mean().item() if scores else 0.0,
              "reward_std": sum(x.std(unbiased=False).item() for x in scores) / max(len(scores), 1),
-             "length": sum(len(s.rollout.tokens) for s in rows) / len(rows),
+             "length": sum(len(s.rollout.sampled) for s in rows) / len(rows),
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
-             "repetition": sum(repetition(s.rollout.tokens) for s in rows) / len(rows),
+             "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
              "errors": float(sum(s.verdict.error is not None for s in rows))}
     for name in sorted({name for s in judged for name in s.verdict.parts}):
         # absent: there was nothing to judge
         given = [s.verdict.parts[name] for s in judged if name in s.verdict.parts]
         facts[f"reward/{name}"] = sum(given) / len(given)
+    if any(s.rollout.episode for s in rows):
+        facts |= {"turns": sum(replies_of(s.rollout) for s in rows) / len(rows),
+                  "new_rows": float(sum(len(s.rollout.earlier) for s in rows))}
     return facts
+
+
+def replies_of(rollout: Rollout) -> int:
+    """How many replies the policy wrote in an episode."""
+    return sum(turn.role == "assistant" for row in rollout.rows for turn in row.turns)
 
 
 def nothing_of(batch: Batch) -> Batch:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from postgrad.batches.collect import as_batch
+from postgrad.batches.episodes import apart, episodes, group_rows, together
 from postgrad.batches.keep import pick
 from postgrad.batches.shuffled import logp_of, no_grad_forward
 from postgrad.maths import credit
@@ -27,18 +28,20 @@ Show = Callable[[Prompt], Sequence[int]]  # the tokens that a teacher reads in p
 SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
 
 
-def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int) -> Tensor:  # [B, T]
-    """The score on the last token; where a verdict has spread it over the tokens,
-    only what was added to it since."""
+def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
+            episode: Tensor | None = None) -> Tensor:  # [B, T]
+    """The score on the last token of an episode; where a verdict has spread it over the tokens,
+    only what was added to it since. rows: one for each episode."""
+    mask = together(mask, episode)
     score = scores(rows, method, budget)
     dense = torch.zeros(mask.shape)
     for i, s in enumerate(rows):
-        if s.verdict.per_token is not None:
-            assert len(s.verdict.per_token) == len(s.rollout.tokens), "a reward for each sampled token"
-            at = len(s.rollout.prompt_tokens)
-            dense[i, at: at + len(s.rollout.tokens)] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
+        if s.verdict.per_token is not None and s.verdict.given:
+            assert len(s.verdict.per_token) == len(s.rollout.sampled), "a reward for each sampled token"
+            dense[i, mask[i].cpu()] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
             score[i] -= s.verdict.score
-    return credit.place_reward(score.to(mask.device), mask) + torch.where(mask, dense.to(mask.device), 0.0)
+    reward = credit.place_reward(score.to(mask.device), mask) + dense.to(mask.device)
+    return apart(reward, episode)
 
 
 def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
@@ -51,7 +54,7 @@ def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B
         score -= method.truncated_penalty * torch.tensor([not s.rollout.finished for s in rows]).float()
     if not method.overlong:
         return score
-    lengths = torch.tensor([len(s.rollout.tokens) for s in rows])
+    lengths = torch.tensor([len(s.rollout.sampled) for s in rows])
     return score + credit.overlong(lengths, budget, max(1, budget // SOFT_SHARE))
 
 
@@ -89,7 +92,10 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
         reward = credit.scale(reward, batch.mask)
     batch = replace(batch, old_logp=old, ref_logp=ref, teacher_logp=teacher, value=value,
                     entropy=entropy if "entropy" in early else None)
-    adv = method.credit(reward, batch.mask, group_size, **further(batch, method.credit_wants))
+    whole = episodes(batch)
+    adv = method.credit(together(reward, batch.episode), whole.mask, group_size,
+                        **further(whole, method.credit_wants))
+    adv = apart(adv, batch.episode)
     returns = adv + value if value is not None else None
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
@@ -145,7 +151,8 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
     Groups are kept whole; parts differ by one group at most, and there are no more of them than groups. With
     more than one a pass, the groups are shuffled for each by (seed, step, epoch).
     """
-    groups = len(batch) // group_size
+    rows_of = group_rows(batch, group_size)
+    groups = len(rows_of)
     count = min(method.minibatches, groups)
     out = []
     for epoch in range(method.epochs):
@@ -154,7 +161,7 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
             shuffler = torch.Generator().manual_seed(seed_of(seed, "minibatch", step, epoch))
             order = torch.randperm(groups, generator=shuffler)
         for part in order.tensor_split(count):
-            rows = [g * group_size + k for g in part.tolist() for k in range(group_size)]
+            rows = [row for g in part.tolist() for row in rows_of[g]]
             out.append(weighed(pick(batch, rows), method, budget))
     return out
 
@@ -162,13 +169,15 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
 def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
     """The rows of one optimizer step with the weights of that step,
     over the tokens that the row of the table chooses, the marks of its surrogate, and its correction."""
-    counted = batch.mask
+    whole = episodes(batch)
+    counted = whole.mask
     if method.choose:
-        counted = counted & method.choose(batch.mask, batch.adv, **further(batch, method.choose_wants))
-    marked = None
+        counted = counted & method.choose(whole.mask, whole.adv, **further(whole, method.choose_wants))
+    marked = correction = None
     if method.mark:
-        marked = counted & method.mark(counted, batch.adv, **further(batch, method.mark_wants))
-    correction = None
+        marked = apart(counted & method.mark(counted, whole.adv, **further(whole, method.mark_wants)),
+                       batch.episode)
     if method.correction:
-        correction = method.correction(batch.sampler_logp, batch.old_logp, batch.mask)
-    return replace(batch, weight=method.weigh(counted, budget), marked=marked, correction=correction)
+        correction = apart(method.correction(whole.sampler_logp, whole.old_logp, whole.mask), batch.episode)
+    weight = apart(method.weigh(counted, budget), batch.episode)
+    return replace(batch, weight=weight, marked=marked, correction=correction)

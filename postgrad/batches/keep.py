@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from postgrad.records import Batch, Prompt, Rollout, Scored, Verdict
+from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
 
 
 def pick(batch: Batch, rows: list[int]) -> Batch:
@@ -21,13 +21,20 @@ def pick(batch: Batch, rows: list[int]) -> Batch:
     return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 
 
+def kept_rollout(rollout: Rollout) -> dict:
+    """One row of an episode as plain values. The other rows stand in the batch by themselves."""
+    known = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
+             if f.name not in ("prompt", "earlier", "verdict")}
+    return known | {"turns": [asdict(turn) for turn in rollout.turns]}
+
+
 def kept_batch(batch: Batch) -> dict:
     """The gold answer is left out: the verdict has been given."""
     columns = {f.name: getattr(batch, f.name) for f in fields(batch)
                if isinstance(getattr(batch, f.name), Tensor)}
     scored = [{"prompt": {"id": s.rollout.prompt.id,
                           "messages": [dict(m) for m in s.rollout.prompt.messages]},
-               "rollout": {f.name: getattr(s.rollout, f.name) for f in fields(Rollout) if f.name != "prompt"},
+               "rollout": kept_rollout(s.rollout),
                "verdict": asdict(s.verdict)} for s in batch.scored]
     return {"columns": columns, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit,
             "facts": dict(batch.facts), "scored": scored}
@@ -39,6 +46,7 @@ def held_batch(kept: dict) -> Batch:
     for s in kept["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
         rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
+        rollout["turns"] = tuple(Turn(**turn) for turn in rollout.get("turns", ()))
         verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
         scored.append(Scored(rollout=Rollout(prompt=prompt, **rollout), verdict=Verdict(**verdict)))
     return Batch(ids=tuple(kept["ids"]), rows_per_unit=kept["rows_per_unit"], facts=kept["facts"],

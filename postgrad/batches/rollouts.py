@@ -55,13 +55,13 @@ class RolloutBatches(RolloutLine[Policy]):
         s = self.settings
         rows = [scored for group in groups for scored in group]
         batch = sampled(rows, s.group_size).to(self.device)
-        batch = columns(batch, rewards(rows, batch.mask, self.method, s.budget), self.method, self.models,
-                        group_size=s.group_size, kl=self.kl, tokens_per_pass=self.tokens_per_pass,
-                        temperature=s.temperature, several=self.method.updates(len(groups)) > 1,
-                        show=self.show, lanes=self.lanes)
+        reward = rewards(rows, batch.mask, self.method, s.in_all, batch.episode)
+        batch = columns(batch, reward, self.method, self.models, group_size=s.group_size, kl=self.kl,
+                        tokens_per_pass=self.tokens_per_pass, temperature=s.temperature,
+                        several=self.method.updates(len(groups)) > 1, show=self.show, lanes=self.lanes)
         facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
         facts |= {"time/score": time.perf_counter() - began, "tokens": float(batch.lengths.sum())}
-        parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.budget, seed=self.seed,
+        parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.in_all, seed=self.seed,
                             step=self.step)
         parts = [replace(part, facts=facts) for part in parts]
         return [self.mix.into(part) for part in parts] if self.mix else parts

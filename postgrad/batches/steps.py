@@ -30,8 +30,8 @@ def mark(rollout: Rollout, steps: Sequence[Step], chat) -> Marked:
 
     Two steps that end in one token are one mark: the later label.
     """
-    at = len(rollout.prompt_tokens)
-    places = chat.places(rollout.tokens, [step.end for step in steps])
+    at = len(rollout.prompt_tokens) + rollout.reply.start
+    places = chat.places(rollout.tokens[rollout.reply], [step.end for step in steps])
     marks = {at + place: step.right for place, step in zip(places, steps, strict=True)}
     return Marked(id=rollout.prompt.id, tokens=(*rollout.prompt_tokens, *rollout.tokens),
                   marks=tuple(marks.items()))

@@ -112,7 +112,7 @@ class Session:
             reply.text += piece
             yield piece
         reply.ended = "end" if whole else "length"
-        if reply.problem:
+        if reply.problem and self.task.verify:
             from postgrad.rewards.base import guarded
             reply.verdict = guarded(self.task.verify)(reply.problem, reply.text)
 

@@ -36,7 +36,9 @@ def answer_of(prompt: Prompt, text: str) -> Hashable | None:
 
 def answers_in(task, groups: Groups) -> list[list[Hashable | None]] | None:
     """The answer of every sample; None where replies are not read by one, so that there is nothing to vote
-    on: no sample has an answer, or a right one has none."""
+    on: no sample has an answer, or a right one has none, or an episode is judged and not its last reply."""
+    if task.plays:
+        return None
     found = [[answer_of(s.rollout.prompt, s.rollout.text) for s in group] for group in groups]
     pairs = [(a, s) for said, group in zip(found, groups, strict=True)
              for a, s in zip(said, group, strict=True)]
@@ -95,7 +97,7 @@ def diversity(task, groups: Groups) -> dict:
         "distinct-1": [distinct(said, 1) for said in texts],
         "distinct-2": [distinct(said, 2) for said in texts],
         "different_replies": [len({s.rollout.text for s in group}) / len(group) for group in groups],
-        "repetition": [sum(repetition(s.rollout.tokens) for s in group) / len(group) for group in groups],
+        "repetition": [sum(repetition(s.rollout.sampled) for s in group) / len(group) for group in groups],
     }
     out = {key: value for name, found in shares.items()
            for key, value in with_interval(name, mean_interval(found, SHARE)).items()}

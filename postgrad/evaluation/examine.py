@@ -11,7 +11,7 @@ from typing import NamedTuple
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
-from postgrad.rewards.base import Judge, Verifying, judge_all
+from postgrad.rewards.base import Judge, judge_all, judge_of
 from postgrad.sampler import Sampling, Track, counted
 
 BLOCK = 128  # prompts that are sampled together
@@ -57,7 +57,7 @@ def score_samples(task, sampler, prompts: Sequence[Prompt], samples: int, settin
                   track: Track = iter, judge: Judge | None = None) -> list[list[Scored]]:
     """Every sample with its verdict. judge: who says it, where that is not the task's verifier."""
     groups = sample_all(sampler, prompts, samples, settings, seed, track)
-    return judge_all(judge or Verifying(task.verify, task.waits), groups)
+    return judge_all(judge or judge_of(task), groups)
 
 
 class Drawn(NamedTuple):
@@ -121,7 +121,7 @@ def figures(task, drawn: Drawn) -> dict:
            **({"lenient": mean_of(loose)} if loose else {}),
            **with_interval(f"pass@{samples}", mean_interval([pass_at_k(n, c, n) for n, c in right], SHARE)),
            **with_interval("reward", mean_interval(paid, within)),
-           "mean_length": mean_of(len(s.rollout.tokens) for s in rows),
+           "mean_length": mean_of(len(s.rollout.sampled) for s in rows),
            "finished": mean_of(s.rollout.finished for s in rows),
            "errors": sum(s.verdict.error is not None for s in rows), "problems": len(drawn.groups),
            "samples": samples}

@@ -1,8 +1,19 @@
-"""What only some runs log: critics, pairs, reward and process models, best-of-n."""
+"""What only some runs log: episodes, critics, pairs, reward and process models, best-of-n."""
 
 from postgrad.explain.metric import EVAL, PAIRS, ROLLOUTS, STEPS, TRAIN, Metric, Worry
 
 SPECIAL = (
+    Metric(
+        name="turns", meaning="The mean number of replies that the model wrote in an episode.",
+        healthy="What the task needs. At rollouts.turns for all, episodes end without a verdict: allow more. "
+                "Falling to 1, the model has stopped asking its tools.",
+        formula="mean over episodes of replies", source=ROLLOUTS),
+    Metric(
+        name="new_rows",
+        meaning="How often a turn began a new row, since the chat template rewrote what came before it.",
+        healthy="0 for most templates. Where it is as many as the turns (templates that drop older "
+                "thoughts), every turn is read anew and costs as much as a prompt.",
+        formula="number of turns whose context is no continuation of the tokens so far", source=ROLLOUTS),
     Metric(
         name="value_loss", meaning="How far the critic's guesses of the final reward are from what came out.",
         healthy="It falls at first, then follows the reward's spread. Rising: the policy changes faster than "

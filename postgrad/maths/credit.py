@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from postgrad.maths.logprob import row_sum
+from postgrad.maths.logprob import align, row_sum
 
 FLAT = 1e-6  # a spread of rewards below this is rounding, not a signal
 
@@ -121,6 +121,21 @@ def group_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
     adv, _, size = _centred(reward, mask, group_size)
     std = ((adv**2).sum(1, keepdim=True) / size).sqrt()
     return _spread(adv / std.clamp(min=FLAT), mask)
+
+
+def turn_zscore(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:
+    """group_zscore for each turn by itself: of the rewards from turn k on, against those of the group's other
+    k-th turns.
+
+        R_{i,k} = sum of r_i from its turn k on,    A_{i,k} = (R_{i,k} - mean_j R_{j,k}) / std_j R_{j,k}
+    A turn is a run of sampled tokens; what was shown lies between two. Two rows of two turns with the rewards
+    (1, 0) and (0, 0): the first turns get 1 and -1, the second 0 and 0. With one turn it is group_zscore.
+    """
+    number = (mask & ~align(mask)).cumsum(1)
+    turns = [mask & (number == k) for k in range(1, int(number.max()) + 1)]
+    left = [torch.where(mask & (number >= k), reward, 0.0) for k in range(1, len(turns) + 1)]
+    return sum((group_zscore(r, turn, group_size) for r, turn in zip(left, turns, strict=True)),
+               start=torch.zeros_like(reward))
 
 
 def batch_scaled(reward: Tensor, mask: Tensor, group_size: int) -> Tensor:

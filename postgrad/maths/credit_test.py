@@ -7,7 +7,7 @@ from postgrad.maths import credit
 
 D = torch.float64
 GROUPS = [credit.group_zscore, credit.group_centre, credit.leave_one_out, credit.batch_scaled,
-          credit.over_mean, credit.length_weighted]
+          credit.over_mean, credit.length_weighted, credit.turn_zscore]
 
 
 def rows(*scores):
@@ -20,6 +20,15 @@ def rows(*scores):
 
 def per_row(adv):
     return [round(x, 4) for x in adv[:, 1].tolist()]
+
+
+def test_turns_are_compared_with_the_same_turn_of_the_group():
+    mask = torch.tensor([[0, 1, 1, 0, 1], [0, 1, 0, 1, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    reward = torch.tensor([[0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0]], dtype=D)
+    adv = credit.turn_zscore(reward, mask, 4)
+    up, down = 2**-0.5, -(2**0.5)  # the first turns lead to 1, 1 and 0, the second ones to 0 and 1
+    wanted = [[0, up, up, 0, -1], [0, up, 0, 1, 0], [0, down, down, 0, 0], [0, 0, 0, 0, 0]]
+    torch.testing.assert_close(adv, torch.tensor(wanted, dtype=D))
 
 
 def test_place_reward_on_the_last_sampled_token():

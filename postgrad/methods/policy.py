@@ -48,6 +48,16 @@ POLICY = (
         paper="Shao et al. 2024, DeepSeekMath, arXiv:2402.03300",
         about="z-score within the group instead of a critic, KL in the loss",
     ),
+    # The paper adds the advantage of a turn's own reward to that of the outcome, for two turns; here a turn
+    # is praised for all that is paid from it on, for any number of them. Otherwise grpo, which it is where
+    # there is one turn.
+    Policy(
+        name="turn_grpo",
+        credit=credit.turn_zscore, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),
+        weigh=weights.sequence_mean, kl_in_loss=0.04,
+        paper="Zeng et al. 2025, arXiv:2505.11821",
+        about="grpo with rewards between turns: a turn is compared with the same turn of the group",
+    ),
     Policy(
         name="dr_grpo",
         credit=credit.group_centre, surrogate=partial(surrogate.clipped_ratio, low=0.2, high=0.2),

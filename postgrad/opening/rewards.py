@@ -26,7 +26,7 @@ from postgrad.files import read_bytes, read_text
 from postgrad.models import ScalarModel, is_adapted, load_scalar
 from postgrad.opening.models import Beginning, new_adapter, open_chat, open_folder, open_writer, shared_scalar
 from postgrad.records import Rollout, Verdict
-from postgrad.rewards.base import Judge, Verifying
+from postgrad.rewards.base import Judge, Verifying, judge_of
 from postgrad.rewards.function import FromTRL, Weighted, check_signature, own_verifier
 from postgrad.rewards.grader import RUBRIC, Grader
 from postgrad.rewards.model import ModelJudge
@@ -216,13 +216,13 @@ def open_judge(reward: object, task: Task, chat: Chat, models: Sequence[ScalarMo
     otherwise: Judge
     if others := by_task.pop("", {}):
         otherwise = _sum(others)
-    elif task.verify is None and taught:
+    elif not task.judged and taught:
         otherwise = Verifying(lambda prompt, text: Verdict(score=0.0, reason="nobody judges"))
-    elif task.verify is None:
+    elif not task.judged:
         raise ValueError(f"task {task.name} has no verifier: say who judges with reward=, a function of "
                          "(prompt, text), say.")
     else:
-        otherwise = Verifying(task.verify, task.waits)
+        otherwise = judge_of(task)
     own = {name: _sum(judges) for name, judges in by_task.items()}
     return PerTask(own, otherwise, task.name) if own else otherwise
 

@@ -71,15 +71,20 @@ def verifier_in(reward: object) -> Callable | None:
     return None
 
 
-def make_task(prompts: Iterable, verify: Callable, *, name: str = "own",
-              gold: Callable[[Prompt], str] | None = None, best: float = 1.0, tokens: int | None = None,
-              seconds: float | None = None) -> Task:
+def make_task(prompts: Iterable, verify: Callable | None = None, *, name: str = "own",
+              gold: Callable[..., str] | None = None, best: float = 1.0, tokens: int | None = None,
+              seconds: float | None = None, play: Callable | None = None, tools: Iterable[Callable] = (),
+              turns: int | None = None, waits: bool = False) -> Task:
     """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, or takes
-    over `seconds` (60), the sample is an error."""
+    over `seconds` (60), the sample is an error. play: an environment in its place, a generator."""
+    if verify is None and play is None:
+        raise ValueError("a task needs who judges: verify, a function of (prompt, text), or play, a "
+                         "generator.")
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
     parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
     task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
-                verify=own_verifier(verify, seconds=seconds), gold=gold, best=best, tokens=tokens,
+                verify=own_verifier(verify, seconds=seconds) if verify else None, gold=gold, best=best,
+                tokens=tokens, play=play, tools=tuple(tools), turns=turns, waits=waits,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
     user.prove(task)
     return task

@@ -58,6 +58,7 @@ def asked_again(prompt: Prompt, demonstration: str) -> Prompt:
 def demonstrated(task: Task, seed: int) -> Again:
     """How a prompt of the task is asked with its demonstration: its gold, else the reply that the task's
     demonstrations have for it."""
+    task.of_one_reply("a teacher that is shown a demonstration")
     if task.gold is not None:
         gold = task.gold
         return lambda prompt: asked_again(prompt, gold(prompt))
@@ -84,7 +85,7 @@ def prove_help(config, task: Task, sampler: LocalSampler, again: Again, judge: J
     """A sentence on what demonstrations do for the model that a run starts from, on the problems of its
     examinations, each asked with and without; refused where they do not help for certain, for then it has
     nothing to teach itself."""
-    if task.verify is None and config.reward is None:
+    if not task.judged and config.reward is None:
         raise ValueError(f"{config.method.name} has to see that demonstrations help, and nobody judges the "
                          f"replies to {task.name}: say who does with reward=.")
     look = config.evaluation
@@ -92,7 +93,7 @@ def prove_help(config, task: Task, sampler: LocalSampler, again: Again, judge: J
     prompts = look.asked(task, config.seed)
     asked = [again(prompt) for prompt in prompts]
     sampler.check(asked, settings)
-    figure, judge_of = ("pass@1", None) if task.verify else ("reward", judge)
+    figure, judge_of = ("pass@1", None) if task.judged else ("reward", judge)
     samples = [score_samples(task, sampler, x, look.samples, settings, config.seed, judge=judge_of)
                for x in (prompts, asked)]
     plain, shown = against_first(task, judged_by_all(task, samples))

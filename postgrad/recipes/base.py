@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from postgrad import methods
 from postgrad.chat import Chat
+from postgrad.environments import sampler_for
 from postgrad.evaluation import evaluate
 from postgrad.loop import Batches, Now, Objective, Optim, OptimSettings
 from postgrad.maths.noise import seed_of
@@ -21,6 +22,7 @@ from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
 from postgrad.tasks import Task
+from postgrad.tasks.games import prove_play
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +142,10 @@ class Parts:
 
 def prove(task: Task, split: str = "train", count: int = 8) -> None:
     """The verifier pays its own gold and not garbage; before any training."""
-    if task.gold is not None and task.verify is not None:
+    if task.gold is not None and task.verify is not None and task.play is None:
         check(task.verify, [(p, task.gold(p)) for p in task.prompts(split, count, 0)], best=task.best)
+    elif task.play is not None:
+        prove_play(task, task.prompts(split, count, 0))
 
 
 def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, truncate: str) -> list[Prompt]:
@@ -153,12 +157,13 @@ def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, tr
 
 
 def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
-             judge: Judge | None = None, truncate: str = "refuse", **measures) -> Callable[[int], dict]:
+             judge: Judge | None = None, truncate: str = "refuse", turns: int | None = None,
+             **measures) -> Callable[[int], dict]:
     """The same held-out problems at every examination, with samples drawn anew. judge:
-    where the task has no verifier. truncate: as in `fitting`.
+    where the task has no verifier. truncate: as in `fitting`. turns: the most replies of an episode.
     measures: as `evaluate` takes them."""
     prompts = evaluation.asked(task, seed)
-    sampler = LocalSampler(model, chat)
+    sampler = sampler_for(task, LocalSampler(model, chat), turns)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     prompts = fitting(sampler, prompts, settings, truncate)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,

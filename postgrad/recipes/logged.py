@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import torch
 
@@ -31,7 +32,9 @@ def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
                "prompt_tokens": parts.chat.pieces(s.rollout.prompt_tokens),
                "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
                "parts": dict(s.verdict.parts), "finished": s.rollout.finished,
-               "adv": mean_advantage(now.batch, i)}
+               "adv": mean_advantage(now.batch, i),
+               **({"turns": [asdict(turn) for turn in s.rollout.turns], "episode": s.rollout.episode}
+                  if s.rollout.turns else {})}
 
 
 def first_groups(batch: Batch, groups: int = 2) -> list[int]:

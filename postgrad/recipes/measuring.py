@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from postgrad.display import progress
+from postgrad.environments import sampler_for
 from postgrad.evaluation import against_first, curve, diversity, draw, figures, judged_by_all, paired
 from postgrad.opening.models import Model, open_writer
 from postgrad.opening.rewards import judge_alone, model_list
@@ -61,7 +62,7 @@ class Measured:
         asked = self.max_new_tokens
         tokens = tokens_for(self.task, model.net) if asked is None else asked
         settings = Sampling(max_new_tokens=tokens, temperature=self.temperature)
-        sampler = LocalSampler(model.net, model.chat)
+        sampler = sampler_for(self.task, LocalSampler(model.net, model.chat))
         sampler.check(self.prompts, settings)
         return draw(self.task, sampler, self.prompts, samples=self.samples, settings=settings, seed=self.seed,
                     greedy=greedy, judge=judge, track=tracked(self.watch, model, self.task))

@@ -9,6 +9,7 @@ from pathlib import Path
 from postgrad import ledger
 from postgrad.chat import Chat
 from postgrad.display import progress
+from postgrad.environments import sampler_for
 from postgrad.evaluation import draw, mean_of, passed
 from postgrad.evaluation.text import held_out, nats
 from postgrad.maths.noise import seed_of
@@ -47,7 +48,7 @@ class Panel:
         self.asked, self.device = dict(asked), device
         self.tasks = {name: load_task(name) for name in asked["panel"] if name != TEXT}
         for name, task in self.tasks.items():
-            if task.verify is None:
+            if not task.judged:
                 raise ValueError(f"panel names {name}, which has no verifier: leave it out.")
 
     def measure(self, net, chat: Chat, track: Track = iter) -> Figures:
@@ -62,7 +63,7 @@ class Panel:
 
     def _task(self, task: Task, net, chat: Chat, track: Track) -> dict[str, list[float | None]]:
         prompts = task.prompts("test", self.asked["problems"], self.asked["seed"])
-        sampler, samples = LocalSampler(net, chat), self.asked["samples"]
+        sampler, samples = sampler_for(task, LocalSampler(net, chat)), self.asked["samples"]
         settings = Sampling(max_new_tokens=tokens_for(task, net))
         sampler.check(prompts, settings)
         drawn = draw(task, sampler, prompts, samples=samples, settings=settings, greedy=False,

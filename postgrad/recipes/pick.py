@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from postgrad.environments import sampler_for
 from postgrad.evaluation import mean_of, sample_all
 from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
@@ -46,7 +47,7 @@ def run(config: PickConfig, out: Path, *, track: Track = iter) -> dict:
     judge = open_judge(config.reward, task, chat, rewards, device=config.device)
     tokens = tokens_for(task, model) if config.max_new_tokens is None else config.max_new_tokens
     settings = Sampling(max_new_tokens=tokens, temperature=config.temperature)
-    sampler = LocalSampler(model, chat)
+    sampler = sampler_for(task, LocalSampler(model, chat))
     prompts = task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)
     seed = seed_of(config.seed, "pick")

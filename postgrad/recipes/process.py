@@ -115,6 +115,7 @@ SETTINGS = {"words": words, "hard": hard}
 @fits
 def build(config: ProcessConfig, begins: Beginning) -> Parts:
     method, task = config.method, open_task(config.task)
+    task.of_one_reply("an outcome or process model")
     prove(task)
     policy, chat = open_reward(begins.weights, config.device)
     policy.head = "process" if config.by_step else "outcome"

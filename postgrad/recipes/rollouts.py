@@ -4,18 +4,19 @@ GRPO and its family, online DPO, best-of-n, rejection sampling and distillation,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
 from postgrad import methods, objectives
 from postgrad.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
 from postgrad.batches.collect import as_batch
+from postgrad.batches.episodes import together
 from postgrad.batches.shuffled import logp_of
 from postgrad.chat import Chat
 from postgrad.data.rows import read_conversations
+from postgrad.environments import sampler_for, turns_of
 from postgrad.loop import Optim, OptimSettings
-from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, Model, open_policy, open_reference
@@ -23,6 +24,7 @@ from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_
 from postgrad.opening.tasks import open_task
 from postgrad.opening.teachers import Again, demonstrated, open_teacher, prove_help
 from postgrad.ranks import lanes
+from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import (
     METHOD,
     SAVE,
@@ -39,7 +41,7 @@ from postgrad.recipes.defaults import fits
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, setting
+from postgrad.settings import setting
 from postgrad.tasks import Task, reflection
 
 
@@ -50,43 +52,6 @@ def reward_of(said: object) -> object:
 
 LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
          "rollouts to conversations": ChosenTexts}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Anchor(Settings):
-    """What keeps the policy near where it began, and honest towards its reward."""
-
-    kl: float | None = setting(None, "the weight of the KL to the start; none: as the method's row has it; "
-                               "0: no reference", "more where the true quality falls while the reward rises; "
-                               "0 saves a model in memory, and is usual against a verifier that cannot be "
-                               "gamed")
-    target: float | None = setting(None, "a KL per reply, in nats, to which the weight is steered; none: the "
-                                   "weight stands", "where no fixed weight suits the whole run, 5 to 10 say; "
-                                   "needs a row with a KL")
-    gain: float = setting(0.1, "how fast the weight is steered: a collection changes it by a fifth of this "
-                          "at most", "with target alone: more steers sooner and less steadily")
-    ptx: float = setting(0.0, "the weight of imitating texts beside the rollouts (PPO-ptx)",
-                         "where the model forgets what it could do before; policy methods alone")
-    texts: str | None = setting(None,
-                                "a JSONL file of conversations for that; none: the embedded pretraining text",
-                                "with ptx, for every model that is not embedded")
-    measure: bool = setting(False, "the KL to the start is examined even where it has no weight",
-                            "to plot quality against the distance from the start; costs the memory of a "
-                            "reference")
-    ensemble: str = setting("mean", "how the scores of several reward models or heads become one: mean, min, "
-                            "penalised", "min or penalised where the policy finds the faults of one member")
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.kl is not None and not 0 <= self.kl < float("inf"):
-            raise ValueError(f"anchor.kl is {self.kl}: it must be 0 or more, or none for the method's own.")
-        if self.target is not None and not 0 < self.target < float("inf") or not 0 < self.gain <= 1:
-            raise ValueError(f"anchor.target {self.target} and anchor.gain {self.gain}: the target must be "
-                             "above 0 (or none), the gain above 0 and at most 1.")
-        if not 0 <= self.ptx < float("inf"):
-            raise ValueError(f"anchor.ptx is {self.ptx}: it must be 0 or more.")
-        if self.ensemble not in RULES:
-            raise ValueError(f"anchor.ensemble is {self.ensemble!r}: expected one of {', '.join(RULES)}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +109,21 @@ def countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
+def guess() -> RolloutConfig:
+    """A number, guessed over several turns: after `postgrad train sft:guess`, which shows the form."""
+    return RolloutConfig(task="guess")
+
+
+def animals() -> RolloutConfig:
+    """An animal, guessed over several turns: after sft:animals."""
+    return RolloutConfig(task="animals")
+
+
+def big_numbers() -> RolloutConfig:
+    """Products with a calculator: after sft:big-numbers."""
+    return RolloutConfig(task="big-numbers")
+
+
 def questions() -> RolloutConfig:
     """Questions, against their true quality, or with reward=RUN against a reward model."""
     return RolloutConfig(task="questions", evaluation=Evaluation(every=None, samples=8),
@@ -160,7 +140,8 @@ def gsm8k() -> RolloutConfig:
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "gsm8k": gsm8k}
+            "countdown": countdown, "guess": guess, "animals": animals, "big-numbers": big_numbers,
+            "gsm8k": gsm8k}
 
 
 def row_of(config: RolloutConfig) -> Method:
@@ -201,12 +182,13 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     nats. Both at temperature 1, at which examinations sample."""
     batch = as_batch(rollouts).to(config.device)
     ref, _ = logp_of(reference, batch, config.optim.at_once)
-    return [sum(r.logp) - said for r, said in zip(rollouts, ref.sum(1).tolist(), strict=True)]
+    said = together(ref, batch.episode).sum(1).tolist()
+    return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
-def sampling(policy, chat: Chat, config: RolloutConfig, prompts: Sequence, judge: Judge) -> Callable:
+def sampling(policy, chat: Chat, config: RolloutConfig, task: Task, judge: Judge) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
-    sampler = LocalSampler(policy, chat)
+    sampler = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
     sampler.ended = getattr(judge, "ahead", None)
 
@@ -226,14 +208,15 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                 judge: Judge) -> Callable | None:
     """The held-out problems by the task's verifier; what a reward of the run's own says of them stands
     beside, as proxy. None where nobody judges."""
-    if not config.evaluation.every or (task.verify is None and config.reward is None):
+    if not config.evaluation.every or (not task.judged and config.reward is None):
         return None
-    apart = config.reward is not None and task.verify is not None
+    apart = config.reward is not None and task.judged
     measures = reflection.measures(task, chat.places) | ({"proxy": partial(paid_by, judge)} if apart else {})
     if models.reference:
         measures["kl_reply"] = partial(kl_of, models.reference, config)
     return examiner(models.policy, chat, task, config.evaluation, config.seed, config.rollouts.budget,
-                    None if task.verify else judge, config.rollouts.truncate, **measures)
+                    None if task.judged else judge, config.rollouts.truncate, config.rollouts.turns,
+                    **measures)
 
 
 def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
@@ -275,8 +258,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                                     "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
-    batches = line(prompts, sample=sampling(policy, chat, config, prompts, judge), judge=judge, models=models,
-                   method=method, settings=config.rollouts, steps=config.steps, seed=config.seed,
+    settings = replace(config.rollouts, turns=turns_of(task, config.rollouts.turns))
+    batches = line(prompts, sample=sampling(policy, chat, config, task, judge), judge=judge, models=models,
+                   method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    lanes=lanes(config.optim.lanes, config.optim.divides), **own)
     helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)

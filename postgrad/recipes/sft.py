@@ -79,6 +79,20 @@ def countdown() -> SFTConfig:
     return SFTConfig(task="countdown")
 
 
+def guess() -> SFTConfig:
+    """The form of a game over several turns, as a mediocre player plays it."""
+    return SFTConfig(task="guess", examples=512, steps=40, rows_per_step=32)
+
+
+def animals() -> SFTConfig:
+    return SFTConfig(task="animals", examples=512, steps=40, rows_per_step=32)
+
+
+def big_numbers() -> SFTConfig:
+    """Both forms of a reply, with the calculator and without."""
+    return SFTConfig(task="big-numbers", examples=4000, steps=120, rows_per_step=32)
+
+
 def questions() -> SFTConfig:
     """Questions answered politely, tersely, at length and rudely."""
     return SFTConfig(task="questions")
@@ -90,8 +104,8 @@ def gsm8k() -> SFTConfig:
                      optim=OptimSettings(lr=5e-4, schedule="linear", warmup=10))
 
 
-SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "questions": questions,
-            "gsm8k": gsm8k}
+SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "guess": guess,
+            "animals": animals, "big-numbers": big_numbers, "questions": questions, "gsm8k": gsm8k}
 
 
 def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:

@@ -156,6 +156,17 @@ def overdue(error: TimeLimit, limit: float) -> TimeLimit:
                      "N, allows more").with_traceback(error.__traceback__)
 
 
+def by_environment(rollouts: Sequence[Rollout]) -> list[Verdict]:
+    """The judge of episodes: what their environments said."""
+    assert all(r.verdict for r in rollouts), "an episode has its verdict"
+    return [r.verdict for r in rollouts if r.verdict]
+
+
+def judge_of(task) -> Judge:
+    """Who judges a task's rollouts, where nobody else is named."""
+    return by_environment if task.plays else Verifying(task.verify, task.waits)
+
+
 class Verifying:
     """A verifier as the judge of rollouts; one that raises gives an error for that rollout (`guarded`).
 

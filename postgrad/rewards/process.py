@@ -54,8 +54,8 @@ class ProcessJudge:
             block = rollouts[at: at + self.rows_at_once]
             rows = pad_rows([[*r.prompt_tokens, *r.tokens] for r in block]).to(self.device)
             for r, row in zip(block, self.model.token_scores(rows).float().sigmoid().tolist(), strict=True):
-                places = sorted(set(self.chat.places(r.tokens, self.ends(r))))
-                found.append((places, [row[len(r.prompt_tokens) + place] for place in places]))
+                places, at = sorted(set(self.chat.places(r.tokens[r.reply], self.ends(r)))), r.reply.start
+                found.append((places, [row[len(r.prompt_tokens) + at + place] for place in places]))
         return found
 
     def verdict(self, rollout: Rollout, places: Sequence[int], chances: Sequence[float]) -> Verdict:
@@ -63,11 +63,12 @@ class ProcessJudge:
 
         A reply without steps has nothing wrong and nothing right: it scores 0.
         """
+        written = len(rollout.sampled)
         if not places:
-            return Verdict(score=0.0, reason="no steps", per_token=(0.0,) * len(rollout.tokens))
+            return Verdict(score=0.0, reason="no steps", per_token=(0.0,) * written)
         so_far = list(accumulate([1.0, *chances], SO_FAR[self.how]))
-        paid = [1.0] + [0.0] * (len(rollout.tokens) - 1)
+        paid, at = [1.0] + [0.0] * (written - 1), written - len(rollout.tokens[rollout.reply])
         for place, before, after in zip(places, so_far, so_far[1:], strict=False):
-            paid[place] += after - before
+            paid[at + place] += after - before
         return Verdict(score=so_far[-1], reason="steps " + " ".join(f"{p:.2f}" for p in chances),
                        per_token=tuple(paid), parts={"steps": float(len(places)), "last": chances[-1]})

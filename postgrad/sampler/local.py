@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
+from itertools import groupby
 
 from postgrad.maths.noise import seed_of
 from postgrad.records import Prompt, Rollout
-from postgrad.sampler.active import ActiveRows
+from postgrad.sampler.active import ActiveRows, Written
 from postgrad.sampler.base import Sampling
 
+LONGER = 64  # contexts that grow turn by turn are given places by so many
 SHOWN = 20  # prompts that are named where many do not fit
 
 
@@ -47,6 +49,17 @@ class LocalSampler:
             if self.ended:
                 self.ended(made)
         return [[group[g] for g in range(group_size)] for group in groups]
+
+    def reply(self, contexts: Sequence[list[int]], seeds: Sequence[int], settings: Sampling) -> list[Written]:
+        """What is written after each of these rows of tokens, in order. A context that the rows of a group
+        share is read once."""
+        runs = [(context, len(list(rows))) for context, rows in groupby(contexts)]
+        group_size = runs[0][1] if len({n for _, n in runs}) == 1 else 1
+        read = [context for context, _ in runs] if group_size > 1 else list(contexts)
+        longest = min(self.positions, -(-max(map(len, read)) // LONGER) * LONGER)
+        active = self._active_for(read, len(contexts), settings, longest)
+        rows = {row.request: row for row in active.write(read, group_size, list(seeds))}
+        return [rows[i] for i in range(len(contexts))]
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
         """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""
@@ -95,9 +108,11 @@ class LocalSampler:
                              "positions: shorten the prompt or set fewer new tokens.")
         return tokens
 
-    def _active_for(self, rendered: list[list[int]], rows: int, settings: Sampling) -> ActiveRows:
-        """Those of the last call if this one's rows fit, with the weights as they are now; else new ones."""
-        need = {"rows": min(rows, self.rows_at_once), "read": max(map(len, rendered)),
+    def _active_for(self, rendered: list[list[int]], rows: int, settings: Sampling,
+                    read: int = 0) -> ActiveRows:
+        """Those of the last call if this one's rows fit, with the weights as they are now; else new ones.
+        read: places for the tokens of a prompt, where that is more than these need."""
+        need = {"rows": min(rows, self.rows_at_once), "read": max(read, *map(len, rendered)),
                 "prompts": min(len(rendered), self.rows_at_once)}
         if self._active is None or not self._active.fits(settings, **need):
             self._active = None  # the old one's memory is free before the new one's is taken

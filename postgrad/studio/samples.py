@@ -106,14 +106,23 @@ def known(rows: list[dict]) -> list[str]:
 
 def strip(row: dict, name: str, largest: float) -> list[dict]:
     """The tokens of a sample, its prompt's first: text, class, and the numbers known of it."""
-    table = columns(row)
-    tokens = [{"text": shown(t), "look": "given", "numbers": [("mask", 0.0)]}
+    table, turns = columns(row), turns_of(row)
+    tokens = [{"text": shown(t), "turn": "", "look": "given", "numbers": [("mask", 0.0)]}
               for t in listed(row.get("prompt_tokens"))]
     for i, text in enumerate(listed(row.get("tokens"))):
         numbers = {key: plain(x[i]) for key in NUMBERS if i < len(x := listed(table.get(key)))}
-        tokens.append({"text": shown(text), "look": look(name, numbers.get(name), largest),
+        by = next((role for start, end, role in turns if start <= i < end), "assistant")
+        begins = any(start == i for start, _, _ in turns)
+        tokens.append({"text": shown(text), "turn": by if begins else "",
+                       "look": look(name, numbers.get(name), largest) if by == "assistant" else "given",
                        "numbers": [(NUMBERS[k], v) for k, v in numbers.items()]})
     return tokens
+
+
+def turns_of(row: dict) -> list[tuple[float, float, str]]:
+    """Where the turns of an episode begin and end among its tokens, and who wrote them."""
+    spans = [t for t in listed(row.get("turns")) if isinstance(t, dict)]
+    return [(number(t.get("start")), number(t.get("end")), clean(t.get("role", ""))) for t in spans]
 
 
 def look(name: str, x: float | None, largest: float) -> str:

@@ -6,6 +6,7 @@ base   what a task is, its splits, and the form that verdicts share        liste
                                                                                     of prompts
 made here              word_problems, arithmetic, countdown, questions, constraints
 several as one         mixed (words+words-es+countdown)
+over several turns     guess (a number), animals (a word), big_numbers (with a calculator); games plays them
 told where to look     gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
 a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models
                                                                                     were trained on
@@ -35,6 +36,9 @@ TASKS = {  # name -> the module whose load(name) makes it, imported when first a
     "questions-biased": "questions",
     "constraints": "constraints",
     "constraints-hard": "constraints",
+    "guess": "guess",
+    "animals": "animals",
+    "big-numbers": "big_numbers",
 }
 SOURCED = {  # the same for tasks that are told where their rows are, or which of many: gsm8k:FOLDER
     "gsm8k": "gsm8k",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 
 from postgrad.records import Conversation, Pair, Prompt, Step, Verdict
@@ -24,15 +24,21 @@ class Task:
                                         fixed by the seed
     verify(prompt, completion_text)     total: any text gets a Verdict; None where the run has to say who
                                         judges
-    gold(prompt)                        a completion that scores `best`; None where the task has no gold
+    gold(prompt)                        a completion that scores `best`; None where the task has no gold; with
+                                        `play`, gold(prompt, messages): the next reply of a player who gets it
     demonstrations(split, count, seed)  what supervised fine-tuning imitates; None where the task has none
     preferences(split, count, seed)     pairs of replies as its annotators labelled them; None where the task
                                         has none
     steps(prompt, completion_text)      total: the steps of a reply, each labelled,
                                         the answer last; None where it has no steps
     tokens                              the most tokens of a reply; None where it depends on who writes
-    waits                               the verifier waits for other processes (code in the sandbox): many run
-                                        side by side
+    play(prompt, rng)                   the environment: a generator that yields messages to add, is sent each
+                                        Reply and returns a Verdict; None where one reply is all
+    tools                               functions that the model may call; with a verifier and no `play` their
+                                        calls are answered until a reply has none, which is judged
+    turns                               the most replies of an episode; None: 8
+    waits                               the verifier or `play` waits for others (code in the sandbox, a
+                                        server): many run side by side
     meta                                what a reader should know, e.g. {"shared_splits": True}
     """
 
@@ -40,20 +46,39 @@ class Task:
     about: str
     prompts: Callable[[str, int, int], list[Prompt]]
     verify: Callable[[Prompt, str], Verdict] | None
-    gold: Callable[[Prompt], str] | None = None
+    gold: Callable[..., str] | None = None
     demonstrations: Callable[[str, int, int], list[Conversation]] | None = None
     preferences: Callable[[str, int, int], list[Pair]] | None = None
     steps: Callable[[Prompt, str], list[Step]] | None = None
     best: float = 1.0
     tokens: int | None = None
     waits: bool = False
+    play: Callable[[Prompt, random.Random], Generator] | None = None
+    tools: tuple[Callable, ...] = ()
+    turns: int | None = None
     meta: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def plays(self) -> bool:
+        """Whether a rollout is an episode, which its environment judges."""
+        return self.play is not None or bool(self.tools)
+
+    @property
+    def judged(self) -> bool:
+        """Whether the task itself says how good a rollout is."""
+        return self.verify is not None or self.play is not None
+
+    def of_one_reply(self, who: str) -> None:
+        """Refused where a rollout is an episode. who: what looks at single replies."""
+        if self.plays:
+            raise ValueError(f"task {self.name} plays over several turns, and {who} looks at single replies: "
+                             "take a task with a verifier and no tools.")
 
     def record(self) -> dict:
         """What a run keeps of a task that was handed in: its verifier's text, and what its first rows say."""
         draws = (self.prompts, self.demonstrations, self.preferences)
         rows = [rows_hash(draw("train", 64, 0)) for draw in draws if draw]
-        judged = "" if self.verify is None else function_hash(self.verify)
+        judged = "".join(function_hash(part) for part in (self.verify, self.play, *self.tools) if part)
         return {GIVEN: "task", "name": self.name,
                 "sha256": hashlib.sha256(f"{rows}{judged}".encode()).hexdigest()}
 

@@ -56,6 +56,9 @@ def mix(tasks: Sequence[Task]) -> Task:
         raise ValueError(f"a mixture names each task once, this one is {' + '.join(t.name for t in tasks)}: "
                          "leave out what stands twice.")
     for task in tasks:
+        if task.plays:
+            raise ValueError(f"task {task.name} plays over several turns, so it is no part of a mixture: "
+                             "train on it by itself.")
         if task.verify is None:
             raise ValueError(f"task {task.name} has no verifier, so it is no part of a mixture: give it one.")
     every = {name: all(getattr(task, name) for task in tasks)

@@ -46,7 +46,7 @@ def of_replies(task: Task, places: Places) -> dict[str, Measure]:
         for r in rollouts:
             end = next((step.end for step in label(r.prompt, r.text) if step.solves), None)
             if end is not None:
-                counts.append(float(len(r.tokens) - 1 - places(r.tokens, [end])[0]))
+                counts.append(float(len(r.tokens[r.reply]) - 1 - places(r.tokens[r.reply], [end])[0]))
         return counts
 
     return {**{kind: looks_back(kind) for kind in KINDS}, "after_right": after_right, **found}
@@ -57,7 +57,7 @@ def only(part: str, measure: Measure) -> Measure:
 
 
 def length(rollouts: Sequence[Rollout]) -> list[float]:
-    return [float(len(r.tokens)) for r in rollouts]
+    return [float(len(r.sampled)) for r in rollouts]
 
 
 def spoken(prompt: Prompt, text: str) -> tuple[int, int] | None:

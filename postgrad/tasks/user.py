@@ -3,10 +3,14 @@
 prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ...,
           "answer": ...}
 verify    verify(prompt, completion) -> Verdict, float or bool
+or play   play(prompt, rng): a generator that yields messages, is sent each Reply, returns what verify does
 
 and may have: name, best (the full score, 1.0), tokens (the most of a reply), seconds (the most that a verdict
 may take, 60), gold(prompt) -> str, demonstrations (like prompts; of Conversation or {"question": ...,
-"reply": ...}). The file is the user's own program and runs as one, like any module they import.
+"reply": ...}), tools (functions that the model may call), turns (the most replies of an episode, 8) and waits
+(whether play waits for others, so that many run in threads). With play, gold(prompt, messages) is the next
+reply of a player who is paid in full. The file is the user's own program and runs as one, like any module
+they import.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +26,9 @@ from postgrad.records import Conversation, Prompt
 from postgrad.rewards.base import check
 from postgrad.rewards.function import own_verifier, takes_two
 from postgrad.tasks.base import SPLITS, Task
+from postgrad.tasks.games import prove_play
 from postgrad.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
+from postgrad.tools import schema
 from postgrad.user_code import fault, load_file
 
 PROVED = 8  # gold completions judged when a file is loaded
@@ -119,14 +125,19 @@ def load(path: Path) -> Task:
     path = path.resolve()
     module = load_file(path, "task")
     source = _required(path, module, "prompts", '`prompts = [{"question": "What is 2+3?", "answer": "5"}]`')
-    verify = _required(path, module, "verify",
-                       "`def verify(prompt, completion): return prompt.answer in completion`")
-    gold = getattr(module, "gold", None)
-    for name, function in (("verify", verify), ("gold", gold)):
-        if not callable(function) and (name == "verify" or function is not None):
+    gold, play = getattr(module, "gold", None), getattr(module, "play", None)
+    verify = getattr(module, "verify", None) if play else _required(
+        path, module, "verify", "`def verify(prompt, completion): return prompt.answer in completion`")
+    for name, function in (("verify", verify), ("gold", gold), ("play", play)):
+        if not callable(function) and (name == "verify" and not play or function is not None):
             raise ValueError(f"{_place_of(path, name)}: `{name}` must be a function, this is "
                              f"{type(function).__name__}.")
-    takes_two(verify, f"{_place_of(path, 'verify')}: verify")
+    if verify:
+        takes_two(verify, f"{_place_of(path, 'verify')}: verify")
+    tools, turns = _tools(path, module), getattr(module, "turns", None)
+    if turns is not None and (not isinstance(turns, int) or turns < 1):
+        raise ValueError(f"{_place_of(path, 'turns')}: `turns` must be a whole number, the most replies of "
+                         f"an episode; this is {turns!r:.40}.")
     name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
     if not isinstance(name, str) or not name:
         raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
@@ -147,11 +158,26 @@ def load(path: Path) -> Task:
     sizes = {split: len(parts[split]) for split in SPLITS}
     about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
     task = Task(name=name, about=about, prompts=sampled(name, parts),
-                verify=own_verifier(verify, path, seconds), gold=gold, demonstrations=examples,
-                best=float(best), tokens=tokens,
+                verify=own_verifier(verify, path, seconds) if verify else None, gold=gold, play=play,
+                tools=tools, turns=turns, waits=bool(getattr(module, "waits", False)),
+                demonstrations=examples, best=float(best), tokens=tokens,
                 meta={"file": str(path), "sizes": sizes, **meta})
     prove(task, path)
     return task
+
+
+def _tools(path: Path, module: ModuleType) -> tuple[Callable, ...]:
+    """The functions that the model may call; each has a schema."""
+    tools = getattr(module, "tools", ())
+    if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
+        raise ValueError(f"{_place_of(path, 'tools')}: `tools` must be a list of functions, this is "
+                         f"{tools!r:.60}.")
+    try:
+        for tool in tools:
+            schema(tool)
+    except (ValueError, TypeError, NameError) as error:
+        raise ValueError(f"{_place_of(path, 'tools')}: {error}") from error
+    return tuple(tools)
 
 
 def prove(task: Task, path: Path | None = None) -> None:
@@ -160,6 +186,11 @@ def prove(task: Task, path: Path | None = None) -> None:
     path: the task's file.
     """
     prompts = task.prompts("train", PROVED, 0)
+    if task.play is not None:
+        try:
+            return prove_play(task, prompts)
+        except ValueError as error:
+            raise ValueError(f"{_place_of(path, 'play')}: {error}" if path else str(error)) from None
     if task.gold is None:
         said = task.verify(prompts[0], "")
         if said.error:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from postgrad import recipes
+from postgrad.environments import sampler_for
 from postgrad.evaluation import evaluate
 from postgrad.files import load_json, whole_folder, write_text
 from postgrad.opening.models import open_model
@@ -261,8 +262,9 @@ def examined(task, model: str, track: Track, *, problems: int = 100, samples: in
     opened = open_task(task)
     policy, chat = open_model(model, device)
     settings = Sampling(max_new_tokens=max_new_tokens or tokens_for(opened, policy))
-    return evaluate(opened, LocalSampler(policy, chat), opened.prompts(split, problems, seed),
-                    samples=samples, greedy=greedy, settings=settings, seed=seed, track=track,
+    sampler = sampler_for(opened, LocalSampler(policy, chat))
+    return evaluate(opened, sampler, opened.prompts(split, problems, seed), samples=samples,
+                    greedy=greedy, settings=settings, seed=seed, track=track,
                     measures=reflection.measures(opened, chat.places))
 
 

@@ -1,0 +1,80 @@
+"""Episodes of several rows, for what looks at an episode as a whole: credit, weights, choices.
+
+An episode is one row unless its chat template rewrote what was said before, so that a turn began a new one.
+Its rows then stand end to end for a moment, K rows of T columns as one row of K * T, and what was computed
+of it goes back into their columns. Where every row is an episode nothing is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from postgrad.records import Batch
+
+
+def _places(episode: Tensor) -> tuple[int, int, Tensor]:
+    """How many episodes, the most rows of one, and each row's place among episodes * most."""
+    _, number, counts = torch.unique_consecutive(episode, return_inverse=True, return_counts=True)
+    first = counts.cumsum(0) - counts
+    most = int(counts.max())
+    return len(counts), most, number * most + torch.arange(len(number), device=number.device) - first[number]
+
+
+def together(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -> [E, K * T]
+    """The rows of each episode end to end; what an episode has no row for is 0."""
+    if episode is None:
+        return x
+    count, most, place = _places(episode)
+    out = x.new_zeros(count * most, x.shape[1])
+    out[place] = x
+    return out.view(count, most * x.shape[1])
+
+
+def apart(x: Tensor, episode: Tensor | None) -> Tensor:  # [E, K * T], [B] -> [B, T]
+    """What `together` put end to end, row by row again."""
+    if episode is None:
+        return x
+    count, most, place = _places(episode)
+    return x.view(count * most, -1)[place]
+
+
+def episodes(batch: Batch) -> Batch:
+    """The batch with a row for each episode, for functions of whole rows; its tokens are no model's to read.
+
+    Of each episode it has the last row's id and origin.
+    """
+    if batch.episode is None:
+        return batch
+    shape, cut = batch.tokens.shape, dict[str, Any]()
+    for f in fields(batch):
+        if isinstance(x := getattr(batch, f.name), Tensor) and x.shape == shape:
+            cut[f.name] = together(x, batch.episode)
+    last = last_rows(batch.episode)
+    return replace(batch, ids=tuple(batch.ids[i] for i in last), episode=None, **cut,
+                   lengths=cut["mask"].sum(1), scored=tuple(batch.scored[i] for i in last if batch.scored))
+
+
+def last_rows(episode: Tensor) -> list[int]:
+    """The last row of each episode."""
+    _, counts = torch.unique_consecutive(episode, return_counts=True)
+    return (counts.cumsum(0) - 1).tolist()
+
+
+def rows_of(batch: Batch, chosen: Sequence[int]) -> list[int]:
+    """The rows of the chosen episodes, by their numbers, in this order."""
+    if batch.episode is None:
+        return list(chosen)
+    ends = last_rows(batch.episode)
+    begins = [0, *(end + 1 for end in ends)]
+    return [row for i in chosen for row in range(begins[i], ends[i] + 1)]
+
+
+def group_rows(batch: Batch, group_size: int) -> list[list[int]]:
+    """The rows of each group of so many episodes."""
+    count = len(batch) if batch.episode is None else len(last_rows(batch.episode))
+    return [rows_of(batch, range(at, at + group_size)) for at in range(0, count, group_size)]

@@ -1,0 +1,77 @@
+"""Guess the number: one from 1 to 10 is thought of, and each guess is answered with "higher" or "lower".
+
+Four guesses are enough for whoever halves what is left; a little is paid for each that heeds what was told.
+The number is the environment's secret, drawn from its seed: the prompt does not give it away, and a group
+guesses the same one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from postgrad.records import Conversation, Message, Prompt
+from postgrad.rewards.base import shorten
+from postgrad.tasks.base import Task, check_split, generator
+from postgrad.tasks.games import played, verdict
+
+LARGEST, GUESSES = 10, 4
+PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}  # games, each with a number of its own
+USES = 0.5  # how often the player of the demonstrations looks at what it was told
+
+
+def prompts(split: str, count: int, seed: int) -> list[Prompt]:
+    """Games differ in their numbers alone: the question is one."""
+    check_split(split)
+    chosen = generator("guess", split, seed).sample(range(PROMPTS[split]), min(count, PROMPTS[split]))
+    question = f"I think of a number from 1 to {LARGEST}. Guess it. You have {GUESSES} guesses."
+    return [Prompt.ask(question, id=f"guess/{split}-{i}") for i in chosen]
+
+
+def play(prompt: Prompt, rng: random.Random):
+    secret, low, high = rng.randint(1, LARGEST), 1, LARGEST
+    fits: list[bool] = []
+    reply = yield ()
+    for guess in range(1, GUESSES + 1):
+        said = reply.text.strip()
+        if not (said.isascii() and said.isdigit() and len(said) < 4):
+            return verdict(False, fits, f"{shorten(said)!r} is no number", formed=False)
+        number = int(said)
+        if number == secret:
+            return verdict(True, fits, f"{secret} at guess {guess}")
+        fits.append(low <= number <= high)
+        low, high = (max(low, number + 1), high) if number < secret else (low, min(high, number - 1))
+        if guess < GUESSES:
+            reply = yield [{"role": "user", "content": "higher" if number < secret else "lower"}]
+    return verdict(False, fits, f"it was {secret}")
+
+
+def left(messages: Sequence[Message]) -> tuple[int, int]:
+    """The numbers that are still possible after what was said."""
+    low, high = 1, LARGEST
+    for said, answer in zip(messages, messages[1:], strict=False):
+        if said["role"] == "assistant" and answer["role"] == "user":
+            guess, more = int(said["content"]), answer["content"] == "higher"
+            low, high = (max(low, guess + 1), high) if more else (low, min(high, guess - 1))
+    return low, high
+
+
+def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
+    """The middle of what is left."""
+    return str(sum(left(messages)) // 2)
+
+
+def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+    """Games of a player who knows the form and half of the time forgets what it was told."""
+    rng = generator("guess/player", split, seed)
+
+    def player(prompt: Prompt, messages: Sequence[Message]) -> str:
+        return str(rng.randint(*(left(messages) if rng.random() < USES else (1, LARGEST))))
+
+    return played(prompts(split, count, seed), play, player, rng)
+
+
+def load(name: str) -> Task:
+    about = f"guess a number from 1 to {LARGEST} in {GUESSES} turns, told higher or lower"
+    return Task(name=name, about=about, prompts=prompts, verify=None, play=play, gold=gold,
+                demonstrations=demonstrations, tokens=8, turns=GUESSES)

@@ -1,0 +1,151 @@
+"""Tools are plain Python functions: the schema of one from its signature and docstring, and the calls that a
+reply holds.
+
+A call is written in one of two forms:
+    <tool_call>{"name": "add", "arguments": {"a": 2, "b": 3}}</tool_call>    as Qwen and Hermes write it
+    <tool>calc 12*34</tool>                                                  a name and its one argument
+What cannot be read is data: it is listed in `malformed`, a sentence each, for the environment to show.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+KINDS = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", tuple: "array",
+         dict: "object", type(None): "null"}
+WRITTEN = re.compile(r"<(tool|tool_call)>(.*?)(</\1>|\Z)", re.DOTALL)
+LONGEST = 4000  # characters of a tool's result that are shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call that a reply holds, its arguments fitting the tool: call.run() gives the result as a text."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    function: Callable = field(repr=False, compare=False)
+
+    def run(self) -> str:
+        """The tool's result; where the tool raises, what it raised: that too is for the model to read."""
+        try:
+            result = self.function(**self.arguments)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises
+            result = f"error: {type(error).__name__}: {' '.join(str(error).split())}"
+        text = result if isinstance(result, str) else json.dumps(result, default=str)
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]} (cut)"
+
+    def message(self) -> dict:
+        return {"role": "tool", "content": self.run()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What the model wrote in one turn: its text, the calls of tools in it, and what was meant as a call and
+    cannot be read, a sentence each."""
+
+    text: str
+    tool_calls: tuple[Call, ...] = ()
+    malformed: tuple[str, ...] = ()
+
+
+def schema(function: Callable) -> dict:
+    """A function as templates and endpoints take it, {"type": "function", "function": {"name", "description",
+    "parameters"}}: types from the signature, words from the docstring and its `Args:`."""
+    hints, parameters = get_type_hints(function), inspect.signature(function).parameters
+    told, by_name = described(function)
+    for name, p in parameters.items():
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise ValueError(f"tool {function.__name__}: *{name} has no schema: name each argument.")
+    properties = {name: kind_of(hints.get(name, str))
+                  | ({"description": by_name[name]} if name in by_name else {}) for name in parameters}
+    required = [name for name, p in parameters.items() if p.default is p.empty]
+    return {"type": "function", "function": {
+        "name": function.__name__, "description": told,
+        "parameters": {"type": "object", "properties": properties, "required": required}}}
+
+
+def described(function: Callable) -> tuple[str, dict[str, str]]:
+    """The first paragraph of a docstring, and what its `Args:` say of each argument."""
+    told, _, args = (inspect.getdoc(function) or "").partition("Args:")
+    lines = [line.strip() for line in args.split("\n\n")[0].splitlines() if ":" in line]
+    named = {name.split("(")[0].strip(): said.strip()
+             for name, _, said in (line.partition(":") for line in lines)}
+    return " ".join(told.split("\n\n")[0].split()), named
+
+
+def kind_of(hint: Any) -> dict:
+    """A type as JSON schema has it."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return {"type": KINDS.get(type(inside[0]), "string"), "enum": list(inside)}
+    if origin in (Union, types.UnionType):
+        kinds = [kind_of(x) for x in inside]
+        return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    kind = {"type": KINDS.get(origin or hint, "string")}
+    return kind | {"items": kind_of(inside[0])} if kind["type"] == "array" and inside else kind
+
+
+def read_reply(text: str, tools: Sequence[Callable]) -> Reply:
+    """A reply's text with the calls in it; without tools nothing is looked for."""
+    if not tools:
+        return Reply(text=text)
+    named = {tool.__name__: tool for tool in tools}
+    calls, malformed = [], []
+    for form, inside, end in WRITTEN.findall(text):
+        try:
+            if not end:
+                raise ValueError(f"<{form}> without </{form}>")
+            name, given = _json_call(inside) if form == "tool_call" else _short_call(inside, named)
+            calls.append(Call(name=name, arguments=fitting(named, name, given), function=named[name]))
+        except ValueError as error:
+            malformed.append(f"{error}: {inside[:60]!r}")
+    return Reply(text=text, tool_calls=tuple(calls), malformed=tuple(malformed))
+
+
+def _json_call(inside: str) -> tuple[str, dict]:
+    try:
+        call = json.loads(inside)
+    except (ValueError, RecursionError):
+        raise ValueError("a call is one JSON object") from None
+    arguments = call.get("arguments", {}) if isinstance(call, dict) else None
+    if not isinstance(arguments, dict) or not isinstance(call.get("name"), str):
+        raise ValueError('a call is {"name": ..., "arguments": {...}}')
+    return call["name"], arguments
+
+
+def _short_call(inside: str, named: Mapping[str, Callable]) -> tuple[str, dict]:
+    name, _, rest = inside.strip().partition(" ")
+    parameters = list(inspect.signature(named[name]).parameters) if name in named else [""]
+    if not parameters:
+        return name, {}
+    if len(parameters) > 1:
+        raise ValueError(f"{name} takes {len(parameters)} arguments: call it as <tool_call>")
+    return name, {parameters[0]: rest.strip()}
+
+
+def fitting(named: Mapping[str, Callable], name: str, given: Mapping) -> dict:
+    """The arguments as the tool takes them: numbers that came as texts are read; ValueError where they don't
+    fit."""
+    if name not in named:
+        raise ValueError(f"there is no tool {name[:20]!r}, there is {', '.join(named)}")
+    try:
+        bound = inspect.signature(named[name]).bind(**given).arguments
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    hints = get_type_hints(named[name])
+    for key, value in bound.items():
+        wanted = hints.get(key)
+        if wanted in (int, float) and (isinstance(value, str) or type(value) is int):
+            try:
+                bound[key] = wanted(value)
+            except ValueError:
+                raise ValueError(f"{name}: {key} is no {KINDS[wanted]}") from None
+        elif wanted in KINDS and not isinstance(value, wanted):
+            raise ValueError(f"{name}: {key} is no {KINDS[wanted]}")
+    return dict(bound)
