@@ -1,12 +1,12 @@
 """Distillation on word problems: how many rollouts opd needs for what GRPO learned, and where sdft teaches.
 
     python proofs/distil.py [folder=runs/proof-distil] [device=cpu] [seeds=0,1,2] [choose=10]
-                            [rates=3e-4,6e-4] [out=runs/proof-rows/distil.json]
+                            [rates=1e-4,2e-4,4e-4] [out=runs/proof-rows/distil.json]
 
 The teacher is a GRPO run from tiny-chat with its defaults, the student tiny-chat by opd from that teacher.
 GRPO draws eight samples of each of 16 prompts for an update; opd, which compares nothing and hears of every
-token, one of each of 32. Both are examined on the same held-out problems every 256 rollouts; a level is
-reached at the first examination whose pass@1 is not below the interval of GRPO's last one. Of several rates
+choice, one of each of 32. GRPO is examined every 256 rollouts, opd every 128, on the same held-out problems; a
+level is reached at the first examination whose pass@1 is not below the interval of GRPO's last one. Of several rates
 the one with the highest curve is taken, on seeds that are not reported. Runs stay in the folder, and what is
 done there is not made again. Writes its file after every seed.
 """
@@ -27,8 +27,8 @@ import postgrad as pg  # noqa: E402
 
 COMMAND = "python proofs/distil.py"
 PROMPTS, GROUP = {"grpo": 16, "opd": 32}, {"grpo": 8, "opd": 1}  # of a collection
-COLLECTIONS = {"grpo": 40, "opd": 32}
-EVERY = {row: 256 // (PROMPTS[row] * GROUP[row]) for row in PROMPTS}  # collections between two examinations
+COLLECTIONS = {"grpo": 40, "opd": 16}
+EVERY = {"grpo": 2, "opd": 4}  # collections between two examinations
 EXAM = {"problems": 128, "samples": 4}
 
 
@@ -146,4 +146,4 @@ if __name__ == "__main__":
     main(Path(place), Path(rows_file), given.get("device", "cpu"),
          [int(seed) for seed in given.get("seeds", "0,1,2").split(",")],
          [int(seed) for seed in given.get("choose", "10").split(",")],
-         given.get("rates", "3e-4,6e-4").split(","))
+         given.get("rates", "1e-4,2e-4,4e-4").split(","))

@@ -17,8 +17,9 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests")]
 
 import results  # noqa: E402
+from exercises_named import NAMED, RESTYLED  # noqa: E402
 from exercises_small import judged, planted  # noqa: E402
-from exercises_students import NAMED, RESTYLED, STUDENTS  # noqa: E402
+from exercises_students import STUDENTS  # noqa: E402
 from exercises_test import HOSTILE, OTHERWISE  # noqa: E402
 from results import bar  # noqa: E402
 

@@ -89,7 +89,7 @@ def demo(folder: Path) -> tuple[list[dict], list[dict]]:
 
 
 def oracle() -> tuple[list[dict], list[dict]]:
-    from toy import bias_table
+    from toy_variants import bias_table
 
     rows = bias_table()
     claimed = [r for r in rows if r["claims_unbiased"]]

@@ -4,8 +4,9 @@ refused in a sentence; the command; what is kept."""
 import json
 
 import pytest
+from exercises_named import NAMED, RESTYLED
 from exercises_small import judged, planted
-from exercises_students import NAMED, RESTYLED, STUDENTS
+from exercises_students import STUDENTS
 
 from postgrad.cli import main
 from postgrad.exercises import EXERCISES, QUESTIONS, get, progress

@@ -8,6 +8,7 @@ import bias
 import pytest
 import torch
 import toy
+from toy_variants import bias_table, variants
 
 from postgrad import objectives
 from postgrad.batches.columns import weighed
@@ -75,7 +76,7 @@ def test_a_row_is_as_biased_as_it_says(row):
     assert found["cosine_off_policy"] > 0.9
 
 
-@pytest.mark.parametrize("row", [row for row in toy.variants() if row.unbiased], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in variants() if row.unbiased], ids=lambda row: row.name)
 def test_variants_without_their_biases(row):
     found = toy.compare(row)
     assert found["relative_bias"] < 1e-12
@@ -133,21 +134,21 @@ def test_a_correction_takes_the_bias_of_another_sampler_away():
 
 @pytest.mark.parametrize("lam", [0.0, 0.95, 1.0])
 def test_ppo_with_the_exact_critic_is_unbiased_for_any_lambda(lam):
-    ppo = toy.variants()[0]
+    ppo = variants()[0]
     row = replace(ppo, credit=partial(credit.gae, lam=lam))
     found = toy.compare(row, critic=toy.exact_values(row.kl_in_reward))
     assert found["relative_bias"] < 1e-12 and found["scale"] == pytest.approx(1.0, abs=1e-12)
 
 
 def test_with_lambda_1_any_critic_is_a_baseline_and_with_less_it_is_a_bias():
-    ppo, absurd = toy.variants()[0], toy.random_table(5, 3.0)[0, :, 1]
+    ppo, absurd = variants()[0], toy.random_table(5, 3.0)[0, :, 1]
     assert toy.compare(ppo, critic=absurd)["relative_bias"] < 1e-11
     assert (
         toy.compare(replace(ppo, credit=partial(credit.gae, lam=0.5)), critic=absurd)["relative_bias"] > 0.1)
 
 
 def test_ppo_with_a_zero_critic_and_no_kl_is_reinforce():
-    ppo = replace(toy.variants()[0], kl_in_reward=0.0)
+    ppo = replace(variants()[0], kl_in_reward=0.0)
     raw = replace(METHODS["reinforce"], kl_in_reward=0.0)
     a, b = toy.measure(ppo, critic=torch.zeros(toy.STATES)), toy.measure(raw)
     torch.testing.assert_close(a.mean, b.mean)
@@ -278,5 +279,5 @@ def test_the_trained_policy_is_the_reference_tilted_by_the_reward():
 
 
 def test_bias_table_has_every_policy_row():
-    names = [entry["method"] for entry in toy.bias_table(group_size=2)]
+    names = [entry["method"] for entry in bias_table(group_size=2)]
     assert names[: len(ROWS)] == [row.name for row in ROWS] and len(names) == len(set(names)) > len(ROWS)

@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -21,8 +20,8 @@ from torch import Tensor
 from postgrad import objectives
 from postgrad.batches.columns import columns, weighed
 from postgrad.batches.shuffled import logp_of
-from postgrad.maths import credit, weights
-from postgrad.methods import METHODS, Policy
+from postgrad.maths import credit
+from postgrad.methods import Policy
 from postgrad.models.choices import Choices
 from postgrad.records import Batch, Verdict
 
@@ -289,32 +288,3 @@ def compare(method: Policy, group_size: int = 3, critic: Tensor = CRITIC) -> dic
 
 def cosine(a: Tensor, b: Tensor) -> float:
     return float((a * b).sum() / (a.norm() * b.norm()))
-
-
-def variants() -> tuple[Policy, ...]:
-    """What the rows become when one bias after another is taken out."""
-    ppo, grpo = METHODS["ppo"], METHODS["grpo"]
-    honest = {"weigh": weights.sequence_sum, "unbiased": True}
-    plain = {"whiten": False, "entropy": 0.0, **honest}
-    return (
-        replace(ppo, name="ppo, lambda 1, sequence sum, no whitening or entropy",
-                credit=partial(credit.gae, lam=1.0), **plain),
-        replace(grpo, name="grpo, no KL", kl_in_loss=0.0),
-        replace(grpo, name="grpo, no KL, centred", kl_in_loss=0.0, credit=credit.group_centre),
-        replace(grpo, name="grpo, no KL, centred, sequence sum", kl_in_loss=0.0, credit=credit.group_centre,
-                **honest),
-        replace(grpo, name="grpo, no KL, sequence sum", kl_in_loss=0.0, weigh=weights.sequence_sum),
-    )
-
-
-def bias_table(group_size: int = 3) -> list[dict]:
-    """Every policy row of the table and the variants, measured: for the documentation."""
-    rows = [row for row in METHODS.values() if isinstance(row, Policy)]
-    previous = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        knowing = replace(METHODS["ppo"], name="ppo, exact critic")
-        known = compare(knowing, group_size, critic=exact_values(knowing.kl_in_reward))
-        return [*(compare(row, group_size) for row in (*rows, *variants())), known]
-    finally:
-        torch.set_default_dtype(previous)

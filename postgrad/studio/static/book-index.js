@@ -207,6 +207,7 @@ window.bookIndex = [
 ["/book/methods/reinforce", "reinforce", "Method", "reward times grad log pi, no baseline. Williams 1992, Machine Learning 8; on language: Ahmadian et al. 2024, arXiv:2402.14740"],
 ["/book/methods/rloo", "rloo", "Method", "the other samples of the prompt are the baseline. Kool et al. 2019; on language: Ahmadian et al. 2024, arXiv:2402.14740"],
 ["/book/methods/grpo", "grpo", "Method", "z-score within the group instead of a critic, KL in the loss. Shao et al. 2024, DeepSeekMath, arXiv:2402.03300"],
+["/book/methods/turn_grpo", "turn_grpo", "Method", "grpo with rewards between turns: a turn is compared with the same turn of the group. Zeng et al. 2025, arXiv:2505.11821"],
 ["/book/methods/dr_grpo", "dr_grpo", "Method", "GRPO without the std and without the length in the normaliser. Liu et al. 2025, arXiv:2503.20783"],
 ["/book/methods/dapo", "dapo", "Method", "wider clip upwards, token mean, flat groups resampled, soft length limit, no KL. Yu et al. 2025, arXiv:2503.14476"],
 ["/book/methods/gspo", "gspo", "Method", "one ratio and one clip per sequence. Zheng et al. 2025, arXiv:2507.18071"],
