@@ -5,10 +5,10 @@
 
 The teacher is a GRPO run from tiny-chat with its defaults, the student tiny-chat by opd from that teacher.
 GRPO draws eight samples of each of 16 prompts for an update; opd, which compares nothing and hears of every
-choice, one of each of 32. GRPO is examined every 256 rollouts, opd every 128, on the same held-out problems; a
-level is reached at the first examination whose pass@1 is not below the interval of GRPO's last one. Of several rates
-the one with the highest curve is taken, on seeds that are not reported. Runs stay in the folder, and what is
-done there is not made again. Writes its file after every seed.
+choice, one of each of 32. GRPO is examined every 256 rollouts, opd every 128, on the same held-out problems;
+a level is reached at the first examination whose pass@1 is not below the interval of GRPO's last one. Of
+several rates the one with the highest curve is taken, on seeds that are not reported. Runs stay in the
+folder, and what is done there is not made again. Writes its file after every seed.
 """
 
 from __future__ import annotations
