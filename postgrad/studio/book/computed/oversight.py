@@ -29,21 +29,20 @@ def judge(tables: dict) -> dict:
     def finds(who: str) -> float:
         return fmean(parts(row["finds a mistake"])[0] for row in pairs if row["who points"] == who)
 
-    shown = {"alone, any step": "alone", "critic: strong model": "an honest critic",
-             "lying critic: strong model": "a lying critic", "two opponents: strong model": "two opponents",
-             "critic: who knows all": "a critic who knows all",
+    shown = {"alone, any step": "alone", "critic: strong model": "an honest adviser",
+             "lying critic: strong model": "a lying adviser", "two opponents: strong model": "two opponents",
+             "critic: who knows all": "an adviser who knows all",
              "lying critic: who knows all": "a liar who knows all",
              "two opponents: who knows all": "two opponents who know all"}
     rows = [[words, *(f"{100 * f(name):.1f} %" for f in (believing, doubting))]
             for name, words in shown.items()]
-    alone, critic, liar = map(believing, list(shown)[:3])
+    alone, honest, liar = map(believing, list(shown)[:3])
     return {
         "judge_seeds": len({row["seed"] for row in pairs}),
-        "alone": alone, "critic": critic, "liar": liar, "opponents": believing("two opponents: strong model"),
-        "doubt_liar": doubting("lying critic: strong model"),
+        "alone": alone, "honest": honest, "liar": liar, "opponents": believing("two opponents: strong model"),
         "finds": finds("strong model"), "process_finds": finds("process model"),
         "by_chance": fmean(row["mistakes of a wrong answer"] / row["steps"] for row in pairs),
-        "lies": (critic - alone) / (critic - liar), "gain": critic - alone, "loss": critic - liar,
+        "lies": (honest - alone) / (honest - liar), "gain": honest - alone, "loss": honest - liar,
         "half": 0.5,
         "judged": {
             "caption": "How often the judge takes the right one of two answers; the strong model points",
