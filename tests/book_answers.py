@@ -4,13 +4,43 @@ import json
 import math
 from pathlib import Path
 
-RECORDED = Path(__file__).parent.parent / "postgrad" / "embedded" / "recordings" / "pipeline.json"
+ROOT = Path(__file__).parent.parent
+RECORDED = ROOT / "postgrad" / "embedded" / "recordings" / "pipeline.json"
+OVERSIGHT = json.loads((ROOT / "docs" / "results" / "oversight.json").read_text())["tables"]
 STAGES = {s["name"]: s["measured"] for s in json.loads(RECORDED.read_text())["stages"]}
 
 
 def share(stage, task):
     found = STAGES[stage][task]
     return f"{100 * sum(found['right']) / (found['samples'] * found['problems']):.0f} %"
+
+
+def first_percent(text):
+    return float(text.split("%")[0])
+
+
+def recovered():
+    weak, student, strong = (first_percent(OVERSIGHT["Weak to strong, fresh problems"][0][name])
+                             for name in ("weak", "student", "strong"))
+    return f"{100 * (student - weak) / (strong - weak):.0f} %"
+
+
+def bearable():
+    """The share of lies at which listening is worth as much as judging alone, by halving."""
+    right = {row["judge"]: first_percent(row["believing, mean over seeds"])
+             for row in OVERSIGHT["Which of two answers is right"]}
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        lies = (low + high) / 2
+        heard = (1 - lies) * right["critic: strong model"] + lies * right["lying critic: strong model"]
+        low, high = (lies, high) if heard > right["alone, any step"] else (low, lies)
+    return f"{100 * low:.0f} %"
+
+
+def trick():
+    """1 % of a trick that pays 1, against 99 % of work that pays a half, each times exp(pay / 0.1)."""
+    tricks, work = 0.01 * math.exp(1 / 0.1), 0.99 * math.exp(0.5 / 0.1)
+    return f"{100 * tricks / (tricks + work):.0f} %"
 
 
 ANSWERS = {
@@ -51,4 +81,14 @@ ANSWERS = {
     ("reasoning", "amplify"): "Most of what RL solves at once was already within reach of the model’s "
                               "samples",
     ("reasoning", "divide"): "Those that are almost always or almost never solved",
+    ("frontiers", "what-the-log-shows"): "Nothing: it goes on rising",
+    ("frontiers", "more-than-choosing"): "The gain is more than picking out what eight tries would have "
+                                         "contained",
+    ("frontiers", "more-to-choose-from"): "More answers also mean more wrong ones that the judge overrates, "
+                                          "and it takes the highest score",
+    ("frontiers", "lying-advocate"): "The steps of a right answer hold, and a step that holds speaks for its "
+                                     "answer",
+    ("frontiers", "gap-recovered"): recovered(),
+    ("frontiers", "hole-odds"): trick(),
+    ("frontiers", "bearable-lies"): bearable(),
 }

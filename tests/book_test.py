@@ -1,6 +1,7 @@
 """The book without a browser: numbers accounted for, terms linked where they are first used, source cut by
 name, right answers right, every page there, search and export."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -98,7 +99,7 @@ def test_blocks_and_what_is_wrong_with_them():
 
 @pytest.mark.parametrize(("number", "layer"), PAGES)
 def test_a_chapter_answers_in_each_layer(studio, number, layer):
-    chapter = chapters.book()[number - 1]
+    chapter = next(c for c in chapters.book() if c.number == number)
     page = studio.get(f"/book/{number}/{layer}")
     assert page.status_code == 200 and page.text.count('aria-current="page">' + chapters.LAYERS[layer]) == 1
     assert f'href="{chapter.layer_address(layer)}" data-layer="{layer}" aria-current' in page.text
@@ -113,6 +114,19 @@ def test_the_other_pages(studio, path):
     assert studio.get(path).status_code == 200
 
 
+def test_a_number_may_be_missing_between_two_chapters(studio):
+    """Neighbours are those that are there; what is not there is said, and linked nowhere."""
+    numbers = [chapter.number for chapter in chapters.book()]
+    assert numbers == sorted(set(numbers)) and numbers[-1] == 6
+    for number in range(1, 7):
+        there = number in numbers
+        assert studio.get(f"/book/{number}").status_code == (200 if there else 404)
+        assert (f'href="/book/{number}"' in studio.get("/book").text) is there
+    for before, after in itertools.pairwise(numbers):
+        assert f'<a href="/book/{after}" data-chapter>{after}. ' in studio.get(f"/book/{before}").text
+        assert f'<a href="/book/{before}" data-chapter>← {before}. ' in studio.get(f"/book/{after}").text
+
+
 def test_what_is_not_there_is_said(studio):
     assert "no chapter 9" in studio.get("/book/9").text
     assert studio.get("/book/1/poetry").status_code == studio.get("/book/methods/none").status_code == 404
@@ -120,12 +134,14 @@ def test_what_is_not_there_is_said(studio):
 
 def test_every_method_has_a_page(studio):
     from postgrad.methods import METHODS
+    from postgrad.methods.pages import page as page_of
     table = studio.get("/book/methods").text
     for name in METHODS:
         assert f'href="/book/methods/{name}"' in table
         assert methods.row_source(name)["text"].count(f'name="{name}"') == 1
     page = studio.get("/book/methods/grpo").text
-    for words in ("group_zscore", "2402.03300", "exact gradient", "population std", "lite_ppo", "0.04"):
+    near = [other.name for other in page_of(METHODS["grpo"], METHODS).neighbours]
+    for words in ("group_zscore", "2402.03300", "exact gradient", "population std", "0.04", *near):
         assert words in page
 
 

@@ -66,6 +66,7 @@ def test_the_library_keeps_its_invariants(runner, name):
      {"every_row_counts_the_same"}),
     ("pass-at-k", "math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))", "(1 - c / n) ** k",
      {"counted_by_hand"}),
+    ("sharpen", "reward - beta * (p / ref).log()", "reward", {"with_a_kl_it_ends_at_the_closed_form"}),
 ])
 def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
     cell = CELLS[name]

@@ -17,7 +17,7 @@ from postgrad.studio.book.inline import Piece
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
 VALUES = HERE / "values.json"
-NAMES = ("why", "rewards", "algorithms", "reasoning")  # in the order of the book
+NUMBERS = {"why": 1, "rewards": 2, "algorithms": 3, "reasoning": 4, "frontiers": 6}  # in order
 LAYERS = {"intuition": "Intuition", "mathematics": "Mathematics", "implementation": "Implementation"}
 PACE = 220  # words a minute
 
@@ -98,7 +98,7 @@ def load(name: str, values: dict) -> Chapter:
     asked = folder / "checks.toml"
     questions = tomllib.loads(asked.read_text(encoding="utf-8"))["check"] if asked.exists() else []
     return Chapter(
-        name=name, number=NAMES.index(name) + 1 if name in NAMES else 0, short=head["short"],
+        name=name, number=NUMBERS.get(name, 0), short=head["short"],
         claim=inline.parse(head["claim"], values), hook=inline.parse(head["hook"], values),
         layers=MappingProxyType({layer: read_file(found[layer], values) for layer in order}),
         checks=MappingProxyType({q["name"]: check(q, values) for q in questions}))
@@ -123,7 +123,7 @@ def check(question: dict, values: dict) -> Check:
 
 @cache
 def book() -> tuple[Chapter, ...]:
-    return tuple(chapter(name) for name in NAMES)
+    return tuple(chapter(name) for name in NUMBERS)
 
 
 @cache

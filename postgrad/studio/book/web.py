@@ -63,14 +63,17 @@ def landing(request: Request) -> Response:
 
 def one(request: Request) -> Response:
     number, layer = request.path_params["number"], request.path_params.get("layer", "intuition")
-    if not 1 <= number <= len(book()):
-        raise HTTPException(404, f"The book has the chapters 1 to {len(book())}, and no chapter {number}.")
-    found = book()[number - 1]
+    numbers = [found.number for found in book()]
+    if number not in numbers:
+        raise HTTPException(404, f"The book has the chapters {', '.join(map(str, numbers))}, and no chapter "
+                            f"{number}.")
+    at = numbers.index(number)
+    found = book()[at]
     if layer not in found.layers:
         raise HTTPException(404, f"A chapter has the layers {', '.join(found.layers)}, and no "
                             f"{layer[:40]!r}.")
-    near = {"before": book()[number - 2] if number > 1 else None,
-            "after": book()[number] if number < len(book()) else None}
+    near = {"before": book()[at - 1] if at else None,
+            "after": book()[at + 1] if at + 1 < len(book()) else None}
     return show(request, "book/chapter.html", found, layer, **near)
 
 

@@ -60,6 +60,11 @@ for count, rewards in zip(counts, found):
 plot(counts, *zip(*found))"""
 CLIPPED = """ratios = [i / 20 for i in range(2, 61)]
 plot(ratios, *clipped_and_raw(ratios, 1.0, 0.2))"""
+SHARPENED = """start, rewards = [0.3, 0.2, 0.5], [1.0, 1.0, 0.0]
+for beta in (0.0, 0.2):
+    path = sharpened(start, rewards, beta, 1000)[::10]
+    print(beta, [round(p, 3) for p in path[-1]])
+    plot([10 * i for i in range(len(path))], *zip(*path))"""
 
 CELLS = {cell.name: cell for cell in (
     Cell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -95,6 +100,9 @@ CELLS = {cell.name: cell for cell in (
     Cell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
          names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
                                            "it is flat.", demo=CLIPPED),
+    Cell(name="sharpen", title="The rich get richer", module="postgrad.studio.book.worked",
+         names=("sharpened",), claim="Two answers are equally right, and one of them takes over. Raise beta, "
+                                     "and both stay.", demo=SHARPENED),
 )}
 
 

@@ -1,5 +1,7 @@
 """Invariants of the small experiments of the book."""
 
+import math
+
 from postgrad.studio.cells.checks.base import of, same
 
 TRUE = [2.0, 1.0, 0.0, -1.0]
@@ -41,3 +43,24 @@ def flat_past_the_edge_of_a_good_token(f):
 def the_way_back_is_open(f):
     """A < 0 and a ratio above 1: nothing is held, the token can be pushed down."""
     same(f([2.0, 0.1], -1.0, 0.2)[0], [-2.0, -0.8])
+
+
+@of("sharpen")
+def the_likelier_of_two_right_answers_gains(f):
+    """Without a KL, of two answers that are equally right the likelier one grows faster."""
+    first, second, _ = f([0.3, 0.2, 0.5], [1.0, 1.0, 0.0], 0.0, 600)[-1]
+    assert first / second > 2, f"their ratio went from 1.5 to {first / second:.3g}"
+
+
+@of("sharpen")
+def equals_stay_equal(f):
+    """Two right answers that begin alike end alike."""
+    first, second, _ = f([0.2, 0.2, 0.6], [1.0, 1.0, 0.0], 0.0, 300)[-1]
+    same(first, second)
+
+
+@of("sharpen")
+def with_a_kl_it_ends_at_the_closed_form(f):
+    """With beta 0.5 the end is the start times exp(reward / beta), rescaled to sum to one."""
+    weights = [0.3 * math.exp(2), 0.2 * math.exp(2), 0.5]
+    same(f([0.3, 0.2, 0.5], [1.0, 1.0, 0.0], 0.5, 2000)[-1], [w / sum(weights) for w in weights], 1e-3)

@@ -1,0 +1,64 @@
+"""The oversight lab in numbers, for chapter 6: a judge with one check, and the student of a weak teacher."""
+
+from __future__ import annotations
+
+import re
+from statistics import fmean
+
+
+def values(tables: dict) -> dict:
+    return {**judge(tables), **teacher(tables["Weak to strong, fresh problems"])}
+
+
+def parts(text: str) -> list[float]:
+    """[0.04, -0.113, 0.172] of "4.0% (-11.3% to 17.2%)"."""
+    return [float(x) / 100 for x in re.findall(r"-?[\d.]+(?=%)", text)]
+
+
+def judge(tables: dict) -> dict:
+    """How often the judge is right, by protocol, and the lies that he can bear."""
+    by = {row["judge"]: row for row in tables["Which of two answers is right"]}
+    pairs = tables["The pairs, and the critic"]
+
+    def believing(name: str) -> float:
+        return parts(by[name]["believing, mean over seeds"])[0]
+
+    def doubting(name: str) -> float:
+        return parts(by[name]["doubting, mean over seeds"])[0]
+
+    def finds(who: str) -> float:
+        return fmean(parts(row["finds a mistake"])[0] for row in pairs if row["who points"] == who)
+
+    shown = {"alone, any step": "alone", "critic: strong model": "an honest adviser",
+             "lying critic: strong model": "a lying adviser", "two opponents: strong model": "two opponents",
+             "critic: who knows all": "an adviser who knows all",
+             "lying critic: who knows all": "a liar who knows all",
+             "two opponents: who knows all": "two opponents who know all"}
+    rows = [[words, *(f"{100 * f(name):.1f} %" for f in (believing, doubting))]
+            for name, words in shown.items()]
+    alone, honest, liar = map(believing, list(shown)[:3])
+    return {
+        "judge_seeds": len({row["seed"] for row in pairs}),
+        "alone": alone, "honest": honest, "liar": liar, "opponents": believing("two opponents: strong model"),
+        "finds": finds("strong model"), "process_finds": finds("process model"),
+        "by_chance": fmean(row["mistakes of a wrong answer"] / row["steps"] for row in pairs),
+        "lies": (honest - alone) / (honest - liar), "gain": honest - alone, "loss": honest - liar,
+        "half": 0.5,
+        "judged": {
+            "caption": "How often the judge takes the right one of two answers; the strong model points",
+            "columns": ["who helps", "believing judge", "doubting judge"], "rows": rows,
+        },
+    }
+
+
+def teacher(runs: list[dict]) -> dict:
+    """Weak teacher, its student, and what the truth would have taught, of the first seed."""
+    first = runs[0]
+    weak, student, strong = (parts(first[name])[0] for name in ("weak", "student", "strong"))
+    _, low, high = parts(first["recovered"])
+    return {
+        "weak": weak, "student": student, "strong": strong, "recovered": (student - weak) / (strong - weak),
+        "recovered_low": low, "recovered_high": high, "mended": parts(first["mended"])[0],
+        "copied": parts(first["copied"])[0], "learned": student - weak, "possible": strong - weak,
+        "of_ceiling": student / strong, "weak_of_ceiling": weak / strong, "above": (student - weak) / weak,
+    }
