@@ -5,8 +5,8 @@ public methods   are tools, plain or async; what one raises is told to the model
 get_reward()     scores the episode; and, or instead, the file's `reward_funcs`, as TRL calls them, with
                  prompts, completions, environments and the columns of the row
 
-An episode goes on until a reply calls no tool, at most `turns` replies; calls of the last one are not run. The
-file may have `train_dataset` (rows with a "prompt" of messages; without one each episode's prompt is what
+An episode goes on until a reply calls no tool, at most `turns` replies; calls of the last one are not run.
+The file may have `train_dataset` (rows with a "prompt" of messages; without one each episode's prompt is what
 reset returns), and what a task file may have: best, tokens, turns, seconds and waits. Instances are reused,
 and reset, as in TRL. Left out: images, a dict of several classes, and completion_ids, log_extra, log_metric
 and trainer_state in the arguments of reward functions.
