@@ -1,6 +1,8 @@
 """Doors to environments that exist elsewhere, each an adapter that is imported when it is named.
 
 env:trl:FILE.py:CLASS    a class as TRL's environment_factory takes it
+env:verifiers:NAME       a taskset of verifiers, scored in this process
+env:openenv:ws://...     an OpenEnv server
 """
 
 from __future__ import annotations
@@ -9,7 +11,8 @@ from importlib import import_module
 
 from postgrad.tasks.base import Task
 
-EXAMPLES = {"trl": "env:trl:my_env.py:Counter"}
+EXAMPLES = {"trl": "env:trl:my_env.py:Counter", "verifiers": "env:verifiers:my-taskset",
+            "openenv": "env:openenv:ws://localhost:8000"}
 
 
 def load(name: str, source: str) -> Task:
