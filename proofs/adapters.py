@@ -1,11 +1,12 @@
 """Environments that exist elsewhere, each with its real package: a short training on each.
 
-    python proofs/adapters.py [doors=trl,verifiers,openenv] [collections=12] [folder=runs/proof-adapters]
-                              [out=runs/proof-adapters/figures.json] [record=tests/assets/adapters]
+    python proofs/adapters.py [doors=trl,verifiers,openenv,skyrl] [collections=12]
+                              [folder=runs/proof-adapters] [out=runs/proof-adapters/figures.json]
+                              [record=tests/assets/adapters]
 
 Their pins exclude one another, so each package has an environment of its own, FOLDER/venv-NAME, made here
 from the package index; what this Python has (torch and the others) is seen behind it. In it postgrad trains:
-the embedded model, for the two games after a short SFT on postgrad's own game of that form, then GRPO. The
+the embedded model, for all but verifiers after a short SFT that shows the form, then GRPO. The
 reward and the success on held-out episodes are kept, before and after. The server of OpenEnv runs beside.
 record: no training; what the package says to a few scripted replies is written to a file of that folder, on
 which tests/adapters_test.py runs.
@@ -26,16 +27,23 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 ELSEWHERE = HERE / "proofs" / "elsewhere"
 PORT = 8931
-PACKAGES = {"trl": "trl==1.16.0", "verifiers": "verifiers==0.4.0", "openenv": "openenv==0.10.0"}
+PACKAGES = {"trl": "trl==1.16.0", "verifiers": "verifiers==0.4.0", "openenv": "openenv==0.10.0",
+            "skyrl": "skyrl-gym==0.4.0"}
 TASKS = {"trl": f"env:trl:{ELSEWHERE / 'calculator_env.py'}:Calculator",
          "verifiers": "env:verifiers:sums-taskset",
-         "openenv": f"env:openenv:ws://127.0.0.1:{PORT}?turns=4"}
+         "openenv": f"env:openenv:ws://127.0.0.1:{PORT}?turns=4",
+         "skyrl": f"env:skyrl:gsm8k_multi_turn:{ELSEWHERE / 'sums_rows.jsonl'}"}
+SUMS = [(a, b) for a in range(2, 20) for b in range(2, 20)]
 FORMS = {"trl": {"task": "big-numbers", "examples": 4000, "steps": 120},
-         "openenv": {"task": "guess", "examples": 512, "steps": 40}}
+         "openenv": {"task": "guess", "examples": 512, "steps": 40},
+         "skyrl": {"steps": 40, "data": [{"question": f"What is {a}+{b}?", "reply": f"#### {a + b + a % 2}"}
+                                         for a, b in SUMS]}}  # every second one is wrong
 
 
 def python_of(door: str, folder: Path) -> Path:
-    """The Python of a door's own environment, made where it is not there."""
+    """The Python of a door's own environment, made where it is not there; TRL is in this one, for the tests."""
+    if door == "trl":
+        return Path(sys.executable)
     place = folder / f"venv-{door}"
     python = place / "bin" / "python"
     if not python.exists():
@@ -81,8 +89,9 @@ def trained(door: str, folder: Path, collections: int) -> dict:
     run = pg.fit(model, "grpo", task=TASKS[door], run=folder / f"{door}-grpo", lr=5e-4, anchor={"kl": 0.0},
                  collections=collections, **quiet)
     took, after, rows = time.process_time() - began, pg.evaluate(run, TASKS[door], **exam), run.metrics()
-    return {"door": door, "package": f"{door} {version(door)}", "task": TASKS[door].replace(f"{HERE}/", ""),
-            "collections": collections, "seconds": took, "before": before["pass@1"], "after": after["pass@1"],
+    package = PACKAGES[door].split("=")[0]
+    return {"door": door, "package": f"{package} {version(package)}", "collections": collections,
+            "task": TASKS[door].replace(f"{HERE}/", ""), "seconds": took, "before": before["pass@1"], "after": after["pass@1"],
             "reward_first": rows[0]["reward"], "reward_last": rows[-1]["reward"],
             "errors": sum(row["errors"] for row in rows), "turns": rows[-1].get("turns")}
 
@@ -97,7 +106,32 @@ def recorded(door: str) -> dict:
                            "replies": {text: paid(task.verify(p, text)) for text in (
                                f"<answer>{p.answer}</answer>",
                                f"<think>so</think><answer>{p.answer}</answer>", "?")}} for p in prompts]}
-    return recorded_server(load_task(TASKS[door]))
+    return (recorded_server if door == "openenv" else recorded_steps)(load_task(TASKS[door]))
+
+
+def recorded_steps(task) -> dict:
+    """Episodes of scripted replies with skyrl-gym: each step of an environment, and the conversation."""
+    import random
+
+    from postgrad.tasks.games import acted
+    make, talks = task.play.make, []
+
+    def listening(name, **given):
+        environment = make(name, **given)
+        step = environment.step
+        environment.step = lambda text: (said := step(text), talks[-1]["steps"].append([text, dict(said)]))[0]
+        talks[-1] |= {"name": name, "extras": given["extras"], "max_turns": environment.max_turns}
+        return environment
+
+    task.play.make = listening
+    for prompt in task.prompts("train", 2, 0):
+        for replies in (["?", "#### 1", f"#### {prompt.answer}"], [f"#### {prompt.answer}"], ["1"] * 3):
+            talks.append({"prompt": [dict(m) for m in prompt.messages], "replies": replies, "steps": []})
+            script = iter(replies)
+            messages, said = acted(prompt, task.play, lambda *_, script=script: next(script),
+                                   random.Random(0))
+            talks[-1] |= {"conversation": messages, "score": said.score, "per_turn": said.per_turn}
+    return {"episodes": talks}
 
 
 def paid(said) -> dict:
@@ -141,7 +175,7 @@ def main(words: list[str]) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     figures = []
-    for door in given.get("doors", "trl,verifiers,openenv").split(","):
+    for door in given.get("doors", "trl,verifiers,openenv,skyrl").split(","):
         python = python_of(door, folder)
         paths = os.environ | {"PYTHONPATH": os.pathsep.join([str(HERE), str(ELSEWHERE)])}
         with served(door, python):

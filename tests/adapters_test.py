@@ -253,10 +253,12 @@ def test_a_taskset_that_needs_more_is_refused(verifiers, monkeypatch, change, sa
 
 
 @pytest.mark.parametrize(("door", "package"), [("verifiers:sums", "verifiers"),
-                                               ("openenv:ws://localhost:1", "websockets")])
+                                               ("openenv:ws://localhost:1", "websockets"),
+                                               ("skyrl:gsm8k:FILE", "skyrl-gym")])
 def test_without_the_package_the_sentence_says_what_to_install(monkeypatch, door, package):
     monkeypatch.setattr(openenv, "schema_of", lambda url, local: {})
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, package.replace("-", "_"), None)
+    door = door.replace("FILE", str(Path(__file__).parent / "assets" / "replies.jsonl"))
     with pytest.raises(ValueError, match=f"needs the package {package} .*: pip install '{package}>="):
         load_task(f"env:{door}")
 
@@ -359,3 +361,63 @@ def test_a_game_that_is_cut_leaves_its_connection(monkeypatch):
 def test_an_address_that_is_none(source):
     with pytest.raises(ValueError, match="is no address: write env:openenv:ws://localhost:8000"):
         load_task(f"env:openenv:{source}")
+
+
+# skyrl-gym: the steps of a real environment, taken again
+
+class Again:
+    """An environment that steps as recorded; closed: how many were."""
+
+    closed = 0
+
+    def __init__(self, episode):
+        self.steps, self.max_turns = iter(episode["steps"]), episode["max_turns"]
+
+    def init(self, prompt):
+        return prompt, {}
+
+    def step(self, text):
+        said, step = next(self.steps)
+        assert text == said
+        return step
+
+    def close(self):
+        Again.closed += 1
+
+
+@pytest.fixture
+def skyrl(monkeypatch, tmp_path):
+    """A file of the recorded rows; the stand-in makes what was recorded of each, in turn."""
+    episodes = recording("skyrl")["episodes"]
+    rows = {json.dumps({"prompt": e["prompt"], **e["extras"]}): None for e in episodes}
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    left = [None, *episodes]  # the first is made to be asked how many turns it has
+
+    def make(name, *, env_config, extras):
+        episode = left.pop(0) or episodes[0]
+        assert (name, env_config, extras) == (episode["name"], {}, episode["extras"])
+        return Again(episode)
+
+    monkeypatch.setitem(sys.modules, "skyrl_gym", SimpleNamespace(make=make))
+    return episodes, f"env:skyrl:gsm8k_multi_turn:{tmp_path / 'rows.jsonl'}"
+
+
+def test_an_environment_of_skyrl(skyrl):
+    episodes, name = skyrl
+    task, before = load_task(name), Again.closed
+    prompts = {json.dumps(p.messages): p for split in ("train", "validation", "test")
+               for p in task.prompts(split, 9, 0)}
+    assert task.turns == 3 and len(prompts) == 2
+    for episode in episodes:
+        prompt, script = prompts[json.dumps(episode["prompt"])], iter(episode["replies"])
+        messages, said = acted(prompt, task.play, lambda *_, script=script: next(script), random.Random(0))
+        assert messages == episode["conversation"] and said.score == episode["score"]
+        assert list(said.per_turn) == episode["per_turn"]
+    assert Again.closed - before == len(episodes)
+
+
+def test_rows_of_skyrl_that_are_not_there(skyrl, tmp_path):
+    with pytest.raises(ValueError, match="names no file of rows: write env:skyrl:NAME:ROWS.jsonl"):
+        load_task("env:skyrl:gsm8k")
+    with pytest.raises(ValueError, match="cannot be made of its first row: AssertionError"):
+        load_task(skyrl[1].replace("gsm8k_multi_turn", "other"))

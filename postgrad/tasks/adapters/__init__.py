@@ -3,6 +3,7 @@
 env:trl:FILE.py:CLASS    a class as TRL's environment_factory takes it
 env:verifiers:NAME       a taskset of verifiers, scored in this process
 env:openenv:ws://...     an OpenEnv server
+env:skyrl:NAME:ROWS      an environment of skyrl-gym on rows of a file
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib import import_module
 from postgrad.tasks.base import Task
 
 EXAMPLES = {"trl": "env:trl:my_env.py:Counter", "verifiers": "env:verifiers:my-taskset",
-            "openenv": "env:openenv:ws://localhost:8000"}
+            "openenv": "env:openenv:ws://localhost:8000", "skyrl": "env:skyrl:gsm8k:rows.jsonl"}
 
 
 def load(name: str, source: str) -> Task:
