@@ -41,7 +41,7 @@ FORMS = {"trl": {"task": "big-numbers", "examples": 4000, "steps": 120},
 
 
 def python_of(door: str, folder: Path) -> Path:
-    """The Python of a door's own environment, made where it is not there; TRL is in this one, for the tests."""
+    """The Python of a door's own environment, made where it is not there; TRL is in this one."""
     if door == "trl":
         return Path(sys.executable)
     place = folder / f"venv-{door}"
@@ -86,12 +86,13 @@ def trained(door: str, folder: Path, collections: int) -> dict:
     if door in FORMS:
         model = pg.fit(model, "sft", run=folder / f"{door}-form", rows_per_step=32, **FORMS[door], **quiet)
     before, began = pg.evaluate(model, TASKS[door], **exam), time.process_time()
-    run = pg.fit(model, "grpo", task=TASKS[door], run=folder / f"{door}-grpo", lr=5e-4, anchor={"kl": 0.0},
+    run = pg.fit(model, "grpo", task=TASKS[door], run=folder / f"{door}-grpo", lr=2e-4, anchor={"kl": 0.0},
                  collections=collections, **quiet)
     took, after, rows = time.process_time() - began, pg.evaluate(run, TASKS[door], **exam), run.metrics()
     package = PACKAGES[door].split("=")[0]
     return {"door": door, "package": f"{package} {version(package)}", "collections": collections,
-            "task": TASKS[door].replace(f"{HERE}/", ""), "seconds": took, "before": before["pass@1"], "after": after["pass@1"],
+            "task": TASKS[door].replace(f"{HERE}/", ""), "seconds": took,
+            "before": before["pass@1"], "after": after["pass@1"],
             "reward_first": rows[0]["reward"], "reward_last": rows[-1]["reward"],
             "errors": sum(row["errors"] for row in rows), "turns": rows[-1].get("turns")}
 
