@@ -36,8 +36,8 @@ TASKS = {"trl": f"env:trl:{ELSEWHERE / 'calculator_env.py'}:Calculator",
 SUMS = [(a, b) for a in range(2, 20) for b in range(2, 20)]
 FORMS = {"trl": {"task": "big-numbers", "examples": 4000, "steps": 120},
          "openenv": {"task": "guess", "examples": 512, "steps": 40},
-         "skyrl": {"steps": 40, "data": [{"question": f"What is {a}+{b}?", "reply": f"#### {a + b + a % 2}"}
-                                         for a, b in SUMS]}}  # every second one is wrong
+         "skyrl": {"steps": 40, "data": [  # every second one is wrong
+             {"prompt": f"What is {a}+{b}?", "completion": f"#### {a + b + a % 2}"} for a, b in SUMS]}}
 
 
 def python_of(door: str, folder: Path) -> Path:
