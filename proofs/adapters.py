@@ -9,7 +9,7 @@ from the package index; what this Python has (torch and the others) is seen behi
 the embedded model, for all but verifiers after a short SFT that shows the form, then GRPO. The
 reward and the success on held-out episodes are kept, before and after. The server of OpenEnv runs beside.
 record: no training; what the package says to a few scripted replies is written to a file of that folder, on
-which tests/adapters_test.py runs.
+which tests/adapters_recorded_test.py runs.
 """
 
 from __future__ import annotations
