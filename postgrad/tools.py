@@ -54,6 +54,21 @@ class Reply:
     malformed: tuple[str, ...] = ()
 
 
+def added_to(messages: Sequence[Mapping], added: Sequence[Mapping]) -> list[dict]:
+    """A conversation with what an environment adds; {"joins": True}: the words continue the message before.
+
+    added_to([{"role": "user", "content": "Go. "}], [{"role": "user", "content": "A 5.", "joins": True}])
+      -> [{"role": "user", "content": "Go. A 5."}]
+    """
+    out = [dict(message) for message in messages]
+    for message in added:
+        plain = {key: value for key, value in message.items() if key != "joins"}
+        if message.get("joins") and out and out[-1]["role"] == plain["role"]:
+            plain |= {"content": out.pop()["content"] + plain["content"]}
+        out.append(plain)
+    return out
+
+
 def schema(function: Callable) -> dict:
     """A function as templates and endpoints take it, {"type": "function", "function": {"name", "description",
     "parameters"}}: types from the signature, words from the docstring and its `Args:`."""

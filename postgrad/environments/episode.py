@@ -17,7 +17,7 @@ from postgrad.records import Message, Prompt, Rollout, Turn, Verdict
 from postgrad.rewards.base import fault
 from postgrad.rewards.function import verdict_of
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
-from postgrad.tools import Reply, read_reply, schema
+from postgrad.tools import Reply, added_to, read_reply, schema
 from postgrad.user_code import called
 from postgrad.user_code import fault as place_of
 
@@ -102,6 +102,8 @@ class Episode:
         return [{**m, "content": self.chat.escaped(m["content"])} for m in added]
 
     def _file(self) -> str:
+        if hasattr(self.play, "file"):
+            return self.play.file
         code = getattr(self.game, "gi_code", None) or getattr(self.play, "__code__", None)
         return getattr(code, "co_filename", called(self.play))
 
@@ -109,7 +111,7 @@ class Episode:
         """What the environment added becomes tokens; a game that is too long ends, unpaid."""
         if len(self.replies) >= self.most_turns:
             return self._cut(f"no verdict after {self.most_turns} replies")
-        self.messages += added
+        self.messages = added_to(self.messages, added)
         if not self.rows:
             tokens = self.chat.render(self.messages, self.schemas)
             if len(tokens) > self.room:

@@ -10,6 +10,7 @@ from postgrad.data.sets import read_file
 from postgrad.records import Prompt
 from postgrad.rewards.function import own_verifier
 from postgrad.tasks import SOURCED, SPLITS, Task, load_task, user
+from postgrad.tasks import parts_of as tasks_in
 from postgrad.tasks.listed import prompts_of, sampled, split_list
 from postgrad.tasks.rows import task_of
 
@@ -95,15 +96,15 @@ def files_in(name: object) -> list[Path]:
     json(schema.json):q.jsonl, mine.py:soft; of a task's folder, gsm8k:FOLDER, those in it."""
     if not isinstance(name, str | Path):
         return []
+    named = [piece.partition(":") for piece in tasks_in(str(name))]
+    folders = [Path(source).expanduser() for kind, _, source in named if kind in SOURCED and source]
+    inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())
+              if path.is_file()]
     for places in ([str(name)], [str(name).rpartition(":")[2]], re.split(r"[:()+*,]", str(name))):
         paths = [Path(place.strip()).expanduser() for place in places if place.strip()]
-        found = [path for path in paths if path.is_file()]
-        if str(name).partition(":")[0] in SOURCED:
-            found += [path for folder in paths if folder.is_dir() for path in sorted(folder.iterdir())
-                      if path.is_file()]
-        if found:
-            return found
-    return []
+        if found := [path for path in paths if path.is_file()]:
+            return found + inside
+    return inside
 
 
 def label(task: object) -> str:

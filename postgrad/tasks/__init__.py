@@ -8,6 +8,7 @@ made here              word_problems, arithmetic, countdown, questions, constrai
 several as one         mixed (words+words-es+countdown)
 over several turns     guess (a number), animals (a word), big_numbers (with a calculator); games plays them
 told where to look     gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
+elsewhere              adapters (env:trl:FILE.py:CLASS and other doors to environments that exist)
 a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models
                                                                                     were trained on
 chain, tries           what the steps of a reply are worth                 reflection   how replies look back
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from postgrad.tasks.base import SPLITS, Task, split_of
 
-__all__ = ["SOURCED", "SPLITS", "TASKS", "Task", "load_task", "split_of"]
+__all__ = ["SOURCED", "SPLITS", "TASKS", "Task", "load_task", "parts_of", "split_of"]
 
 TASKS = {  # name -> the module whose load(name) makes it, imported when first asked for
     "words": "word_problems",
@@ -47,6 +48,7 @@ SOURCED = {  # the same for tasks that are told where their rows are, or which o
     "mbpp-sanitized": "code",
     "humaneval": "code",
     "gym": "gym",
+    "env": "adapters",
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from postgrad.records import Conversation, Message, Prompt, Verdict
 from postgrad.tasks.base import Task
-from postgrad.tools import read_reply
+from postgrad.tools import added_to, read_reply
 
 TalkingPlayer = Callable[[Prompt, Sequence[Message]], str]
 LONGEST = 64  # replies that any game is given
@@ -26,7 +26,7 @@ def acted(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Ran
     try:
         for _ in range(turns):
             added = game.send(reply)
-            messages += [added] if isinstance(added, dict) else added or ()
+            messages = added_to(messages, [added] if isinstance(added, dict) else added or ())
             text = player(prompt, messages)
             messages.append({"role": "assistant", "content": text})
             reply = read_reply(text, tools)

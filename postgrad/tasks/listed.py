@@ -93,11 +93,11 @@ def read_each(rows: Sequence[tuple[str, dict]], read: Callable[[dict, str], Prom
     return prompts
 
 
-def split_list(prompts: list[Prompt]) -> tuple[Parts, dict]:
+def split_list(prompts: list[Prompt], key: Callable[[Prompt], str] | None = None) -> tuple[Parts, dict]:
     """A list in disjoint splits by a hash of the ids, 80/10/10, and the meta of the task.
 
     Three prompts or more give each split at least one. Fewer cannot be parted:
-    all splits share them, and the meta says so.
+    all splits share them, and the meta says so. key: as in `disjoint`.
     """
     if len(prompts) < 3:
         warning = f"{len(prompts)} prompts cannot be split: train, validation and test are the same prompts"
@@ -109,7 +109,7 @@ def split_list(prompts: list[Prompt]) -> tuple[Parts, dict]:
             moved = min(largest, key=lambda prompt: zlib.crc32(prompt.id.encode()))
             largest.remove(moved)
             parts[split].append(moved)
-    return disjoint(parts)
+    return disjoint(parts, key or asked)
 
 
 def hold_out(parts: Parts) -> Parts:
