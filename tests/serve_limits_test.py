@@ -59,8 +59,8 @@ def test_whoever_leaves_frees_a_slot(monkeypatch):
             with socket.create_connection(("127.0.0.1", port)) as link:
                 link.sendall(wire(**LONG, n=1 + i % 4, stream=i % 2 == 0))
                 rows += 1 + i % 4
-                while i % 2 == 0 and b"data:" not in link.recv(100):
-                    continue
+                while i % 2 == 0 and b"data:" not in (heard := link.recv(100)):
+                    assert heard, "the stream ended before it began"
                 while not what.worker.asked:
                     httpx.get(f"http://127.0.0.1:{port}/health")
             wait_for(port, what)

@@ -49,7 +49,7 @@ class Conversation:
 
     def text(self, chat: Chat, reply: bool = True) -> str:
         try:
-            return chat.text_of(self.messages, reply=reply, tools=self.tools)
+            return chat.text_of(self.messages, reply=reply, tools=self.tools or ())
         except ValueError as error:
             raise Refusal(f"the messages can't be shown to the model: {error}", param="messages") from None
 
