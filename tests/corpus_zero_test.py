@@ -103,7 +103,7 @@ def test_shares():
     assert 0.2 < kinds["countdown", TURN_BACK] / parts["countdown"] < 0.5  # most try once
     assert languages["en"] > languages["es"] > 10
     formed = sum(parts.values()) / sum(asked(doc) is not None for doc in DOCUMENTS)
-    assert formed == pytest.approx(corpus_zero.FORMED, abs=0.03)
+    assert corpus_zero.FORMED < formed < corpus_zero.FORMED_COUNTDOWN
 
 
 def test_a_document_is_the_same_whatever_the_partition():

@@ -42,7 +42,7 @@ def test_export(tmp_path, capsys, monkeypatch):
     assert main(["export", "tiny-chat", "--out", "there/mine"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("postgrad: no room to write there/mine: ") and said.count("\n") == 1
-    assert "No space left on device" in said and [p.name for p in tmp_path.rglob("*")] == ["there"]
+    assert "No space left on device" in said and not list(tmp_path.iterdir())
 
 
 def test_a_model_that_is_saved(tmp_path, monkeypatch):

@@ -109,12 +109,12 @@ def test_reward_models_that_cannot_judge(reward_run, tmp_path):
 
 def test_the_turning_point():
     def curve(*true):
-        return [{"step": 10 * i, "kl": float(i * i), "distance": float(i), "true": t, "proxy": i / 10}
+        return [{"step": 20 * i, "kl": float(i * i), "distance": float(i), "true": t, "proxy": i / 10}
                 for i, t in enumerate(true)]
 
     found = turning(curve(0.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0))
     assert ((found["step"], found["distance"], found["peak"], found["end"])
-            == (20, 2.0, pytest.approx(4 / 3), 0.0))
+            == (40, 2.0, pytest.approx(4 / 3), 0.0))
     assert found["fall"] == found["gain_lost"] == 1.0 and found["proxy_at_end"] > found["proxy_at_peak"]
     assert turning(curve(-1.0, 0.0, 1.0, 1.0, 1.0))["fall"] == 0
 

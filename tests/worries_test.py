@@ -42,7 +42,7 @@ LOW = {"kl": Worry(above=1e-12, unit="nats a token", advice="look")}
 
 def crossed(tmp_path, monkeypatch, words=()):
     """A run whose KL is over the limit as soon as it has moved."""
-    monkeypatch.setattr("postgrad.recipes.running.worries_of", lambda config: LOW)
+    monkeypatch.setattr("postgrad.recipes.hooks.worries_of", lambda config: LOW)
     return main(["train", "grpo:arithmetic", *SMALL, *words, "--run", str(tmp_path / "run")])
 
 

@@ -190,6 +190,7 @@ class ServeOptions(Settings):
     device: str = option("cpu", "where it is computed: cpu or cuda")
 
     def __post_init__(self):
+        super().__post_init__()
         for name, low in (("rows", 1), ("context", 2), ("queue", 0)):
             if getattr(self, name) < low:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least {low}.")

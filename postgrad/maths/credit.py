@@ -228,6 +228,11 @@ def distil(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tenso
     return gae(gap, mask, group_size, gamma=gamma, lam=1.0)
 
 
+def told(reward: Tensor, mask: Tensor, group_size: int, *, teacher_logp: Tensor, old_logp: Tensor) -> Tensor:
+    """distil, each token by itself: what a teacher thinks of it, against what the policy thought."""
+    return distil(reward, mask, group_size, teacher_logp=teacher_logp, old_logp=old_logp)
+
+
 def whiten(adv: Tensor, mask: Tensor) -> Tensor:  # [B, T], [B, T] -> [B, T]
     """Advantages with mean 0 and population std 1 over all sampled tokens of the batch (PPO's codes;
     not in the paper)."""

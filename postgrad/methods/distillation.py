@@ -15,7 +15,7 @@ DISTILLATION = (
     # learned from; verdicts are logged, and have no say.
     Policy(
         name="opd",
-        credit=credit.distil, credit_wants=("teacher_logp", "old_logp"), compares=False,
+        credit=credit.told, credit_wants=("teacher_logp", "old_logp"), compares=False,
         surrogate=surrogate.divergence, surrogate_wants=("teacher_kl",), weigh=weights.token_mean,
         paper="Lu et al. 2025, On-Policy Distillation (thinkingmachines.ai); Agarwal et al. 2023, GKD, "
               "arXiv:2306.13649; Gu et al. 2023, MiniLLM, arXiv:2306.08543",

@@ -130,7 +130,7 @@ def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "
         return claim
     first, done, result = claim.first, claim.done, claim.result
     if claim.value != result:
-        return f"{shorten(claim.sum)} is {claim.value}, not {result}"
+        return f"{shorten(claim.sum)} is {claim.value}, not {claim.written}"
     if mark == RECHECK and not fault and any(
             (first, *done[0], result) == undone(values[at], *ops[at], values[at + 1])
             for at in range(place) if len(done) == 1):
@@ -144,11 +144,12 @@ def follow(values: Sequence[int], ops: Ops, place: int, step: str, mark: str = "
 
 class Claim(NamedTuple):
     """What a step says, and what its left side is worth: "5+8-3=11" -> Claim(first=5, done=(("+", 8),
-    ("-", 3)), result=11, sum="5+8-3", value=10)."""
+    ("-", 3)), result=11, written="11", sum="5+8-3", value=10)."""
 
     first: int
     done: tuple[tuple[str, int], ...]
     result: int
+    written: str
     sum: str
     value: Fraction
 
@@ -164,7 +165,7 @@ def claimed(step: str) -> Claim | str:
     except BadExpression as error:
         return str(error)
     done = tuple((op, int(n)) for op, n in _OPERATION.findall(rest))
-    return Claim(int(first), done, int(result), first + rest, worth)
+    return Claim(int(first), done, int(result), result, first + rest, worth)
 
 
 def check_each(start: int, ops: Ops, text: str, answer: str, symbols: Mapping[str, str]) -> list[bool]:
