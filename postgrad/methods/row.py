@@ -197,7 +197,7 @@ class Policy(Row):
 Method = Supervised | Preference | Policy
 
 IN_REWARD = ("kl_in_reward", "overlong", "truncated_penalty", "scale_rewards")  # what changes it alone
-WITHOUT_REWARD = (credit.distil,)  # credit that is made of other columns
+WITHOUT_REWARD = (credit.distil, credit.told)  # credit that is made of other columns
 
 COLUMNS = {  # what a row may want of a batch, all [B, T] but for lengths [B]
     "entropy": "of the policy's choice at each token: the present one in the surrogate, the "
