@@ -85,7 +85,7 @@ def test_the_control_is_the_same_text_without_what_looks_back():
         assert not any(step.kind for step in labelled(prompt, same[-1]["content"]))
         if "key" in prompt.meta:
             assert NUMBER.findall(doc[-1]["content"])[-1] == NUMBER.findall(same[-1]["content"])[-1]
-    assert 0.02 < changed / COUNT < 0.15  # a small share of the documents
+    assert 0.11 < changed / COUNT < 0.13  # a small share of the documents
 
 
 def test_shares():
@@ -100,10 +100,11 @@ def test_shares():
     assert all(parts[part] > 400 for part in ("en", "es", "countdown"))
     for kind in KINDS:  # each way of looking back, in both languages, in few replies
         assert all(0 < kinds[part, kind] / parts[part] < 0.06 for part in ("en", "es"))
-    assert 0.2 < kinds["countdown", TURN_BACK] / parts["countdown"] < 0.5  # most try once
+    assert 0.40 < kinds["countdown", TURN_BACK] / parts["countdown"] < 0.47  # most try once
     assert languages["en"] > languages["es"] > 10
-    formed = sum(parts.values()) / sum(asked(doc) is not None for doc in DOCUMENTS)
-    assert corpus_zero.FORMED < formed < corpus_zero.FORMED_COUNTDOWN
+    chats = Counter("target" in prompt.meta for prompt in map(asked, DOCUMENTS) if prompt is not None)
+    assert parts["countdown"] / chats[True] == pytest.approx(corpus_zero.FORMED_COUNTDOWN, abs=0.03)
+    assert (parts["en"] + parts["es"]) / chats[False] == pytest.approx(corpus_zero.FORMED, abs=0.03)
 
 
 def test_a_document_is_the_same_whatever_the_partition():

@@ -26,9 +26,10 @@ def test_a_kill_inside_a_save_and_one_in_training(alone, tmp_path):
     assert (row["exit"], row["differences"]) == (-signal.SIGKILL, [])
 
 
-def test_a_signal_saves_and_leaves_within_a_step(alone, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_leaves_within_a_step(alone, tmp_path, number):
     recipe, calls, expected = alone
-    number, run = {"sft": signal.SIGINT, "grpo": signal.SIGTERM}[recipe], tmp_path / "stopped"
+    run = tmp_path / "stopped"
     code, said = kills.spawn(kills.train_args(recipe, run), at=calls["calls"] // 3, number=number)
     assert code == 128 + number, said
     assert [p.name for p in (run / "checkpoints").iterdir() if p.name.isdigit()], "no checkpoint was written"

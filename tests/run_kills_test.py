@@ -136,7 +136,7 @@ def test_a_kill_at_any_call_leaves_a_run_that_ends_the_same(tmp_path, whole, whe
 
 def test_a_second_kill_while_resuming(tmp_path, whole):
     calls, want = whole
-    for at in range(calls // 3, calls, 11):
+    for at in range(calls // 3, calls, 7):
         for then in range(2, 60, 9):
             folder = tmp_path / f"run{at}-{then}"
 
