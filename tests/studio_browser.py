@@ -91,31 +91,43 @@ def studio(tmp_path):
         held.__exit__(None, None, None)
 
 
+class Watched:
+    """A page that is logged in; what it says on the console and which other hosts it asks are kept."""
+
+    def __init__(self, browser, origin, *, dark=False, width=1280, height=900, token=TOKEN):  # noqa: F811
+        self.context = browser.new_context(
+            base_url=origin, color_scheme="dark" if dark else "light", reduced_motion="reduce",
+            viewport={"width": width, "height": height})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.errors, self.elsewhere = [], []
+        self.page.on("console",
+                     lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.errors.append(str(e)))
+        self.page.on("request", lambda r: None if r.url.startswith((origin, "data:", "blob:"))
+                     else self.elsewhere.append(r.url))
+        self.context.add_cookies([{"name": COOKIE, "value": token, "url": origin, "httpOnly": True,
+                                   "sameSite": "Strict"}])
+
+    def judge(self, allowed=()):
+        """Nothing strange since it was opened or judged last."""
+        strange = [e for e in self.errors if not any(word in e for word in allowed)]
+        elsewhere, self.errors, self.elsewhere = self.elsewhere, [], []
+        assert not elsewhere, f"a page asked another host: {elsewhere}"
+        assert not strange, f"errors on the console: {strange}"
+
+
 @pytest.fixture
 def tab(browser):
-    """tab(origin, dark=True, width=390) -> a page that is logged in,
-    watched for errors and for requests elsewhere."""
+    """tab(origin, dark=True, width=390) -> a watched page, judged when the test is over."""
     opened = []
 
-    def start(origin, *, dark=False, width=1280, height=900, token=TOKEN, errors=()):
-        context = browser.new_context(base_url=origin, color_scheme="dark" if dark else "light",
-                                      reduced_motion="reduce", viewport={"width": width, "height": height})
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        seen = {"errors": [], "elsewhere": []}
-        page.on("console",
-                lambda m: seen["errors"].append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda e: seen["errors"].append(str(e)))
-        page.on("request", lambda r: None if r.url.startswith((origin, "data:", "blob:"))
-                else seen["elsewhere"].append(r.url))
-        opened.append((context, seen, errors))
-        context.add_cookies([{"name": COOKIE, "value": token, "url": origin, "httpOnly": True,
-                              "sameSite": "Strict"}])
-        return page
+    def start(origin, *, errors=(), **look):
+        watched = Watched(browser, origin, **look)
+        opened.append((watched, errors))
+        return watched.page
 
     yield start
-    for context, seen, allowed in opened:
-        context.close()
-        assert not seen["elsewhere"], f"a page asked another host: {seen['elsewhere']}"
-        strange = [e for e in seen["errors"] if not any(word in e for word in allowed)]
-        assert not strange, f"errors on the console: {strange}"
+    for watched, allowed in opened:
+        watched.context.close()
+        watched.judge(allowed)

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 import torch
 from screenshots import addresses
-from studio_browser import STRANGE, TOKEN, axe, browser, serving, studio, tab  # noqa: F401
+from studio_browser import STRANGE, TOKEN, Watched, axe, browser, serving, studio, tab  # noqa: F401
 from studio_small import make, poisons
 
 from postgrad.data.items import Item
@@ -165,15 +165,24 @@ LOOKED_AT = [*addresses(["one", "two"]), "/lab/clip", "/lab/gae", "/label?labell
              "/instruments/preference-labeller?labels=abtab"]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)],
-                         ids=["wide and light", "narrow and dark"])
+@pytest.fixture(scope="module", params=[(1280, False), (390, True)],
+                ids=["wide and light", "narrow and dark"])
+def reader(lived_in, browser, request):  # noqa: F811
+    """One reader who goes through all pages: what every page shares is fetched once."""
+    width, dark = request.param
+    watched = Watched(browser, lived_in, width=width, dark=dark)
+    yield watched, width
+    watched.context.close()
+
+
 @pytest.mark.parametrize("path", LOOKED_AT)
-def test_every_page_opens_fits_and_can_be_read_by_all(lived_in, tab, path, width, dark):  # noqa: F811
-    """No error on the console, no request elsewhere (the tab's own check), nothing sideways,
-    nothing serious by axe-core."""
-    page = tab(lived_in, width=width, dark=dark, errors=("404 (Not Found)",) if path == "/nowhere" else ())
+def test_every_page_opens_fits_and_can_be_read_by_all(reader, path):
+    """No error on the console, no request elsewhere, nothing sideways, nothing serious by axe-core."""
+    watched, width = reader
+    page = watched.page
     answer = page.goto(path)
     assert answer.status == (404 if path == "/nowhere" else 200)
     expect(page.locator("h1").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert axe(page) == []
+    watched.judge(("404 (Not Found)",) if path == "/nowhere" else ())
