@@ -120,7 +120,7 @@ def train(s: Setting, rounds: int = 5) -> dict:
         for micro in batch.split(optim.tokens_per_pass):
             (objective(models, micro)[0] * micro.weight).sum().backward()
             optim.gather()
-        optim.adam.zero_grad(set_to_none=True)
+        optim.adam.forget_gradients()
 
     seconds = [timed(once)[0] for _ in range(rounds)]
     floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
+from postgrad.adamw import AdamW
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
@@ -125,8 +126,8 @@ class Optim:
         self.masters = [p.detach().float() for p in self.rounded]
         exact = iter(self.masters)
         self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
-        self.adam = torch.optim.AdamW(self.stepped, lr=settings.lr, betas=(settings.beta1, settings.beta2),
-                                      weight_decay=settings.weight_decay, fused=True)
+        self.adam = AdamW(self.stepped, betas=(settings.beta1, settings.beta2),
+                          weight_decay=settings.weight_decay)
         self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
         self.skips_in_a_row = 0
 
@@ -173,11 +174,9 @@ class Optim:
         norm = float(whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm)))
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
-            for group in self.adam.param_groups:
-                group["lr"] = self.lr(step)
-            self.adam.step()
+            self.adam.step(self.lr(step))
             self.round()
-        self.adam.zero_grad(set_to_none=True)
+        self.adam.forget_gradients()
         self.skips_in_a_row = self.skips_in_a_row + 1 if fault else 0
         return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault or not rows)}
 
@@ -189,7 +188,7 @@ class Optim:
     def state(self) -> dict:
         return {"skips_in_a_row": self.skips_in_a_row,
                 "masters": {str(i): m for i, m in enumerate(self.masters)},
-                "adam": {str(i): s for i, s in self.adam.state_dict()["state"].items()}}
+                "adam": {str(i): s for i, s in self.adam.state.items()}}
 
     @torch.no_grad()
     def restore(self, state: dict) -> None:
@@ -197,11 +196,7 @@ class Optim:
         for i, master in enumerate(self.masters):
             master.copy_(state["masters"][str(i)])
         self.round()
-        now = self.adam.state_dict()
-        kept = {int(i): {name: divided(x, self.stepped[int(i)]) for name, x in moments.items()}
-                for i, moments in state["adam"].items()}
-        self.adam.load_state_dict({"state": kept,
-                                   "param_groups": now["param_groups"]})
+        self.adam.restore(state["adam"], divided)
 
 
 class Now(NamedTuple):

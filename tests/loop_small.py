@@ -5,6 +5,7 @@ import torch
 from small import CHAT, PROMPTS, TALKS, by_text, judge, scheduled
 
 from postgrad import objectives
+from postgrad.adamw import AdamW
 from postgrad.batches import ConversationBatches, RolloutBatches, Rollouts
 from postgrad.methods import METHODS
 from postgrad.opening.teachers import asked_again
@@ -40,3 +41,16 @@ def weights(models):
 
 def identical(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+class Descent(AdamW):
+    """Plain gradient descent, whose steps are as long as their gradients."""
+
+    def __init__(self, params):
+        super().__init__(params, betas=(0.0, 0.0), weight_decay=0.0)
+
+    @torch.no_grad()
+    def step(self, lr):
+        for p in self.params:
+            if p.grad is not None:
+                p -= lr * p.grad

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from loop_small import POLICY, SFT, conversations, identical, new_run, rollouts, weights
+from loop_small import POLICY, SFT, Descent, conversations, identical, new_run, rollouts, weights
 from small import small_model
 
 from postgrad import objectives
@@ -203,7 +203,7 @@ def test_any_split_is_the_same_update(name, tmp_path):
             model.load_state_dict({k.removeprefix(role + "."): v for k, v in start.items()
                                    if k.startswith(role + ".")})
         optim = Optim(models, OptimSettings(lr=0.1, tokens_per_pass=at_once), 2)
-        optim.adam = torch.optim.SGD(optim.params, lr=1.0)
+        optim.adam = Descent(optim.params)
         counted = []
         run = new_run(tmp_path, f"run{at_once}")
         train(models, batches, lambda m, b, c=counted: c.append(1) or objective(m, b), optim, run)

@@ -1,0 +1,50 @@
+"""AdamW as torch computes it, without what torch's optimizers load to be made: the compiler, two seconds of
+every start on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.optim.adamw import adamw
+
+EPS = 1e-8
+
+
+class AdamW:
+    """The moments of each parameter, by its place, and torch's fused update with them.
+
+    A parameter that has had no gradient has no moments.
+    """
+
+    def __init__(self, params: Sequence[torch.Tensor], *, betas: tuple[float, float], weight_decay: float):
+        self.params, self.betas, self.weight_decay = list(params), betas, weight_decay
+        self.state: dict[int, dict[str, torch.Tensor]] = {}
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        held = [i for i, p in enumerate(self.params) if p.grad is not None]
+        for i in held:
+            if i not in self.state:
+                p = self.params[i]
+                self.state[i] = {"step": torch.zeros((), dtype=torch.float32, device=p.device),
+                                 "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        if held:
+            steps, means, squares = ([self.state[i][name] for i in held]
+                                     for name in ("step", "exp_avg", "exp_avg_sq"))
+            adamw([self.params[i] for i in held], [self.params[i].grad for i in held], means, squares, [],
+                  steps, fused=True, amsgrad=False, beta1=self.betas[0], beta2=self.betas[1], lr=lr,
+                  weight_decay=self.weight_decay, eps=EPS, maximize=False)
+
+    def forget_gradients(self) -> None:
+        for p in self.params:
+            p.grad = None
+
+    def restore(self, state: dict[str, dict[str, torch.Tensor]],
+                part: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        """Takes a copy of moments back, of each the part that belongs to its parameter."""
+        def own(x: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+            return part(x, p).to(p.device, copy=True)
+
+        self.state = {int(i): {name: own(x, self.params[int(i)]) for name, x in moments.items()}
+                      for i, moments in state.items()}
