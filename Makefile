@@ -1,5 +1,5 @@
 # make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems; two to three minutes on two cores
-# make test   sets up .venv and runs the tests
+# make test   sets up .venv and runs the tests, style and types beside them
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
@@ -19,7 +19,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
+.PHONY: demo test suite proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
 	proof-doctor proof-rows proof-exercises proof-scale bench lint clean
 .DELETE_ON_ERROR:
 
@@ -32,7 +32,10 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/postgrad demo
 
-test: $(READY) lint
+test: $(READY)
+	@$(MAKE) --no-print-directory -j 2 lint suite
+
+suite: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 proof: $(READY)
