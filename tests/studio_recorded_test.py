@@ -11,6 +11,7 @@ import pytest
 from studio_sentences import after, numbers_in, places, positions
 from studio_small import client
 
+from postgrad.studio.book import blocks, chapters
 from postgrad.studio.instruments import (
     INSTRUMENTS,
     language_mixing,
@@ -249,3 +250,14 @@ def test_every_end_of_every_control_can_be_drawn(tmp_path, name):
             assert answer.status_code == 200 and "nan" not in answer.text.lower(), (control.name, value)
             assert 'class="below">' in answer.text and "tex-math" in answer.text
     assert studio.get(f"/instruments/{name}/small").text.count("<svg") == 1
+
+
+def test_each_stands_in_its_chapter():
+    places = {"gae": ("algorithms", "intuition"), "mismatch": ("algorithms", "intuition"),
+              "kl-estimators": ("algorithms", "mathematics"), "language-mixing": ("reasoning", "intuition"),
+              "pass-at-k": ("reasoning", "intuition"), "test-time": ("reasoning", "intuition"),
+              "ledger": ("frontiers", "intuition")}
+    for name, (chapter, layer) in places.items():
+        page = list(blocks.walk(chapters.chapter(chapter).layers[layer]))
+        (at,) = (i for i, b in enumerate(page) if b.kind == "instrument" and b.argument == name)
+        assert page[at - 1].kind == "p", f"a sentence leads to {name}"
