@@ -160,10 +160,16 @@ def test_a_run_of_one_s_own_can_be_shown(tmp_path):
         assert list(language_mixing.sources()) == ["zero", "run/mine/rl"]
         mine = language_mixing.compute(language_mixing.State(source="run/mine/rl"))
         assert mine["right"] == rows[-1]["pass@1"] and mine["command"] == mine["reward"] == ""
+        assert [v for v, _ in language_mixing.controls(language_mixing.State())[-1].pairs()] == [
+            "zero", "run/mine/rl"]
         assert list(ledger.books()) == ["zero", "run/mine"]
         assert ledger.compute(ledger.State(source="run/mine"))["rows"]
     finally:
         RUNS.reset(kept)
+    for module in (language_mixing, ledger):  # without runs there is nothing to choose, and no other name
+        assert "source" not in [c.name for c in module.controls(module.State())]
+        with pytest.raises(ValueError, match="source is one of zero, not 'run/mine'"):
+            module.settle(module.State(source="run/mine"))
 
 
 # 14: the ledger

@@ -58,8 +58,14 @@ def controls(state: State) -> tuple:
     return (
         Choice("part", "Problems asked in", tuple(LANGUAGES.items())),
         Slider("progress", "Training done, %", 0, 100, 10),
-        Choice("source", "Run", tuple(names)),
+        *[Choice("source", "Run", tuple(names)) for _ in names[1:2]],
     )
+
+
+def settle(state: State) -> State:
+    if state.source not in sources():
+        raise ValueError(f"source is one of {', '.join(sources())}, not {state.source[:40]!r}.")
+    return state
 
 
 def shares(row: dict, part: str) -> dict[str, float]:
@@ -104,6 +110,6 @@ INSTRUMENT = Instrument(
     name="language-mixing", number=13, title="Who is not paid for a language uses any",
     functions=("postgrad.tasks.reflection.mixed_languages", "postgrad.tasks.reflection.wrong_language",
                "postgrad.tasks.reflection.worded", "postgrad.recipes.pipelines.r1_zero.reasoning"),
-    state=State, controls=controls, compute=compute, insight=insight,
+    state=State, controls=controls, compute=compute, insight=insight, settle=settle,
     about="A short R1-Zero of our own: its replies grow into words, in whichever language.",
 )

@@ -51,8 +51,14 @@ def controls(state: State) -> tuple:
     return (
         Choice("measure", "Measured by", tuple(MEASURES.items())),
         Slider("problems", "Problems of each task", 4, MOST, 1),
-        Choice("source", "Run", tuple(names)),
+        *[Choice("source", "Run", tuple(names)) for _ in names[1:2]],
     )
+
+
+def settle(state: State) -> State:
+    if state.source not in books():
+        raise ValueError(f"source is one of {', '.join(books())}, not {state.source[:40]!r}.")
+    return state
 
 
 def cut(entry: dict, count: int) -> dict:
@@ -94,6 +100,6 @@ INSTRUMENT = Instrument(
     name="ledger", number=14, title="A training gains here and loses there",
     functions=("postgrad.ledger.line", "postgrad.ledger.verdict_on",
                "postgrad.maths.intervals.gain_interval"),
-    state=State, controls=controls, compute=compute, insight=insight,
+    state=State, controls=controls, compute=compute, insight=insight, settle=settle,
     about="One run on a panel of tasks that it was not all trained for: gains and losses with intervals.",
 )
