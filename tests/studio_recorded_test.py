@@ -8,6 +8,7 @@ import random
 from collections import Counter
 
 import pytest
+import record_reasoning
 from studio_sentences import after, numbers_in, places, positions
 from studio_small import client
 
@@ -267,3 +268,20 @@ def test_each_stands_in_its_chapter():
         page = list(blocks.walk(chapters.chapter(chapter).layers[layer]))
         (at,) = (i for i, b in enumerate(page) if b.kind == "instrument" and b.argument == name)
         assert page[at - 1].kind == "p", f"a sentence leads to {name}"
+
+
+# the tool that records
+
+def test_a_longer_run_is_recorded_by_the_same_tool(tmp_path):
+    """What a run's own examinations say, whichever run lies in the folder; others are left out."""
+    row = {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6], "words-es/worded": 1 / 3, "seconds": 9.0}
+    for name, rows in (("zero", [row, row]), ("again", [row]), ("outcome", [{"step": 0, "accuracy": 0.7}])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "evals.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        (tmp_path / name / "run.json").write_text(json.dumps({"command": f"postgrad train {name} --run /x"}))
+    found = record_reasoning.languages(tmp_path)["runs"]
+    assert [(run["name"], run["command"]) for run in found] == [
+        ("zero", "postgrad train zero"), ("again", "postgrad train again")]
+    assert found[0]["examinations"][0] == {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6],
+                                           "words-es/worded": 0.33333}
+    assert record_reasoning.numbered([7, None, 3, 7]) == [0, -1, 1, 0]

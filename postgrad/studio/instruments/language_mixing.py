@@ -107,7 +107,7 @@ def percent(share: float) -> str:
 
 
 INSTRUMENT = Instrument(
-    name="language-mixing", number=13, title="Who is not paid for a language uses any",
+    name="language-mixing", number=13, title="Where no language is paid for, languages get mixed",
     functions=("postgrad.tasks.reflection.mixed_languages", "postgrad.tasks.reflection.wrong_language",
                "postgrad.tasks.reflection.worded", "postgrad.recipes.pipelines.r1_zero.reasoning"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,

@@ -285,7 +285,7 @@ window.bookIndex = [
 ["/instruments/pass-at-k", "RL is worth several tries of its base", "Instrument", "pass@k of a base model and of what RL made of it, from one try to 64."],
 ["/instruments/kl-estimators", "A good estimate of the KL can have the wrong gradient", "Instrument", "k1, k2 and k3 on five answers: mean, scatter, and the gradient when they stand in a loss."],
 ["/instruments/gae", "λ trades the critic’s mistakes for noise", "Instrument", "Advantages along a reply, how wrong they are on average and by chance, for a critic as good as you make it."],
-["/instruments/language-mixing", "Who is not paid for a language uses any", "Instrument", "A short R1-Zero of our own: its replies grow into words, in whichever language."],
+["/instruments/language-mixing", "Where no language is paid for, languages get mixed", "Instrument", "A short R1-Zero of our own: its replies grow into words, in whichever language."],
 ["/instruments/ledger", "A training gains here and loses there", "Instrument", "One run on a panel of tasks that it was not all trained for: gains and losses with intervals."],
 ["/instruments/mismatch", "The engine that samples is not quite the policy that learns", "Instrument", "Recorded log-probabilities of a sampler and the trainer, and what truncated importance sampling does to a token."],
 ["/lab/bradley-terry", "Bradley–Terry", "Cell", "Drop the minus sign, or the margin, and see which promises go with it."],
