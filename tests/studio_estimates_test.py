@@ -5,7 +5,7 @@ import itertools
 import math
 
 import pytest
-from studio_sentences import after, numbers_in, positions
+from studio_positions import after, numbers_in, positions
 
 from postgrad.studio.instruments import INSTRUMENTS, gae, kl_estimators
 

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 import record_reasoning
-from studio_sentences import after, numbers_in, places, positions
+from studio_positions import after, numbers_in, places, positions
 from studio_small import client
 
 from postgrad.studio.book import blocks, chapters
