@@ -103,7 +103,8 @@ def insight(numbers: dict) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+    """Never 100 % of what is not all, nor 0 % of what is not nothing."""
+    return f"{100 * share:.{1 if 0.99 < share < 1 or 0 < share < 0.01 else 0}f} %"
 
 
 INSTRUMENT = Instrument(
