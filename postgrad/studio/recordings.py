@@ -1,5 +1,4 @@
-"""What tools/recordings.py wrote down of real models, for the instruments:
-answers, groups of samples, pairs to label."""
+"""What tools/recordings.py and tools/record_reasoning.py wrote down of real models, for the instruments."""
 
 from __future__ import annotations
 
@@ -12,5 +11,5 @@ FOLDER = Path(__file__).parent.parent / "embedded" / "recordings"
 
 @cache
 def recorded(name: str) -> dict:
-    """pipeline, group or pairs. Read once; not to be changed."""
+    """pipeline, group, pairs; choosing, languages, ledger, samplers, tries. Read once; not to be changed."""
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ def values(repository: Path) -> dict:
     kept = json.loads((repository / "docs" / "methods" / "bias.json").read_text())
     results = json.loads((repository / "docs" / "results" / "rlhf.json").read_text())["tables"]
     bias = {"bias_grpo": kept["grpo"]["bias"], "bias_dr": kept["dr_grpo"]["bias"]}
-    return {**groups(), **passes(), **picked(results), **bias}
+    return {**groups(), **passes(), **picked(results), **bias, **recordings()}
 
 
 def groups() -> dict:
@@ -74,3 +74,14 @@ def picked(results: dict) -> dict:
     by = {row["picked by"]: row[PICKED].partition(" ")[0].replace("%", "\u00a0%") for row in results[title]}
     return {"pick_n": 16, "pick_outcome": by["outcome model"], "pick_process": by["process model, min"],
             "pick_chance": by["chance (pass@1)"], "vote_n": 16, "vote_right": by["majority vote"]}
+
+
+def recordings() -> dict:
+    """What the figures of the chapter were recorded from: a short R1-Zero, tries, samples to choose from."""
+    from postgrad.studio.recordings import recorded
+
+    rows = recorded("languages")["runs"][0]["examinations"]
+    first, last = rows[0], rows[-1]
+    return {"zero_steps": last["step"], "worded_before": first["words-es/worded"],
+            "worded_after": last["words-es/worded"], "wrong_after": last["words-es/wrong_language"],
+            "most_tries": recorded("tries")["samples"], "spent_most": recorded("choosing")["samples"]}

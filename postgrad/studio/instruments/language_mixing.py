@@ -1,0 +1,116 @@
+"""Instrument 13, language mixing: the examinations of an R1-Zero, from the package or of a run of one's own.
+
+Nobody pays for a language there, and the replies think in whichever they like.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from postgrad.studio.instruments.base import RUNS, Choice, Instrument, Slider
+from postgrad.studio.recordings import recorded
+
+LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
+MEASURES = ("worded", "wrong_language", "mixed_languages", "turn_back")
+
+
+@dataclass(frozen=True)
+class State:
+    part: str = "words-es"
+    progress: int = 100
+    source: str = "zero"
+
+
+@cache
+def read(path: Path, changed: int) -> list[dict]:
+    """The examinations of a run that was asked in two languages; of any other, none."""
+    try:
+        rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    except ValueError:
+        return []
+    whole = [row for row in rows if isinstance(row, dict)
+             and all(f"{part}/worded" in row for part in LANGUAGES)]
+    return whole if len(whole) > 1 else []
+
+
+def sources() -> dict[str, dict]:
+    """The package's recordings, then the runs that were examined in both languages: stages too."""
+    found = {run["name"]: run for run in recorded("languages")["runs"]}
+    root = RUNS.get()
+    for path in sorted([*root.glob("*/evals.jsonl"), *root.glob("*/rl/evals.jsonl")]) if root else ():
+        if rows := read(path, path.stat().st_mtime_ns):
+            name = path.parent.relative_to(root).as_posix()
+            found[f"run/{name}"] = {"name": name, "command": "", "examinations": rows}
+    return found
+
+
+def reward_in(command: str) -> str:
+    """The reward that a command names; "" where it names none."""
+    return next((word.partition("=")[2] for word in shlex.split(command) if word.startswith("reward=")), "")
+
+
+def controls(state: State) -> tuple:
+    names = [(key, "recorded" if key == "zero" else key.removeprefix("run/")) for key in sources()]
+    return (
+        Choice("part", "Problems asked in", tuple(LANGUAGES.items())),
+        Slider("progress", "Training done, %", 0, 100, 10),
+        *[Choice("source", "Run", tuple(names)) for _ in names[1:2]],
+    )
+
+
+def settle(state: State) -> State:
+    if state.source not in sources():
+        raise ValueError(f"source is one of {', '.join(sources())}, not {state.source[:40]!r}.")
+    return state
+
+
+def shares(row: dict, part: str) -> dict[str, float]:
+    """What the replies to one part do, as the examination has it; of languages, among those with words."""
+    return {name: row[f"{part}/{name}"] for name in MEASURES if f"{part}/{name}" in row}
+
+
+def compute(state: State) -> dict:
+    run = sources()[state.source]
+    rows = run["examinations"]
+    at = min(range(len(rows)), key=lambda i: abs(rows[i]["step"] - state.progress / 100 * rows[-1]["step"]))
+    found = [shares(row, state.part) for row in rows]
+    here = rows[at]
+    return {
+        "language": LANGUAGES[state.part], "index": at, "here": found[at], "start": found[0],
+        "lines": {name: [(row["step"], share[name]) for row, share in zip(rows, found, strict=True)
+                         if name in share] for name in MEASURES},
+        "step": here["step"], "steps": rows[-1]["step"], "right": here["pass@1"],
+        "passes": [(row["step"], row["pass@1"]) for row in rows],
+        "bounds": [(row["step"], *row["pass@1_interval"]) for row in rows if row["pass@1_interval"]],
+        "command": run["command"], "reward": reward_in(run["command"]), "problems": here["problems"],
+        "samples": here["samples"], "examinations": len(rows),
+    }
+
+
+def insight(numbers: dict) -> str:
+    here, start = numbers["here"], numbers["start"]
+    when = f"After {numbers['step']} steps" if numbers["index"] else "Before training"
+    was = f" (before, {percent(start['worded'])})" if numbers["index"] else ""
+    of = (f", {percent(here['wrong_language'])} of these mostly in another language and "
+          f"{percent(here['mixed_languages'])} in two" if "wrong_language" in here else "")
+    asked = f"the replies to {numbers['language']} problems"
+    return (f"{when} {percent(here['worded'])} of {asked} think in words{was}{of}; "
+            f"{percent(numbers['right'])} of all samples are right.")
+
+
+def percent(share: float) -> str:
+    """Never 100 % of what is not all, nor 0 % of what is not nothing."""
+    return f"{100 * share:.{1 if 0.99 < share < 1 or 0 < share < 0.01 else 0}f} %"
+
+
+INSTRUMENT = Instrument(
+    name="language-mixing", number=13, title="Where no language is paid for, languages get mixed",
+    functions=("postgrad.tasks.reflection.mixed_languages", "postgrad.tasks.reflection.wrong_language",
+               "postgrad.tasks.reflection.worded", "postgrad.recipes.pipelines.r1_zero.reasoning"),
+    state=State, controls=controls, compute=compute, insight=insight, settle=settle,
+    about="A short R1-Zero of our own: its replies grow into words, in whichever language.",
+)

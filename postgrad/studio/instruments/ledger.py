@@ -1,0 +1,105 @@
+"""Instrument 14, the ledger: what a run gained and lost on a panel of tasks, with intervals that the number
+of problems decides. Recorded, or of a run of one's own that has a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from postgrad.studio.instruments.base import RUNS, Choice, Instrument, Slider
+from postgrad.studio.recordings import recorded
+
+MEASURES = {"pass@1": "one try", "pass@4": "several tries", "different_replies": "different replies"}
+MOST = 40  # problems of each task that were recorded
+WORDS = {"gain": "gained on", "loss": "lost on", "more varied": "more varied on", "less varied":
+         "less varied on", "collapse": "collapsed on", "not told": "not told from chance on"}
+READ = {"gain": "read better than before", "loss": "read worse than before",
+        "not told": "read as well as before, as far as can be told"}
+
+
+@dataclass(frozen=True)
+class State:
+    measure: str = "pass@1"
+    problems: int = MOST
+    source: str = "zero"
+
+
+@cache
+def read(path: Path, changed: int) -> dict | None:
+    """A run's ledger with two entries or more; None where it cannot be read."""
+    from postgrad import ledger
+    try:
+        found = ledger.read(path)
+    except (ValueError, OSError):
+        return None
+    return found if found and len(found["entries"]) > 1 else None
+
+
+def books() -> dict[str, dict]:
+    kept = recorded("ledger")
+    found = {"zero": {"ledger": kept["ledger"], "command": kept["command"], "base": kept["base"]}}
+    root = RUNS.get()
+    for path in sorted(root.glob("*/ledger.json")) if root else ():
+        if book := read(path.parent, path.stat().st_mtime_ns):
+            found[f"run/{path.parent.name}"] = {"ledger": book, "command": "", "base": ""}
+    return found
+
+
+def controls(state: State) -> tuple:
+    names = [(key, key.partition("/")[2] or "recorded") for key in books()]
+    return (
+        Choice("measure", "Measured by", tuple(MEASURES.items())),
+        Slider("problems", "Problems of each task", 4, MOST, 1),
+        *[Choice("source", "Run", tuple(names)) for _ in names[1:2]],
+    )
+
+
+def settle(state: State) -> State:
+    if state.source not in books():
+        raise ValueError(f"source is one of {', '.join(books())}, not {state.source[:40]!r}.")
+    return state
+
+
+def cut(entry: dict, count: int) -> dict:
+    """The entry as if so many problems had been asked."""
+    return {**entry, "figures": {task: {name: values[:count] for name, values in figures.items()}
+                                 for task, figures in entry["figures"].items()}}
+
+
+def compute(state: State) -> dict:
+    from postgrad import ledger
+
+    book = books()[state.source]
+    entries = book["ledger"]["entries"]
+    first, last = (cut(entry, state.problems) for entry in (entries[0], entries[-1]))
+    measures = {state.measure.replace("4", str(book["ledger"]["samples"])), "nats"}
+    lines = [line for line in ledger.lines(first, last) if line.measure in measures]
+    rows = [{"task": line.task, "first": line.first[0], "last": line.last[0], "gain": line.gain[0],
+             "low": line.gain[1], "high": line.gain[2], "verdict": line.verdict, "shown": ledger.shown(line)}
+            for line in lines if line.measure != "nats"]
+    text = next((line for line in lines if line.measure == "nats"), None)
+    return {
+        "rows": rows, "text": {**ledger.shown(text), "verdict": text.verdict} if text else None,
+        "measure": state.measure, "name": MEASURES[state.measure], "problems": state.problems,
+        "samples": book["ledger"]["samples"], "names": [first["name"], last["name"]],
+        "command": book["command"], "base": book["base"], "all": book["ledger"]["problems"],
+    }
+
+
+def insight(numbers: dict) -> str:
+    rows, text = numbers["rows"], numbers["text"]
+    parts = [f"{said} {', '.join(row['task'] for row in rows if row['verdict'] == verdict)}"
+             for verdict, said in WORDS.items() if any(row["verdict"] == verdict for row in rows)]
+    found = "; ".join(parts) if parts else "nothing was measured"
+    tail = f" Held-out text is {READ[text['verdict']]}." if text else ""
+    return f"With up to {numbers['problems']} problems of each task, by {numbers['name']}: {found}.{tail}"
+
+
+INSTRUMENT = Instrument(
+    name="ledger", number=14, title="A training gains here and loses there",
+    functions=("postgrad.ledger.line", "postgrad.ledger.verdict_on",
+               "postgrad.maths.intervals.gain_interval"),
+    state=State, controls=controls, compute=compute, insight=insight, settle=settle,
+    about="One run on a panel of tasks that it was not all trained for: gains and losses with intervals.",
+)

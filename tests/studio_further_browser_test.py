@@ -1,0 +1,31 @@
+"""Instruments 9 to 15 in a real browser: a control moved by keyboard, and the sentence that follows."""
+
+from dataclasses import replace
+
+import pytest
+from studio_browser import browser, studio, tab  # noqa: F401
+
+from postgrad.studio.instruments import INSTRUMENTS
+
+expect = pytest.importorskip("playwright.sync_api").expect
+
+# the slider, the key that moves it by one step, and the field after that
+MOVES = {"test-time": ("spent", "ArrowRight", 9), "pass-at-k": ("k", "ArrowRight", 2),
+         "kl-estimators": ("rarest", "ArrowRight", 1.6), "gae": ("lam", "ArrowLeft", 0.9),
+         "language-mixing": ("progress", "ArrowLeft", 90), "ledger": ("problems", "ArrowLeft", 39),
+         "mismatch": ("cap", "ArrowLeft", 1.9)}
+
+
+def test_a_control_of_each_moved_by_keyboard(studio, tab):  # noqa: F811
+    """The sentence is what the library computes, and equations are set."""
+    page = tab(studio())
+    for name, (field, key, value) in MOVES.items():
+        instrument = INSTRUMENTS[name]
+        state = replace(instrument.settle(instrument.state()), **{field: value})
+        page.goto(f"/instruments/{name}")
+        page.locator(f"#{name}-{field}").focus()
+        page.keyboard.press(key)
+        expect(page.locator(".picture")).to_have_attribute("data-query", instrument.query(state))
+        expect(page.locator(".insight")).to_have_text(instrument.insight(instrument.compute(state)))
+        expect(page.locator("tex-math .katex").first).to_be_attached()
+        assert page.locator(".katex-error").count() == 0
