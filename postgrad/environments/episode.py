@@ -122,8 +122,13 @@ class Episode:
 
     def _cut(self, reason: str) -> None:
         """The game ends here, unpaid; where the model had no turn yet, that is not its fault."""
-        self.game.close()
+        self.close()
         self.verdict = Verdict(score=0.0, reason=reason) if self.replies else fault(reason)
+
+    def close(self) -> None:
+        """The game is left where it is."""
+        if hasattr(self.game, "close"):
+            self.game.close()
 
     @property
     def context(self) -> list[int]:
@@ -135,7 +140,7 @@ class Episode:
         """Of the next reply: that of the first is the episode's own. Where others ask, it is that of what is
         asked, whatever was asked before it."""
         if self.asks:
-            return seed_of(self.seed, "asked", self.context, self.asked[tuple(self.context)])
+            return seed_of(self.seed, "asked", *self.context, self.asked[tuple(self.context)])
         return seed_of(self.seed, "turn", len(self.replies)) if self.replies else self.seed
 
     def wrote(self, tokens: list[int], logp: list[float], finished: bool, step: int) -> None:

@@ -83,11 +83,15 @@ class Player:
 
     def _played(self, episodes: Sequence[Episode], settings) -> list[Rollout]:
         at_once = getattr(self.play, "at_once", None)
-        threads = ThreadPoolExecutor(at_once or 2 * (os.cpu_count() or 1), "play")
-        with self.play if hasattr(self.play, "__enter__") else nullcontext(), threads:
-            for start in range(0, len(episodes), at_once or len(episodes)):
-                wave = episodes[start: start + at_once] if at_once else episodes
-                self._side_by_side(wave, settings, threads.map if self.task.waits else map)
+        with self.play if hasattr(self.play, "__enter__") else nullcontext():
+            try:
+                with ThreadPoolExecutor(at_once or 2 * (os.cpu_count() or 1), "play") as threads:
+                    for start in range(0, len(episodes), at_once or len(episodes)):
+                        wave = episodes[start: start + at_once] if at_once else episodes
+                        self._side_by_side(wave, settings, threads.map if self.task.waits else map)
+            finally:
+                for episode in episodes:
+                    episode.close()
         return [episode.made for episode in episodes]
 
     def _side_by_side(self, episodes: Sequence[Episode], settings, each: Callable) -> None:
