@@ -59,7 +59,8 @@ def test_a_game_is_one_row_of_the_tokens_that_were_sampled(opened):
 
 def test_a_conversation_that_does_not_go_on_is_a_new_row(opened):
     (made,) = played(opened, "forgets")
-    assert len(made.rows) == 3 and sum(len([t for t in r.turns if t.role == "assistant"]) for r in made.rows) == 4
+    replies = [turn for row in made.rows for turn in row.turns if turn.role == "assistant"]
+    assert len(made.rows) == 3 and len(replies) == 4
     first, retold, branch = sorted(made.rows, key=lambda r: (len(r.turns) < 3, len(r.prompt_tokens)))
     assert len(first.turns) == 3 and len(retold.turns) == len(branch.turns) == 1
     reply = first.tokens[: first.turns[0].end]
@@ -69,7 +70,8 @@ def test_a_conversation_that_does_not_go_on_is_a_new_row(opened):
 
 
 @pytest.mark.parametrize(("verify", "plays", "wanted"), [
-    (None, "crashes", "exit code 1: RuntimeError: the tool is broken"), (None, "hangs", "for 1 s; agent.seconds"),
+    (None, "crashes", "exit code 1: RuntimeError: the tool is broken"),
+    (None, "hangs", "for 1 s; agent.seconds"),
     (None, "silent", "without asking the model"), (None, "unsound", "score is nan"),
     (None, "cold", "temperature is the training's to choose"), (None, "stranger", "of no episode"),
     (False, "judged", "printed no"),
@@ -105,12 +107,12 @@ def test_a_run_goes_on_bit_for_bit_and_not_with_another_agent(tmp_path, capsys):
     agent = tmp_path / "agent.py"
     agent.write_text((HERE / "plain.py").read_text())
     command = f"{sys.executable} -I {agent}"
-    whole, parts = train(tmp_path / "whole", command, "steps=2"), train(tmp_path / "parts", command, "steps=1")
-    assert main(["resume", str(tmp_path / "parts"), "steps=2", "--json"]) == 0
+    whole, parts = (train(tmp_path / steps, command, steps) for steps in ("steps=2", "steps=1"))
+    assert main(["resume", str(parts.folder), "steps=2", "--json"]) == 0
     first, second = (next(run.latest().glob("*.safetensors")).read_bytes() for run in (whole, parts))
     assert whole.latest().name == parts.latest().name and first == second
     agent.write_text(agent.read_text() + "# changed")
-    assert main(["resume", str(tmp_path / "parts"), "steps=3", "--json"]) != 0
+    assert main(["resume", str(parts.folder), "steps=3", "--json"]) != 0
     assert "has changed since this run began" in capsys.readouterr().err
 
 

@@ -34,7 +34,8 @@ def test_a_conversation_that_goes_on_is_one_row_and_its_tokens_are_those_that_we
     assert list(row.tokens[: row.turns[0].end]) == first["token_ids"]
     assert [*row.prompt_tokens, *row.tokens[: row.turns[1].end]] == second["prompt_token_ids"]
     end = what.chat.id("<|end|>")
-    assert row.tokens[row.turns[1].start: row.turns[1].end].count(end) == 1  # the template's, not the client's
+    shown = row.tokens[row.turns[1].start: row.turns[1].end]
+    assert shown.count(end) == 1  # the template's, not the client's
     assert kept["bob"].tokens == row.tokens[: row.turns[0].end] and len(streamed) > 2
     net = what.worker.slots.model
     for rollout, heat in ((kept["bob"], 1.5), (other, 1.0)):

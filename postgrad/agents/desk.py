@@ -1,7 +1,7 @@
 """The endpoint that agents ask: on the loopback address, with a key for each episode.
 
-A chat completion waits here until its episode is sampled, beside the others: the policy that trains writes the
-reply. How tokens are chosen is the training's to say, so fields that ask for another way are refused by name.
+A chat completion waits here until its episode is sampled, beside the others, by the policy that trains. How
+tokens are chosen is the training's to say, so fields that ask for another way are refused by name.
 """
 
 from __future__ import annotations

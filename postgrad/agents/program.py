@@ -1,7 +1,7 @@
 """The program of one episode: a command that is told what to play and where to ask, and says a score.
 
-It reads one JSON object from its standard input, asks as OPENAI_BASE_URL and OPENAI_API_KEY say, which OpenAI's
-clients take up by themselves, and may print {"score": 0.5} as its last line.
+It reads one JSON object from its standard input, asks as OPENAI_BASE_URL and OPENAI_API_KEY say, which
+OpenAI's clients take up by themselves, and may print {"score": 0.5} as its last line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def words_of(command: str) -> list[str]:
         raise ValueError(f"the agent {command!r:.80} is no command line: {error}.") from None
     if not words or shutil.which(words[0]) is None:
         raise ValueError(f"the agent {command!r:.80} can't be started: there is no program "
-                         f"{words[0] if words else ''!r}; give a command line, as in --agent 'python agent.py'.")
+                         f"{words[0] if words else ''!r}; give a command line, as in --agent "
+                         "'python agent.py'.")
     return words
 
 
@@ -64,7 +65,8 @@ class Program:
         code = self.process.wait()
         if code:
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            return fault(f"the agent {how}: {last_line(self.err) or last_line(self.out) or 'it said nothing'}")
+            said = last_line(self.err) or last_line(self.out) or "it said nothing"
+            return fault(f"the agent {how}: {said}")
         return score_in(last_line(self.out))
 
 

@@ -1,8 +1,8 @@
 """The tokens of conversations, row by row, as they were sampled and shown.
 
 A request for a reply names a whole conversation. Where it goes on from a reply that was given before, its
-tokens are those of that row, as they are, and those of what was said since (`chat.extend`). Where it does not,
-or the template would write what came before otherwise, it begins a new row.
+tokens are those of that row, as they are, and those of what was said since (`chat.extend`). Where it does
+not, or the template would write what came before otherwise, it begins a new row.
 """
 
 from __future__ import annotations

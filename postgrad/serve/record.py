@@ -1,4 +1,4 @@
-"""What was asked and written, kept by conversation: the exact tokens, and the log-probs they were sampled with.
+"""What was asked and written, kept by conversation: exact tokens, and the log-probs they were sampled with.
 
 A folder has a file for each session, SESSION.jsonl, with a line for each reply:
     {"row": 0, "shown": [1, 5, 9], "tokens": [7, 2], "logp": [-0.1, -0.7], "role": "user", "end": "stop",

@@ -15,8 +15,8 @@ from postgrad.serve.worker import Worker
 
 @dataclass(kw_only=True)
 class Served:
-    """name: what clients call it. context: tokens of a prompt and its reply together. recorder: who keeps what
-    was asked and written."""
+    """name: what clients call it. context: tokens of a prompt and its reply together. recorder: who keeps
+    what was asked and written."""
 
     name: str
     chat: Chat

@@ -36,7 +36,7 @@ def judged(talk):
 
 
 def forgets(talk):
-    """Four requests: two go on, one says otherwise what was said, one asks again where it has asked before."""
+    """Four requests: two go on, one says otherwise what was said, one asks again where it had asked."""
     first = ask(talk)
     ask([*talk, first, user("Sure?")])
     ask([*talk, {**first, "content": first["content"] + " well"}, user("Sure?")])
