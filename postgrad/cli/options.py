@@ -89,7 +89,8 @@ class ChatOptions(Settings):
     stages: bool = option(False, "all that led to a run: the base model, each run on the way, the run")
     steps: str | None = option(None, "a run at these steps; 0 is the model it began with", metavar="N,N")
     prompt: str | None = option(None, "ask this one question and leave")
-    task: str | None = option(None, "judge replies to its problems by its verifier", metavar="NAME|FILE")
+    task: str | None = option(None, "judge replies to its problems by its verifier, and answer calls of its "
+                              "tools", metavar="NAME|FILE")
     problem: int | None = option(None, "ask its N-th test problem and leave", metavar="N")
     system: str | None = option(None, "a system message")
     turns: bool = option(False, "keep the conversation (the embedded models know single turns best)")

@@ -8,8 +8,9 @@ episode   one game: its conversation, the rollout that it becomes
 player    many games at once, as a sampler of rollouts that have been judged
 """
 
-from postgrad.environments.episode import Asks
-from postgrad.environments.player import Player, sampler_for, turns_of
+from postgrad.environments.episode import Asks, Episode
+from postgrad.environments.player import Player, sampler_for, turns_of, using_tools
 from postgrad.environments.rows import Rows, escaped, rollout_of
 
-__all__ = ["Asks", "Player", "Rows", "escaped", "rollout_of", "sampler_for", "turns_of"]
+__all__ = ["Asks", "Episode", "Player", "Rows", "escaped", "rollout_of", "sampler_for", "turns_of",
+           "using_tools"]
