@@ -5,8 +5,9 @@
                                [python=PYTHON] [inspect=PYTHON]
 
 Three ways of lm-eval (in process, local-completions, local-chat-completions) and inspect-ai on the same rows,
-greedy, with the same strict reading. Both have environments of their own, FOLDER/venv-NAME, made here from the
-package index (inspect-ai's without postgrad: the server is all it knows); python= and inspect= name others.
+greedy, with the same strict reading. Both have environments of their own, FOLDER/venv-NAME, made here from
+the package index (inspect-ai's without postgrad: the server is all it knows); python= and inspect= name
+others.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ def inspect(python: Path, url: str, rows: Path, tokens: int, folder: Path) -> fl
     replies = (folder / "replies.jsonl").resolve()
     replies.unlink(missing_ok=True)
     env = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "POSTGRAD_BASE_URL": url,
-           "POSTGRAD_API_KEY": "none", "ROWS": str(rows), "REPLIES": str(replies), "TOKENS": str(tokens)}
-    subprocess.run([python, "-m", "inspect_ai", "eval", HERE / "proofs" / "elsewhere" / "inspect_suite.py",
-                    "--model", "openai-api/postgrad/policy", "--display", "plain", "--log-dir",
-                    folder / "inspect"], check=True, env=os.environ | env, stdout=subprocess.DEVNULL)
+           "POSTGRAD_API_KEY": "none", "ROWS": str(rows.resolve()), "REPLIES": str(replies), "TOKENS": str(tokens)}
+    subprocess.run([python, "-m", "inspect_ai", "eval", "inspect_suite.py", "--model",
+                    "openai-api/postgrad/policy", "--display", "plain", "--log-dir",
+                    (folder / "inspect").resolve()], check=True, env=os.environ | env,
+                   stdout=subprocess.DEVNULL, cwd=HERE / "proofs" / "elsewhere")
     docs = [json.loads(line) for line in rows.read_text().splitlines()]
     said = [json.loads(line) for line in replies.read_text().splitlines()]
     assert sorted(number for number, _ in said) == list(range(len(docs)))
@@ -93,9 +95,8 @@ def main(model="tiny-chat", suite="words", problems="200", tokens="64", folder="
         row = {"task": task, "problems": problems,
                "postgrad eval": evaluate(model, name, problems=problems, samples=1, max_new_tokens=tokens,
                                          watch=None)["greedy"]}
-        code = ("import json, sys; from postgrad.recipes.bench import bench; print(json.dumps(bench(sys.argv[1], "
-                "suite=sys.argv[2], problems=int(sys.argv[3]), max_new_tokens=int(sys.argv[4]))))")
-        said = subprocess.run([lm, "-c", code, model, name, str(problems), str(tokens)], check=True, text=True,
+        said = subprocess.run([lm, "-m", "postgrad", "bench", model, "--suite", name, "--problems",
+                               str(problems), "--max-new-tokens", str(tokens), "--json"], check=True, text=True,
                               stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(HERE)}).stdout
         row["postgrad bench"] = json.loads(said.splitlines()[-1])["tasks"][0]["value"]
         with served(model) as url:

@@ -1,6 +1,6 @@
 """A suite of `postgrad bench --files` as a task of inspect-ai: the same question, greedy, the same reading.
 
-The replies are written out and judged by postgrad afterwards, so that inspect-ai has an environment without it.
+The replies are written out and judged by postgrad afterwards: inspect-ai has an environment without it.
 """
 
 import json
