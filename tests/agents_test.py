@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from doc_blocks import ROOT, blocks
 
 import postgrad as pg
 from postgrad.agents import Agent, played_by
@@ -52,7 +53,6 @@ def test_a_game_is_one_row_of_the_tokens_that_were_sampled(opened):
         shown = chat.tokenizer.decode([t for t, m in zip(r.tokens, r.mask, strict=True) if not m],
                                       skip_special_tokens=False)
         assert "Are you sure?" in shown and r.verdict.error is None
-    assert played(opened, "two", "two", group_size=2) == made
     alone = played(opened, "two", "two", group_size=2, at_once=1)
     assert [r.tokens for r in alone] == [r.tokens for r in made]  # however many play at once
 
@@ -96,18 +96,22 @@ def train(folder, command, *words):
 
 
 def test_openais_client_trains_a_policy(tmp_path):
-    run = train(tmp_path / "run", f"{sys.executable} {HERE / 'two_turns.py'}", "steps=1")
+    """The program of docs/agents.md."""
+    (block,) = [block for block in blocks(ROOT / "docs" / "agents.md") if block.words == "my_agent.py"]
+    (tmp_path / "my_agent.py").write_text(block.text)
+    run = train(tmp_path / "run", f"python {tmp_path / 'my_agent.py'}", "steps=1")
     (row,) = run.metrics()
     assert row["turns"] == 2 and row["errors"] == row["new_rows"] == 0 and row["mismatch"] < 1e-4
     said = [json.loads(line) for line in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
     assert len(said) == 2 and all("Are you sure?" in "".join(sample["tokens"]) for sample in said)
+    assert all([turn["reward"] for turn in s["turns"]] == [0.0, None, s["score"]] for s in said)
 
 
 def test_a_run_goes_on_bit_for_bit_and_not_with_another_agent(tmp_path, capsys):
     agent = tmp_path / "agent.py"
     agent.write_text((HERE / "plain.py").read_text())
     command = f"{sys.executable} -I {agent}"
-    whole, parts = (train(tmp_path / steps, command, steps) for steps in ("steps=2", "steps=1"))
+    whole, parts = (train(tmp_path / f"to-{n}", command, f"steps={n}") for n in (2, 1))
     assert main(["resume", str(parts.folder), "steps=2", "--json"]) == 0
     first, second = (next(run.latest().glob("*.safetensors")).read_bytes() for run in (whole, parts))
     assert whole.latest().name == parts.latest().name and first == second

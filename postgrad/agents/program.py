@@ -13,6 +13,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from typing import IO
@@ -29,11 +30,16 @@ def words_of(command: str) -> list[str]:
         words = shlex.split(command)
     except ValueError as error:
         raise ValueError(f"the agent {command!r:.80} is no command line: {error}.") from None
-    if not words or shutil.which(words[0]) is None:
+    if not words or shutil.which(words[0], path=search_path()) is None:
         raise ValueError(f"the agent {command!r:.80} can't be started: there is no program "
                          f"{words[0] if words else ''!r}; give a command line, as in --agent "
                          "'python agent.py'.")
     return words
+
+
+def search_path() -> str:
+    """Where programs are looked for: first beside this Python, so that `python` is the one that trains."""
+    return os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))
 
 
 class Program:
@@ -46,8 +52,8 @@ class Program:
             told.seek(0)
             local = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
             self.process = subprocess.Popen(
-                words, stdin=told, stdout=self.out, stderr=self.err, start_new_session=True,
-                env=os.environ | {"NO_PROXY": local, "no_proxy": local} | environment)
+                [shutil.which(words[0], path=search_path()) or words[0], *words[1:]], stdin=told, stdout=self.out, stderr=self.err, start_new_session=True,
+                env=os.environ | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local} | environment)
 
     def ended(self) -> bool:
         return self.process.poll() is not None
