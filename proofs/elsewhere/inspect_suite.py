@@ -16,11 +16,19 @@ with open(os.environ["ROWS"]) as file:
     ROWS = [json.loads(line) for line in file]
 
 
+def as_written(content):
+    """The reply as the model wrote it: inspect-ai takes <think>...</think> out of the text."""
+    if isinstance(content, str):
+        return content
+    return "".join(f"<think>{part.reasoning}</think>" if part.type == "reasoning" else part.text
+                   for part in content)
+
+
 @scorer(metrics=[mean()])
 def written():
     async def score(state, target):
         with open(os.environ["REPLIES"], "a") as out:
-            out.write(json.dumps([state.metadata["number"], state.output.completion]) + "\n")
+            out.write(json.dumps([state.metadata["number"], as_written(state.output.message.content)]) + "\n")
         return Score(value=1.0)
     return score
 
