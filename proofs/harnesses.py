@@ -20,7 +20,7 @@ import sysconfig
 from contextlib import contextmanager
 from pathlib import Path
 
-from postgrad.recipes.bench import judged, suite_of, write_suite
+from postgrad.benchmarks.suite import judged, suite_of, write_suite
 from postgrad.recipes.measuring import evaluate
 
 HERE = Path(__file__).resolve().parent.parent
@@ -71,7 +71,8 @@ def inspect(python: Path, url: str, rows: Path, tokens: int, folder: Path) -> fl
     replies = (folder / "replies.jsonl").resolve()
     replies.unlink(missing_ok=True)
     env = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "POSTGRAD_BASE_URL": url,
-           "POSTGRAD_API_KEY": "none", "ROWS": str(rows.resolve()), "REPLIES": str(replies), "TOKENS": str(tokens)}
+           "POSTGRAD_API_KEY": "none", "ROWS": str(rows.resolve()), "REPLIES": str(replies),
+           "TOKENS": str(tokens)}
     subprocess.run([python, "-m", "inspect_ai", "eval", "inspect_suite.py", "--model",
                     "openai-api/postgrad/policy", "--display", "plain", "--log-dir",
                     (folder / "inspect").resolve()], check=True, env=os.environ | env,
@@ -96,8 +97,9 @@ def main(model="tiny-chat", suite="words", problems="200", tokens="64", folder="
                "postgrad eval": evaluate(model, name, problems=problems, samples=1, max_new_tokens=tokens,
                                          watch=None)["greedy"]}
         said = subprocess.run([lm, "-m", "postgrad", "bench", model, "--suite", name, "--problems",
-                               str(problems), "--max-new-tokens", str(tokens), "--json"], check=True, text=True,
-                              stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(HERE)}).stdout
+                               str(problems), "--max-new-tokens", str(tokens), "--json"], check=True,
+                              text=True, stdout=subprocess.PIPE,
+                              env=os.environ | {"PYTHONPATH": str(HERE)}).stdout
         row["postgrad bench"] = json.loads(said.splitlines()[-1])["tasks"][0]["value"]
         with served(model) as url:
             for kind in ("local-completions", "local-chat-completions"):

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import postgrad as pg
+from postgrad.benchmarks import suite as bench
 from postgrad.cli import main
 from postgrad.opening.models import open_writer
-from postgrad.recipes import bench
 
 HARNESS = pytest.mark.skipif(find_spec("lm_eval") is None, reason="needs lm-eval (pip install lm-eval)")
 
@@ -35,7 +35,7 @@ def test_the_harness_says_what_eval_says(capsys):
 def test_likelihoods_are_the_trainers(opened):
     from lm_eval.api.instance import Instance
 
-    from postgrad.recipes.bench_model import HarnessModel
+    from postgrad.benchmarks.model import HarnessModel
     net, chat = opened
     model = HarnessModel(net, chat)
     asked = Instance("loglikelihood", {}, ("Tom has 3 pears. ", "He eats 2."), 0)

@@ -20,7 +20,7 @@ LAYERS = (
     {"serve"},
     {"agents"},  # who ask the endpoint while they are trained
     {"recipes"},
-    {"studio"},
+    {"studio", "benchmarks"},
     {"cli"},  # which starts the studio and the endpoint
     {"__main__"},
 )

@@ -52,7 +52,7 @@ class Program:
             told.seek(0)
             local = ",".join(filter(None, (os.environ.get("NO_PROXY"), "127.0.0.1")))
             self.process = subprocess.Popen(
-                [shutil.which(words[0], path=search_path()) or words[0], *words[1:]], stdin=told, stdout=self.out, stderr=self.err, start_new_session=True,
+                words, stdin=told, stdout=self.out, stderr=self.err, start_new_session=True,
                 env=os.environ | {"PATH": search_path(), "NO_PROXY": local, "no_proxy": local} | environment)
 
     def ended(self) -> bool:

@@ -38,8 +38,8 @@ def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
 
 
 def turns_of(batch: Batch, row: int) -> list[dict]:
-    """The turns of a row, each reply with what it was paid: its turn reward, or on the last of the episode the
-    score; None of what was shown and where there is no verdict."""
+    """The turns of a row, each reply with what it was paid: its turn reward, or on the last of the episode
+    the score; None of what was shown and where there is no verdict."""
     s = batch.scored[row]
     rows = [i for i, other in enumerate(batch.scored) if other.rollout.episode == s.rollout.episode]
     at = sum(len(batch.scored[i].rollout.sampled) for i in rows if i < row)

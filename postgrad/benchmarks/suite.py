@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ SMALL = ("words", "arithmetic", "countdown")  # and gsm8k, where its rows are at
 GSM8K = ("data/gsm8k", "../shared/data/gsm8k")
 OFFLINE = ("HF_DATASETS_OFFLINE", "HF_HUB_OFFLINE")  # local files are all that a suite of ours needs
 READING = '''"""How replies are judged: by the task's own verifier."""
-from postgrad.recipes.bench import judged
+from postgrad.benchmarks.suite import judged
 
 
 def process_results(doc, results):
@@ -58,14 +59,15 @@ def write_suite(folder: Path, names: Sequence[str], *, problems: int, seed: int,
     called = {}
     for name in names:
         task = open_task(name)
-        called[name] = f"postgrad_{task.name}"
+        plain = re.sub(r"[^\w-]", "_", task.name)
+        called[name] = f"postgrad_{plain}"
         rows = [{"task": absolute(name), "problems": problems, "seed": seed, "number": i,
                  "question": asked(task, prompt)}
                 for i, prompt in enumerate(task.prompts("test", problems, seed))]
-        path = (folder / f"{task.name}.jsonl").resolve()
+        path = (folder / f"{plain}.jsonl").resolve()
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         most = tokens or task.tokens or (tokens_for(task, model) if model else 256)
-        (folder / f"{task.name}.yaml").write_text(yaml(called[name], path, most))
+        (folder / f"{plain}.yaml").write_text(yaml(called[name], path, most))
     return called
 
 
@@ -126,7 +128,7 @@ def bench(model: str, *, suite: str = "small", problems: int = 200, seed: int = 
     import lm_eval
     from lm_eval.tasks import TaskManager
 
-    from postgrad.recipes.bench_model import HarnessModel
+    from postgrad.benchmarks.model import HarnessModel
     with tempfile.TemporaryDirectory(prefix="postgrad-bench-") as folder:
         ours = write_suite(Path(folder), [n for n in names if n not in theirs], problems=problems, seed=seed,
                            tokens=max_new_tokens, model=net)
