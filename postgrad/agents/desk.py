@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import uvicorn
 from starlette.requests import Request as HttpRequest
@@ -44,10 +45,10 @@ LOOK = 0.02  # seconds between two looks whether a program has ended
 class Waiting:
     """What a `Served` asks of the thread that writes, where others write."""
 
-    most, version = 1, 0
+    most = 1
 
     def __init__(self, vocab_size: int):
-        self.vocab_size = vocab_size
+        self.vocab_size, self.version = vocab_size, 0
 
     def drop(self, asked: Asked) -> None:
         asked.dropped = True
@@ -139,10 +140,10 @@ def asks(call: ChatCompletion) -> Asks:
     settings = {"max_new_tokens": call.most} if call.most else {}
     stop = {"stop": call.choosing.stop} if call.choosing.stop else {}
     return Asks(messages=call.talk.messages, tools=call.talk.tools or (), settings=settings | stop,
-                answer=lambda reply, context: told(call, reply, context))
+                answer=partial(told, call))
 
 
-def told(call: ChatCompletion, reply: Reply, context: list[int]) -> Message:
+def told(call: ChatCompletion, reply: Reply, context: list[int], step: int) -> Message:
     """The client gets the reply; -> the message, as it will stand in what the client asks next."""
     chat, asked = call.served.chat, call.asked
     request = call.choosing.requests(max(len(reply.tokens), 1), pieces=True)[0]
@@ -151,6 +152,7 @@ def told(call: ChatCompletion, reply: Reply, context: list[int]) -> Message:
               for token, logp in zip(reply.tokens, reply.logp, strict=True)]
 
     def hear() -> None:
+        call.served.worker.version = step
         call.prompt, asked.rows = context, [row]
         for one in chosen:
             asked.told.put_nowait((0, one))

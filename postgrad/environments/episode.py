@@ -29,13 +29,14 @@ class Asks:
     """What is yielded by an environment that says what the model is asked: a whole conversation in place of
     what is added to one, with tools as JSON schemas. settings: changes of the sampling.
 
-    answer(reply, context): the asker is told the reply to these tokens; -> the message as it was told.
+    answer(reply, context, step): the asker is told the reply to these tokens by the policy of this step; ->
+    the message as it was told.
     """
 
     messages: Sequence[Message]
     tools: Sequence[dict] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    answer: Callable[[Reply, list[int]], Message]
+    answer: Callable[[Reply, list[int], int], Message]
 
 
 class Episode:
@@ -148,7 +149,7 @@ class Episode:
         ask, they are told."""
         reply = replace(read_reply(self.chat.decode(tokens), self.tools), tokens=tuple(tokens),
                         logp=tuple(logp))
-        told = self.asks.answer(reply, self.context) if self.asks else None
+        told = self.asks.answer(reply, self.context, step) if self.asks else None
         self.rows.wrote(self.request, tokens, logp, step, told)
         self.lengths.append(len(tokens))
         self.messages.append({"role": "assistant", "content": self.chat.spoken(tokens)})
