@@ -47,11 +47,13 @@ class Call:
 @dataclass(frozen=True, kw_only=True)
 class Reply:
     """What the model wrote in one turn: its text, the calls of tools in it, and what was meant as a call and
-    cannot be read, a sentence each."""
+    cannot be read, a sentence each; its tokens with their log-probs, where a model wrote it."""
 
     text: str
     tool_calls: tuple[Call, ...] = ()
     malformed: tuple[str, ...] = ()
+    tokens: tuple[int, ...] = field(default=(), repr=False)
+    logp: tuple[float, ...] = field(default=(), repr=False)
 
 
 def added_to(messages: Sequence[Mapping], added: Sequence[Mapping]) -> list[dict]:

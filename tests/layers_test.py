@@ -18,8 +18,10 @@ LAYERS = (
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
      "ledger", "exercises"},
     {"opening"},
+    {"serve"},
+    {"agents"},  # who ask the endpoint while they are trained
     {"recipes"},
-    {"studio", "serve"},
+    {"studio", "benchmarks"},
     {"cli"},  # which starts the studio and the endpoint
     {"__main__"},
 )

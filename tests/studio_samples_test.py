@@ -1,10 +1,13 @@
 """Samples in the studio: groups worked out, browsed step by step, runs side by side."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from studio_small import Texts, client, make, sample
 
+from postgrad.recipes import logged
+from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.studio import pairing, samples
 
 
@@ -62,3 +65,37 @@ def test_two_runs_side_by_side_show_only_what_differs(tmp_path):
     assert ("What is 2+2?" in page.text
             and page.data["charts"]["reward"]["series"][1]["values"] == [0.1, 0.2, 0.3, 0.4])
     assert client(tmp_path).get("/runs/compare?ids=a,nobody").status_code == 404
+
+
+def test_an_episode_is_shown_turn_by_turn_with_what_was_masked_and_paid(tmp_path):
+    row = sample(1, 0) | {"tokens": ["<b>go", ".", "lower", "3"], "prompt_tokens": ["Guess", "!"], "turns": [
+        {"start": 0, "end": 2, "role": "assistant", "policy_step": 1, "reward": 0.1},
+        {"start": 2, "end": 3, "role": "user", "policy_step": None, "reward": None},
+        {"start": 3, "end": 4, "role": "assistant", "policy_step": 1, "reward": 0.9}]}
+    row["columns"] = {"adv": [1.0, 1.0, 0.0, 1.0], "mask": [1.0, 1.0, 0.0, 1.0]}
+    told = samples.episode(row)
+    assert [(t["who"], t["text"], t["tokens"], t["trained"], t["reward"]) for t in told] == [
+        ("prompt", "Guess!", 2, 0, None), ("assistant", "<b>go.", 2, 2, 0.1), ("user", "lower", 1, 0, None),
+        ("assistant", "3", 1, 1, 0.9)]
+    assert samples.episode(sample(1, 0)) == []
+    assert samples.episode(row | {"turns": [{"start": 9}, 3]}) == told[:1]
+    run = make(tmp_path / "a", 1, done=False)
+    run.log_samples(2, [row])
+    page = client(tmp_path).get("/runs/-/samples?run=a&step=2").text
+    assert "&lt;b&gt;go." in page and "1 token, shown, masked" in page and "reward 0.9" in page
+
+
+def test_a_reward_stands_on_the_turn_that_earned_it():
+    def row(spans, episode, **verdict):
+        turns = tuple(Turn(start=a, end=b, role="assistant" if own else "user",
+                           policy_step=0 if own else None) for a, b, own in spans)
+        rollout = Rollout(prompt=Prompt.ask("q"), prompt_tokens=(1,), tokens=(5,) * spans[-1][1], text="",
+                          logp=(0.0,) * spans[-1][1], finished=True, seed=0, turns=turns, episode=episode,
+                          mask=tuple(own for a, b, own in spans for _ in range(a, b)))
+        return Scored(rollout=rollout, verdict=Verdict(**verdict))
+    spans = [(0, 2, True), (2, 3, False), (3, 5, True)]
+    paid = {"score": 0.5, "per_token": (0.0, 0.25, 0.0, 0.125, 0.0, 0.125)}
+    batch = SimpleNamespace(scored=[row(spans, "a", **paid), row([(0, 2, True)], "a", **paid),
+                                    row(spans, "b", score=1.0), row(spans, "c", score=0.0, error="it broke")])
+    told = [[turn["reward"] for turn in logged.turns_of(batch, i)] for i in range(4)]
+    assert told == [[0.25, None, 0.125], [0.125], [0.0, None, 1.0], [None, None, None]]

@@ -38,7 +38,8 @@ examples:
 SERVE = """\
 examples:
   postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
-  postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step"""
+  postgrad serve runs/grpo-words-1     a run, at its newest checkpoint while it trains; RUN@20: one step
+  postgrad serve tiny-chat --record kept   the exact tokens of every chat, by conversation"""
 LABEL = (
     Command("import", "pairs, rankings, or answers to be labelled, from a JSONL file into the store",
             options.ImportOptions),
@@ -61,6 +62,8 @@ COMMANDS = (
             measuring_options.CompareOptions),
     Command("ledger", "what a run gained and what it lost, on a panel of tasks: its start against its end",
             measuring_options.LedgerOptions),
+    Command("bench", "standard benchmarks: the lm-evaluation-harness in this process, on local files",
+            measuring_options.BenchOptions),
     Command("rlaif", "critique, revise and compare a model's replies by a constitution, as data for SFT, DPO "
             "and reward models", options.RLAIFOptions),
     Command("pick", "best-of-n or rejection sampling: keep a model's good replies as data for SFT",

@@ -87,7 +87,7 @@ def picture(session: Session, rows: list[list[Reply]]):
         grid.add_column(Text(clean(voice.heading), style="bold"), ratio=1, overflow="fold")
     for row in rows:
         grid.add_row(*(Text("\n").join([
-            Text(clean(reply.text)),
+            Text(clean(reply.whole)),
             *(Text(line, style=colour(reply) if line.startswith("score") else "dim")
               for line in remarks(session, reply)),
         ]) for reply in row))

@@ -85,6 +85,11 @@ def pick(args) -> int:
     return table([{"": k, "value": shown(v)} for k, v in found.items() if v is not None])
 
 
+def bench(args) -> int:
+    from postgrad.cli.bench import bench as act
+    return act(args)
+
+
 def label(args) -> int:
     from postgrad.cli.label import label as act
     return act(args)
@@ -106,7 +111,7 @@ def serve(args) -> int:
 
 
 COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate,
-            "compare": compare, "ledger": ledger, "chat": chat, "runs": runs,
+            "compare": compare, "ledger": ledger, "bench": bench, "chat": chat, "runs": runs,
             "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
             "exercise": exercise,
             "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,

@@ -1,4 +1,4 @@
-"""The options of the commands that measure: eval, compare, ledger."""
+"""The options of the commands that measure: eval, compare, ledger, bench."""
 
 from __future__ import annotations
 
@@ -58,3 +58,25 @@ class LedgerOptions(Settings):
     seed: int | None = option(None, "of the problems and the sampling; without it: as the run has it, else 0")
     all: bool = option(False, "every checkpoint that the run has kept, not only the first and the last")
     device: str = option("cpu", "where it is computed: cpu or cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(Settings):
+    model: str = option(about=MODEL, positional=True)
+    suite: str = option("small", "small (words, arithmetic, countdown, and gsm8k where data/gsm8k has its "
+                        "rows), or tasks with commas between: ours by name or file, the harness's own as "
+                        "lm_eval:NAME", metavar="small|NAME,NAME")
+    problems: int = option(200, "test problems of each task")
+    max_new_tokens: int | None = option(None, "the most tokens of a reply; without it: as the task says, "
+                                        "else by the model's size")
+    include: str | None = option(None, "task files of the harness's own kind, for lm_eval:NAME",
+                                 metavar="FOLDER")
+    files: str | None = option(None, "write the suite's task files there and stop: for `lm_eval "
+                               "--include_path` against `postgrad serve`", metavar="FOLDER")
+    seed: int = option(0, "of the problems")
+    device: str = option("cpu", "where it is computed: cpu or cuda")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.problems < 1:
+            raise ValueError(f"--problems {self.problems} must be at least 1.")

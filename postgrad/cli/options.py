@@ -41,6 +41,8 @@ class TrainOptions(Settings):
                                 positional=True)
     task: str | None = option(None, "a task's name, your Python file, a .jsonl of questions and answers, or "
                               "VERIFIER:FILE.jsonl", metavar="NAME|FILE")
+    agent: str | None = option(None, "a program of yours with an OpenAI client that plays the episodes: "
+                               "agent.command", metavar="COMMAND")
     run: str | None = option(None, "the run's folder; without it: runs/RECIPE-SETTING-N", metavar="FOLDER")
     show: bool = option(False, "print the settings, each with a sentence, and stop; no task need be named")
 
@@ -87,7 +89,8 @@ class ChatOptions(Settings):
     stages: bool = option(False, "all that led to a run: the base model, each run on the way, the run")
     steps: str | None = option(None, "a run at these steps; 0 is the model it began with", metavar="N,N")
     prompt: str | None = option(None, "ask this one question and leave")
-    task: str | None = option(None, "judge replies to its problems by its verifier", metavar="NAME|FILE")
+    task: str | None = option(None, "judge replies to its problems by its verifier, and answer calls of its "
+                              "tools", metavar="NAME|FILE")
     problem: int | None = option(None, "ask its N-th test problem and leave", metavar="N")
     system: str | None = option(None, "a system message")
     turns: bool = option(False, "keep the conversation (the embedded models know single turns best)")
@@ -186,6 +189,8 @@ class ServeOptions(Settings):
     queue: int = option(256, "replies that may wait for their turn; more are refused", metavar="N")
     port: int | None = option(None, "without it: 8000, or any free one where that is taken")
     host: str = option("127.0.0.1", "who can reach it; by default this machine alone, others need a token")
+    record: str | None = option(None, "keep the exact tokens and log-probs of every chat, a file for each "
+                                "client's key or X-Session-ID", metavar="FOLDER")
     every: float = option(2.0, "seconds between two looks for a newer checkpoint", metavar="SECONDS")
     device: str = option("cpu", "where it is computed: cpu or cuda")
 

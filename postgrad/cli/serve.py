@@ -16,7 +16,7 @@ def serve(args) -> int:
     import uvicorn
 
     from postgrad.opening.models import open_folder, open_writer, run_named
-    from postgrad.serve import Checkpoints, Served, create_app
+    from postgrad.serve import Checkpoints, Recorder, Served, create_app
     made(ServeOptions, args)  # checks itself
     sock = bind(args.host, args.port, PORT)
     run, folder = run_named(args.model), open_folder(args.model)
@@ -26,6 +26,7 @@ def serve(args) -> int:
     name = args.name or (Path(args.model).resolve().name if run or Path(args.model).exists() else args.model)
     served = Served.of(model.requires_grad_(False), chat, name, rows=args.rows, context=context,
                        waiting=args.queue, version=step)
+    served.recorder = Recorder(args.record, chat) if args.record else None
     newer = Checkpoints(run[0], args.device, step) if run and run[1] is None else None
     token = None if is_loopback(args.host) else keep_token(token_file("serve"))
     app = create_app(served, token=token, newer=newer, every=args.every)

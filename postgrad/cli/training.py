@@ -48,6 +48,7 @@ def train(args) -> int:
     from postgrad import ranks, recipes
     from postgrad.recipes.fit import free_folder
     from postgrad.settings import flat
+    args.changes = [*args.changes, *([f"agent.command={args.agent}"] if args.agent else [])]
     if args.show:
         return show(args)
     from postgrad.recipes.defaults import fitted

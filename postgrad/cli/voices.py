@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass
@@ -27,7 +27,8 @@ class Voice:
 class Reply:
     """One reply while it is written.
 
-    problem: what the verifier judges it by, where the question is one of the task's.
+    problem: what the verifier judges it by, where the question is one of the task's. turns: where tools or an
+    environment answer, what was said between the question and the last reply.
     """
 
     voice: Voice
@@ -36,6 +37,14 @@ class Reply:
     text: str = ""
     ended: str = "stopped"  # "end", "length", or by Ctrl-C
     verdict: object = None
+    turns: list = field(default_factory=list)
+
+    @property
+    def whole(self) -> str:
+        """All that was said after the question."""
+        earlier = [f"[{t['role']}] {t['content']}" if t["role"] != "assistant" else t["content"]
+                   for t in self.turns]
+        return "\n".join([*earlier, self.text])
 
     def said(self) -> dict:
         """As JSON."""
@@ -43,7 +52,8 @@ class Reply:
         verdict = ({} if v is None else {"error": v.error} if v.error
                    else {"score": v.score, "reason": v.reason})
         made = {"made_by": self.voice.made_by} if self.voice.made_by else {}
-        return {"model": self.voice.name, **made, "reply": self.text, "ended": self.ended, **verdict}
+        return {"model": self.voice.name, **made, "reply": self.text, "ended": self.ended, **verdict,
+                **({"turns": self.turns} if self.turns else {})}
 
 
 class Session:
@@ -101,7 +111,42 @@ class Session:
         return messages
 
     def write(self, reply: Reply) -> Iterator[str]:
-        """The reply, piece by piece; at its end it is judged."""
+        """The reply, piece by piece; at its end it is judged. With a task that has tools, or on a problem of
+        one that plays, their answers stand between the replies."""
+        if self.task is not None and (self.task.tools or reply.problem and self.task.play):
+            yield from self.play(reply)
+        else:
+            yield from self.stream(reply)
+
+    def play(self, reply: Reply) -> Iterator[str]:
+        """An episode as training plays it, turn by turn."""
+        from postgrad.environments import Episode, turns_of, using_tools
+        from postgrad.maths.noise import seed_of
+        sampler, task = reply.voice.sampler, self.task
+        prompt = replace(reply.problem, messages=reply.prompt.messages) if reply.problem else reply.prompt
+        seed = seed_of(self.seed, reply.prompt.id, 0)
+        game = Episode(prompt, task.play or using_tools(task.verify if reply.problem else ended), task.tools,
+                       sampler.chat, seed=seed, env_seed=seed_of(self.seed, "environment", prompt.id, 0),
+                       room=sampler.positions - self.settings.max_new_tokens, turns=turns_of(task))
+        whole, told = True, len(prompt.messages)
+        game.step()
+        while game.verdict is None:
+            for message in game.messages[told:]:
+                yield f"\n[{message['role']}] {message['content']}\n"
+            reply.turns += game.messages[told:]
+            (row,) = sampler.reply([game.context], [game.turn_seed], self.settings)
+            game.wrote(list(row.tokens), list(row.logp), row.finished, 0)
+            reply.text, whole, told = game.replies[-1].text, row.finished, len(game.messages)
+            reply.turns.append(game.messages[-1])
+            yield reply.text
+            if game.verdict is None:
+                game.step()
+        reply.turns = reply.turns[:-1] if len(reply.turns) > 1 else []
+        reply.ended = "end" if whole else "length"
+        if reply.problem or game.verdict.error:
+            reply.verdict = game.verdict
+
+    def stream(self, reply: Reply) -> Iterator[str]:
         whole = False
 
         def pieces():
@@ -120,3 +165,9 @@ class Session:
         for reply in rows[0] if self.turns else []:
             if reply.text:
                 reply.voice.turns += [reply.prompt.messages[-1], {"role": "assistant", "content": reply.text}]
+
+
+def ended(prompt, text: str):
+    """Of a question that nobody judges."""
+    from postgrad.records import Verdict
+    return Verdict(score=0.0)

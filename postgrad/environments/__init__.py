@@ -3,10 +3,14 @@
 An environment is a generator, `play(prompt, rng)`: it yields messages to add, is sent the model's Reply, and
 returns a Verdict.
 
-episode   one game: its conversation, its tokens row by row, the rollout that it becomes
+rows      the tokens of conversations row by row, as they were sampled and shown
+episode   one game: its conversation, the rollout that it becomes
 player    many games at once, as a sampler of rollouts that have been judged
 """
 
-from postgrad.environments.player import Player, sampler_for, turns_of
+from postgrad.environments.episode import Asks, Episode
+from postgrad.environments.player import Player, sampler_for, turns_of, using_tools
+from postgrad.environments.rows import Rows, escaped, rollout_of
 
-__all__ = ["Player", "sampler_for", "turns_of"]
+__all__ = ["Asks", "Episode", "Player", "Rows", "escaped", "rollout_of", "sampler_for", "turns_of",
+           "using_tools"]

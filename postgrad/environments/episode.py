@@ -1,19 +1,17 @@
-"""One game: a generator, the conversation it leads to, and the tokens of that, row by row.
-
-A row grows by the ids that were sampled and the ids of what was added (`chat.extend`). Where the template
-would write what came before otherwise, the row is closed and the conversation so far begins a new one.
-"""
+"""One game: a generator, the conversation it leads to, and its tokens (`rows`)."""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from postgrad.environments.rows import Request, Row, Rows, escaped, rollout_of
 from postgrad.maths.noise import seed_of
-from postgrad.records import Message, Prompt, Rollout, Turn, Verdict
+from postgrad.records import Message, Prompt, Rollout, Verdict
 from postgrad.rewards.base import fault
 from postgrad.rewards.function import verdict_of
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
@@ -23,30 +21,22 @@ from postgrad.user_code import fault as place_of
 
 ROLES = ("system", "user", "tool")
 
-Play = Callable[[Prompt, random.Random], Generator[Sequence[Message], Reply, object]]
+Play = Callable[[Prompt, random.Random], Generator["Sequence[Message] | Asks", Reply, object]]
 
 
-@dataclass
-class Row:
-    """A row that grows: its beginning, and what came after with who wrote it."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Asks:
+    """What is yielded by an environment that says what the model is asked: a whole conversation in place of
+    what is added to one, with tools as JSON schemas. settings: changes of the sampling.
 
-    prompt_tokens: list[int]
-    tokens: list[int] = field(default_factory=list)
-    mask: list[bool] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    turns: list[Turn] = field(default_factory=list)
+    answer(reply, context, step): the asker is told the reply to these tokens by the policy of this step; ->
+    the message as it was told.
+    """
 
-    def add(self, tokens: Sequence[int], logp: Sequence[float] | None, role: str, step: int | None) -> None:
-        """A turn; logp None: it was shown, not sampled."""
-        start = len(self.tokens)
-        self.tokens += tokens
-        self.mask += [logp is not None] * len(tokens)
-        self.logp += [0.0] * len(tokens) if logp is None else logp
-        self.turns.append(Turn(start=start, end=len(self.tokens), role=role, policy_step=step))
-
-    @property
-    def context(self) -> list[int]:
-        return [*self.prompt_tokens, *self.tokens]
+    messages: Sequence[Message]
+    tools: Sequence[dict] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    answer: Callable[[Reply, list[int], int], Message]
 
 
 class Episode:
@@ -63,7 +53,10 @@ class Episode:
         self.room, self.most_turns = room, turns
         self.schemas = [schema(tool) for tool in tools]
         self.messages: list[Message] = list(prompt.messages)
-        self.rows: list[Row] = []
+        self.rows = Rows(chat, self._shown)
+        self.request: Request  # what the next reply follows
+        self.asks: Asks | None = None
+        self.asked: Counter[tuple[int, ...]] = Counter()
         self.replies: list[Reply] = []
         self.lengths: list[int] = []  # sampled tokens of each reply
         self.verdict: Verdict | None = None
@@ -87,12 +80,14 @@ class Episode:
         else:
             self._show(added)
 
-    def _send(self) -> Sequence[Message]:
+    def _send(self) -> Sequence[Message] | Asks:
         if self.game is None:
             self.game = self.play(self.prompt, random.Random(self.env_seed))
         if not hasattr(self.game, "send"):
             raise ValueError(f"{called(self.play)} is no generator: `reply = yield ()` waits for a reply")
         added = self.game.send(self.replies[-1] if self.replies else None)
+        if isinstance(added, Asks):
+            return added
         added = [added] if isinstance(added, Mapping) else list(added or ())
         for message in added:
             if (not isinstance(message, Mapping) or message.get("role") not in ROLES
@@ -107,56 +102,59 @@ class Episode:
         code = getattr(self.game, "gi_code", None) or getattr(self.play, "__code__", None)
         return getattr(code, "co_filename", called(self.play))
 
-    def _show(self, added: Sequence[Message]) -> None:
-        """What the environment added becomes tokens; a game that is too long ends, unpaid."""
+    def _show(self, added: Sequence[Message] | Asks) -> None:
+        """What the model is asked next becomes tokens; a game that is too long ends, unpaid."""
         if len(self.replies) >= self.most_turns:
             return self._cut(f"no verdict after {self.most_turns} replies")
-        self.messages = added_to(self.messages, added)
-        if not self.rows:
-            tokens = self.chat.render(self.messages, self.schemas)
-            if len(tokens) > self.room:
-                return self._cut(f"the prompt has {len(tokens)} tokens, of which {self.room} leave room to "
-                                 "reply")
-            self.rows.append(Row(tokens))
-            return
-        row = self.rows[-1]
-        longer = self.chat.extend(row.context, self.messages, self.schemas)
-        tokens = longer if longer is not None else self.chat.render(self._retold(), self.schemas)
-        if len(tokens) > self.room:
-            return self._cut(f"the conversation has {len(tokens)} tokens, of which {self.room} leave room to "
-                             "reply")
-        if longer is None:
-            self.rows.append(Row(tokens))
+        if isinstance(added, Asks):
+            self.asks, self.messages, tools = added, list(added.messages), added.tools
         else:
-            row.add(tokens[len(row.context):], None, added[0]["role"] if added else "template", None)
+            self.messages, tools = added_to(self.messages, added), self.schemas
+        self.request = self.rows.ask(self.messages, tools)
+        if len(self.context) > self.room:
+            what = "conversation" if self.replies else "prompt"
+            return self._cut(f"the {what} has {len(self.context)} tokens, of which {self.room} leave room to "
+                             "reply")
+        self.asked[tuple(self.context)] += 1
 
-    def _retold(self) -> list[Message]:
-        """The conversation as a text that is read anew: no control tokens in what was sampled."""
-        return [{**m, "content": self.chat.escaped(m["content"])} if m["role"] == "assistant" else m
-                for m in self.messages]
+    def _shown(self, message: Message) -> Message:
+        """A message as it is read anew: no control tokens in what was sampled, nor in what others ask."""
+        return escaped(self.chat, message) if self.asks or message["role"] == "assistant" else message
 
     def _cut(self, reason: str) -> None:
         """The game ends here, unpaid; where the model had no turn yet, that is not its fault."""
-        self.game.close()
+        self.close()
         self.verdict = Verdict(score=0.0, reason=reason) if self.replies else fault(reason)
+
+    def close(self) -> None:
+        """The game is left where it is."""
+        if hasattr(self.game, "close"):
+            self.game.close()
 
     @property
     def context(self) -> list[int]:
         """The tokens that the next reply follows."""
-        return self.rows[-1].context
+        return self.request.context
 
     @property
     def turn_seed(self) -> int:
-        """Of the next reply: that of the first is the episode's own."""
+        """Of the next reply: that of the first is the episode's own. Where others ask, it is that of what is
+        asked, whatever was asked before it."""
+        if self.asks:
+            return seed_of(self.seed, "asked", *self.context, self.asked[tuple(self.context)])
         return seed_of(self.seed, "turn", len(self.replies)) if self.replies else self.seed
 
     def wrote(self, tokens: list[int], logp: list[float], finished: bool, step: int) -> None:
-        """The model's turn. One that was cut at its length is no turn: the game ends there."""
-        self.rows[-1].add(tokens, logp, "assistant", step)
+        """The model's turn. One that was cut at its length is no turn, and the game ends there; where others
+        ask, they are told."""
+        reply = replace(read_reply(self.chat.decode(tokens), self.tools), tokens=tuple(tokens),
+                        logp=tuple(logp))
+        told = self.asks.answer(reply, self.context, step) if self.asks else None
+        self.rows.wrote(self.request, tokens, logp, step, told)
         self.lengths.append(len(tokens))
         self.messages.append({"role": "assistant", "content": self.chat.spoken(tokens)})
-        self.replies.append(read_reply(self.chat.decode(tokens), self.tools))
-        if not finished:
+        self.replies.append(reply)
+        if not finished and not self.asks:
             self._cut(f"a reply was cut at {len(tokens)} tokens")
 
     def _paid(self, verdict: Verdict) -> Verdict:
@@ -175,21 +173,7 @@ class Episode:
 
     def rollout(self) -> Rollout:
         """The game as it was played. What was shown after the last reply is no part of it."""
-        name = f"{self.prompt.id}#{self.seed}"
-        text = self.replies[-1].text if self.replies else ""
-        rows = self.rows or [Row(self.chat.render(self.messages, self.schemas))]
-        made = [Rollout(prompt=self.prompt, prompt_tokens=tuple(row.prompt_tokens), tokens=tuple(row.tokens),
-                        logp=tuple(row.logp), mask=None if all(row.mask) else tuple(row.mask), text=text,
-                        finished=self.finished, seed=self.seed, turns=tuple(row.turns), episode=name,
-                        policy_step=row.turns[-1].policy_step or 0 if row.turns else 0)
-                for row in map(written, rows)]
-        return replace(made[-1], earlier=tuple(made[:-1]), verdict=self.verdict)
-
-
-def written(row: Row) -> Row:
-    """A row up to its last reply."""
-    turns = list(row.turns)
-    while turns and turns[-1].policy_step is None:
-        turns.pop()
-    end = turns[-1].end if turns else 0
-    return Row(row.prompt_tokens, row.tokens[:end], row.mask[:end], row.logp[:end], turns)
+        rows = self.rows.rows or [Row(self.chat.render(self.messages, self.schemas))]
+        made = rollout_of(rows, self.prompt, text=self.replies[-1].text if self.replies else "",
+                          finished=self.finished, seed=self.seed, episode=f"{self.prompt.id}#{self.seed}")
+        return replace(made, verdict=self.verdict)

@@ -6,10 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 
 from postgrad.environments.episode import Episode, Play
 from postgrad.maths.noise import seed_of
 from postgrad.records import Prompt, Rollout, Verdict
+from postgrad.sampler import Sampling
 
 TURNS = 8  # replies of a game whose task says nothing of them
 
@@ -44,7 +47,8 @@ class Player:
 
     sampler: what writes one turn, `reply(contexts, seeds, settings)`. A game's tokens depend on the model,
     its prompt and the seed, not on its neighbours, and the same call gives the same bits; the environments
-    of a group have one seed.
+    of a group have one seed. Where `play` has `at_once`, no more games than that are under way together, and
+    where it is a context manager, it is entered while they are.
     """
 
     def __init__(self, task, sampler, *, turns: int | None = None):
@@ -78,21 +82,30 @@ class Player:
         return [[played[p * group_size + i] for i in range(group_size)] for p in range(len(prompts))]
 
     def _played(self, episodes: Sequence[Episode], settings) -> list[Rollout]:
+        at_once = getattr(self.play, "at_once", None)
+        with self.play if hasattr(self.play, "__enter__") else nullcontext():
+            try:
+                with ThreadPoolExecutor(at_once or 2 * (os.cpu_count() or 1), "play") as threads:
+                    for start in range(0, len(episodes), at_once or len(episodes)):
+                        wave = episodes[start: start + at_once] if at_once else episodes
+                        self._side_by_side(wave, settings, threads.map if self.task.waits else map)
+            finally:
+                for episode in episodes:
+                    episode.close()
+        return [episode.made for episode in episodes]
+
+    def _side_by_side(self, episodes: Sequence[Episode], settings, each: Callable) -> None:
         """Turn by turn: all environments answer, in threads where they wait for others, then all games that
         are not over are sampled together. So who is sampled beside whom does not hang on anybody's clock."""
         going = list(episodes)
-        with ThreadPoolExecutor(2 * (os.cpu_count() or 1), "play") as threads:
-            side_by_side = threads.map if self.task.waits else map
-            while going:
-                list(side_by_side(Episode.step, going))
-                going = self._over(going)
-                if going:
-                    contexts, seeds = [e.context for e in going], [e.turn_seed for e in going]
-                    written = self.sampler.reply(contexts, seeds, settings)
-                    for episode, row in zip(going, written, strict=True):
-                        episode.wrote(list(row.tokens), list(row.logp), row.finished, self.policy_step)
-                going = self._over(going)
-        return [episode.made for episode in episodes]
+        while going:
+            list(each(Episode.step, going))
+            going = self._over(going)
+            for changed, mine in alike(going, settings).items():
+                contexts, seeds = [e.context for e in mine], [e.turn_seed for e in mine]
+                for episode, row in zip(mine, self.sampler.reply(contexts, seeds, changed), strict=True):
+                    episode.wrote(list(row.tokens), list(row.logp), row.finished, self.policy_step)
+            going = self._over(going)
 
     def _over(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Those that go on; of each other it is told that it ended."""
@@ -102,3 +115,13 @@ class Player:
                 if self.ended:
                     self.ended(episode.made)
         return [episode for episode in episodes if episode.verdict is None]
+
+
+def alike(episodes: Sequence[Episode], settings) -> dict[Sampling, list[Episode]]:
+    """The episodes by how their next reply is sampled; what is asked for can only be shorter."""
+    found: dict[Sampling, list[Episode]] = {}
+    for episode in episodes:
+        asked = dict(episode.asks.settings) if episode.asks else {}
+        most = min(asked.pop("max_new_tokens", settings.max_new_tokens), settings.max_new_tokens)
+        found.setdefault(replace(settings, max_new_tokens=most, **asked), []).append(episode)
+    return found

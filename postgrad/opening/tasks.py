@@ -81,11 +81,13 @@ def make_task(prompts: Iterable, verify: Callable | None = None, *, name: str = 
     if verify is None and play is None:
         raise ValueError("a task needs who judges: verify, a function of (prompt, text), or play, a "
                          "generator.")
+    tools = tuple(tools)
+    user.check_tools(tools)
     rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
     parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
     task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
                 verify=own_verifier(verify, seconds=seconds) if verify else None, gold=gold, best=best,
-                tokens=tokens, play=play, tools=tuple(tools), turns=turns, waits=waits,
+                tokens=tokens, play=play, tools=tools, turns=turns, waits=waits,
                 meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
     user.prove(task)
     return task

@@ -19,6 +19,9 @@ def inputs(config) -> dict:
     if given["method"] is not None:
         given["method"] = given["method"].file
     files = {name: found for name, value in given.items() if (found := tasks.files_in(value))}
+    agent = getattr(config, "agent", None)
+    if agent and (found := [Path(word) for word in agent.words if Path(word).is_file()]):
+        files["agent"] = found
     teacher = getattr(config, "teacher", None)
     return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
             "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
@@ -59,5 +62,6 @@ def check_inputs(run: Run, config) -> None:
                          f"({changed}), {remedy}")
     for name, before in run.info.get("files", {}).items():
         if now["files"].get(name) != before:
-            what = f"{name} {getattr(config, name, '')!s:.100}"
+            value = getattr(config, name, "")
+            what = f"{name} {value.command if name == 'agent' else value!s:.100}"
             raise ValueError(f"{what} has changed since this run began, {remedy}")

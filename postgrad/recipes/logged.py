@@ -33,8 +33,26 @@ def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
                "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
                "parts": dict(s.verdict.parts), "finished": s.rollout.finished,
                "adv": mean_advantage(now.batch, i),
-               **({"turns": [asdict(turn) for turn in s.rollout.turns], "episode": s.rollout.episode}
+               **({"turns": turns_of(now.batch, i), "episode": s.rollout.episode}
                   if s.rollout.turns else {})}
+
+
+def turns_of(batch: Batch, row: int) -> list[dict]:
+    """The turns of a row, each reply with what it was paid: its turn reward, or on the last of the episode
+    the score; None of what was shown and where there is no verdict."""
+    s = batch.scored[row]
+    rows = [i for i, other in enumerate(batch.scored) if other.rollout.episode == s.rollout.episode]
+    at = sum(len(batch.scored[i].rollout.sampled) for i in rows if i < row)
+    last = max(turn.end for turn in s.rollout.turns) if row == rows[-1] else None
+    made = []
+    for turn in s.rollout.turns:
+        wrote, paid = turn.policy_step is not None, None
+        if wrote and s.verdict.given:
+            paid = (sum(s.verdict.per_token[at: at + turn.end - turn.start]) if s.verdict.per_token
+                    else s.verdict.score * (turn.end == last))
+        at += turn.end - turn.start if wrote else 0
+        made.append(asdict(turn) | {"reward": paid})
+    return made
 
 
 def first_groups(batch: Batch, groups: int = 2) -> list[int]:

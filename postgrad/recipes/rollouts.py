@@ -9,6 +9,7 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad import methods, objectives
+from postgrad.agents import Agent, played_by
 from postgrad.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
 from postgrad.batches.collect import as_batch
 from postgrad.batches.episodes import together
@@ -71,6 +72,7 @@ class RolloutConfig(RunConfig):
     anchor: Anchor = setting(group=Anchor)
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
+    agent: Agent = setting(group=Agent)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
     save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
@@ -239,9 +241,10 @@ def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
 def build(config: RolloutConfig, begins: Beginning) -> Parts:
     method = config.row
     taught, shown = getattr(method, "teacher", False), getattr(method, "shown", False)
-    task = open_task(config.task, config.reward, judged=not taught)
+    task = open_task(config.task, config.reward, judged=not (taught or config.agent.command))
     prove(task)
     policy, chat = open_policy(config, begins)
+    task = played_by(config.agent, task, chat, policy)
     rewards = reward_models(config.reward, policy, chat, config, begins)
     compared = method.reference or config.anchor.measure
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,

@@ -77,8 +77,13 @@ def create_app(served: Served, *, token: str | None = None, newer: Checkpoints |
             task.cancel()
         await asyncio.to_thread(served.worker.stop)
 
-    app = Endpoint(routes=ROUTES, lifespan=life,
-                   exception_handlers={Refusal: refused, HTTPException: failed, Exception: broken})
+    return endpoint(ROUTES, served, token=token, lifespan=life)
+
+
+def endpoint(routes: list[Route], served: Served, *, token: str | None = None, **more) -> Starlette:
+    """Routes on what is served, guarded, with every fault as a sentence."""
+    app = Endpoint(routes=routes, exception_handlers={Refusal: refused, HTTPException: failed,
+                                                      Exception: broken}, **more)
     app.state.served, app.state.token, app.state.explain = served, token, explain
     return app
 
@@ -99,7 +104,7 @@ def refused(request: Request, error: Exception) -> Response:
 
 def failed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    paths = sorted(route.path for route in ROUTES)
+    paths = sorted(route.path for route in request.app.routes)
     sentence = {404: f"nothing is at {request.url.path[:100]}; there are {', '.join(paths)}.",
                 405: f"{request.url.path[:100]} does not take {request.method[:20]}."}
     answer = Refusal(sentence.get(error.status_code, error.detail), error.status_code).answer()

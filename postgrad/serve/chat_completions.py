@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -13,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from postgrad.sampler import Chosen, Row
 from postgrad.serve.body import Body, read_body
 from postgrad.serve.messages import Conversation
+from postgrad.serve.record import Session
 from postgrad.serve.replies import chat_logprobs, reply_text, usage
 from postgrad.serve.sampling import MOST_TOP, NEUTRAL, Choosing
 from postgrad.serve.served import Served
@@ -26,21 +29,28 @@ ASKS_NOTHING = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"
 
 @dataclass(kw_only=True)
 class ChatCompletion:
-    """One call: the prompt's tokens, the rows that answer it, and what is told of them."""
+    """One call: the conversation, how it is to be gone on with, and the rows that do.
+
+    keep: told each row that has ended, with the message that the client is given.
+    """
 
     served: Served
-    prompt: list[int]
-    names: tuple[str, ...]  # of the tools that may be called
+    talk: Conversation
+    choosing: Choosing
+    most: int | None
     logprobs: bool
+    top: int
     ids: bool
     stream: bool
     count_tokens: bool
-    asked: Asked
     id: str
+    asked: Asked
+    prompt: list[int] = field(default_factory=list)
+    keep: Callable[[Row, dict], None] | None = None
 
     @classmethod
     def read(cls, body: Body, served: Served) -> ChatCompletion:
-        """The rows are asked for when all fields are understood."""
+        """All fields are understood before any row is asked for."""
         served.check_name(body.take("model", str, None))
         talk = Conversation.read(body, served.chat)
         choosing = Choosing.read(body, served)
@@ -56,12 +66,31 @@ class ChatCompletion:
         counts = options.take("include_usage", bool, False)
         options.done()
         body.done(ASKS_NOTHING)
-        prompt = talk.tokens(served.chat)
-        new = served.room(prompt, newer if older is None else older, "messages")
-        requests = choosing.requests(new, own=True, top=top, pieces=stream)
-        return cls(served=served, prompt=prompt, logprobs=logprobs, ids=ids, stream=stream,
-                   count_tokens=counts, names=tuple(t["function"]["name"] for t in talk.tools or ()),
-                   asked=served.worker.ask(prompt, requests), id=f"chatcmpl-{uuid.uuid4().hex}")
+        return cls(served=served, talk=talk, choosing=choosing, most=newer if older is None else older,
+                   logprobs=logprobs, top=top, ids=ids, stream=stream, count_tokens=counts,
+                   asked=Asked(asyncio.get_running_loop(), choosing.count), id=f"chatcmpl-{uuid.uuid4().hex}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the tools that may be called."""
+        return tuple(t["function"]["name"] for t in self.talk.tools or ())
+
+    def ask(self, session: Session | None = None) -> None:
+        """The rows are asked for. With a session the prompt has the tokens of its earlier replies as they
+        were sampled, and log-probs are those of the distribution that was sampled from."""
+        if session:
+            request = session.ask(self.talk)
+            self.prompt, self.keep = request.context, partial(session.wrote, request)
+        else:
+            self.prompt = self.talk.tokens(self.served.chat)
+        new = self.served.room(self.prompt, self.most, "messages")
+        requests = self.choosing.requests(new, own=session is None, top=self.top, pieces=self.stream)
+        self.asked = self.served.worker.ask(self.prompt, requests)
+
+    def ended(self) -> None:
+        """All rows are written."""
+        for row in self.asked.rows if self.keep else ():
+            self.keep(row, self.message(row))
 
     def drop(self) -> None:
         self.served.worker.drop(self.asked)
@@ -73,19 +102,23 @@ class ChatCompletion:
 
     async def whole(self) -> dict:
         rows = await self.asked.ended()
+        self.ended()
         out = self.envelope("chat.completion", [self.choice(i, row) for i, row in enumerate(rows)])
         out["usage"] = usage(len(self.prompt), sum(len(row.tokens) for row in rows))
         return out | ({"prompt_token_ids": self.prompt} if self.ids else {})
 
-    def choice(self, index: int, row: Row) -> dict:
-        chat = self.served.chat
-        text, calls = reply_text(chat, row), []
+    def message(self, row: Row) -> dict:
+        text, calls = reply_text(self.served.chat, row), []
         if self.names:
             text, calls = read_calls(text, self.names)
         message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
-        out = {"index": index, "message": message | ({"tool_calls": calls} if calls else {}),
-               "logprobs": chat_logprobs(chat, row.sampled) if self.logprobs else None,
-               "finish_reason": finish(row.end, bool(calls))}
+        return message | ({"tool_calls": calls} if calls else {})
+
+    def choice(self, index: int, row: Row) -> dict:
+        message = self.message(row)
+        out = {"index": index, "message": message,
+               "logprobs": chat_logprobs(self.served.chat, row.sampled) if self.logprobs else None,
+               "finish_reason": finish(row.end, "tool_calls" in message)}
         return out | ({"token_ids": row.tokens} if self.ids else {})
 
     async def parts(self) -> AsyncIterator[dict]:
@@ -107,6 +140,7 @@ class ChatCompletion:
                     {"tool_calls": [{"index": n} | call for n, call in enumerate(calls)]} if calls else {})
                 end = finish(row.end, bool(calls)) if ended else None
                 yield self.envelope(kind, [one.part(delta, self, end)])
+        self.ended()
         if self.count_tokens:
             written = sum(one.count for one in writing)
             yield self.envelope(kind, []) | {"usage": usage(len(self.prompt), written)}
@@ -135,7 +169,14 @@ def finish(end: str | None, calls: bool) -> str | None:
 
 
 async def chat_completions(request: Request) -> Response:
-    call = ChatCompletion.read(await read_body(request), request.app.state.served)
+    served = request.app.state.served
+    call = ChatCompletion.read(await read_body(request), served)
+    call.ask(served.recorder.session(request.headers) if served.recorder else None)
+    return await answer(request, call)
+
+
+async def answer(request: Request, call: ChatCompletion) -> Response:
+    """What a call gives, whole or as a stream."""
     if call.stream:
         return Events(call.parts(), call.drop, request.app.state.explain)
     return JSONResponse(await whole(request, call.whole(), call.drop))

@@ -9,17 +9,20 @@ from postgrad import __version__
 from postgrad.chat import Chat
 from postgrad.sampler import Slots
 from postgrad.serve.errors import Refusal
+from postgrad.serve.record import Recorder
 from postgrad.serve.worker import Worker
 
 
 @dataclass(kw_only=True)
 class Served:
-    """name: what clients call it. context: tokens of a prompt and its reply together."""
+    """name: what clients call it. context: tokens of a prompt and its reply together. recorder: who keeps
+    what was asked and written."""
 
     name: str
     chat: Chat
     worker: Worker
     context: int
+    recorder: Recorder | None = None
     began: int = field(default_factory=lambda: int(time.time()))
 
     @classmethod
@@ -33,7 +36,7 @@ class Served:
     @property
     def version(self) -> int:
         """The policy step of the weights in use; 0 of a model that is no run's."""
-        return self.worker.slots.version
+        return self.worker.version
 
     @property
     def fingerprint(self) -> str:
@@ -57,7 +60,7 @@ class Served:
         return left if asked is None else asked
 
     def check_tokens(self, tokens: list, name: str) -> list[int]:
-        most = self.worker.slots.model.config.vocab_size
+        most = self.worker.vocab_size
         bad = next((t for t in tokens if type(t) is not int or not 0 <= t < most), None)
         if bad is not None:
             raise Refusal(f"{name} holds {bad!r:.40}, and a token is a whole number from 0 to {most - 1}.",

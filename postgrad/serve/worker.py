@@ -57,6 +57,14 @@ class Worker:
         self.stopping = False
         self.inbox: queue.SimpleQueue[Callable[[], Any]] = queue.SimpleQueue()
 
+    @property
+    def version(self) -> int:
+        return self.slots.version
+
+    @property
+    def vocab_size(self) -> int:
+        return self.slots.model.config.vocab_size
+
     def start(self) -> None:
         self.thread.start()
 

@@ -128,7 +128,8 @@ def panel(request: Request, name: str, trace: Trace) -> dict:
         "sample": group["rows"][picked], "colour": colour,
         "ways": [(key, samples.COLOURS[key][0]) for key in ways], "says": samples.COLOURS[colour][2],
         "kind": samples.COLOURS[colour][1], "largest": largest,
-        "strip": samples.strip(group["rows"][picked]["raw"], colour, largest)}}
+        "strip": samples.strip(group["rows"][picked]["raw"], colour, largest),
+        "episode": samples.episode(group["rows"][picked]["raw"])}}
 
 
 def part_samples(request: Request) -> Response:

@@ -119,6 +119,22 @@ def strip(row: dict, name: str, largest: float) -> list[dict]:
     return tokens
 
 
+def episode(row: dict) -> list[dict]:
+    """An episode turn by turn: who wrote it, what, how many tokens, of them trained, and what it was paid."""
+    tokens, mask = listed(row.get("tokens")), listed(columns(row).get("mask"))
+    spans = [t for t in listed(row.get("turns")) if isinstance(t, dict)]
+    first = listed(row.get("prompt_tokens"))
+    made = [{"who": "prompt", "text": clean("".join(map(str, first))), "tokens": len(first), "trained": 0,
+             "reward": None}] if spans else []
+    for (start, end, who), span in zip(turns_of(row), spans, strict=True):
+        if not 0 <= start <= end <= len(tokens):
+            continue  # a file that somebody has changed
+        here = slice(int(start), int(end))
+        made.append({"who": who, "text": clean("".join(map(str, tokens[here]))), "tokens": len(tokens[here]),
+                     "trained": sum(bool(plain(x)) for x in mask[here]), "reward": plain(span.get("reward"))})
+    return made
+
+
 def turns_of(row: dict) -> list[tuple[float, float, str]]:
     """Where the turns of an episode begin and end among its tokens, and who wrote them."""
     spans = [t for t in listed(row.get("turns")) if isinstance(t, dict)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -173,11 +173,17 @@ def _tools(path: Path, module: ModuleType) -> tuple[Callable, ...]:
         raise ValueError(f"{_place_of(path, 'tools')}: `tools` must be a list of functions, this is "
                          f"{tools!r:.60}.")
     try:
-        for tool in tools:
-            schema(tool)
+        check_tools(tools)
     except (ValueError, TypeError, NameError) as error:
         raise ValueError(f"{_place_of(path, 'tools')}: {error}") from error
     return tuple(tools)
+
+
+def check_tools(tools: Iterable[Callable]) -> None:
+    """Each has a schema, and what it needs is there."""
+    for tool in tools:
+        schema(tool)
+        getattr(tool, "require", lambda: None)()
 
 
 def prove(task: Task, path: Path | None = None) -> None:

@@ -1,0 +1,80 @@
+"""Agents without a library, each a function by the name in the prompt."""
+import json
+import os
+import sys
+import time
+import urllib.error
+import urllib.request
+
+game = json.load(sys.stdin)
+
+
+def ask(messages, **more):
+    body = json.dumps({"messages": messages, **more}).encode()
+    request = urllib.request.Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", body, {
+        "Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]})
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)["choices"][0]["message"]
+    except urllib.error.HTTPError as error:
+        sys.exit(json.load(error)["error"]["message"])
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def two(talk):
+    first = ask(talk)
+    ask([*talk, first, user("Are you sure?")])
+    print(json.dumps({"score": len(first["content"]) % 3}))
+
+
+def judged(talk):
+    ask(talk)
+    print("no score")
+
+
+def forgets(talk):
+    """Four requests: two go on, one says otherwise what was said, one asks again where it had asked."""
+    first = ask(talk)
+    ask([*talk, first, user("Sure?")])
+    ask([*talk, {**first, "content": first["content"] + " well"}, user("Sure?")])
+    ask([*talk, first, user("Really?")])
+    print(json.dumps({"score": 1}))
+
+
+def crashes(talk):
+    ask(talk)
+    raise RuntimeError("the tool is broken")
+
+
+def hangs(talk):
+    ask(talk)
+    time.sleep(600)
+
+
+def silent(talk):
+    print(json.dumps({"score": 1}))
+
+
+def unsound(talk):
+    ask(talk)
+    print('{"score": NaN}')
+
+
+def cold(talk):
+    ask(talk, temperature=0)
+
+
+def stranger(talk):
+    os.environ["OPENAI_API_KEY"] = "another"
+    ask(talk)
+
+
+def endless(talk):
+    while True:
+        ask(talk)
+
+
+globals()[game["meta"].get("plays", "two")](game["messages"])
