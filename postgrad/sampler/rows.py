@@ -1,5 +1,5 @@
-"""What samplers share that write rows of tokens: prompts become tokens, rows become rollouts, and what does not
-fit is refused. Each row has a seed of its own, whoever writes it."""
+"""What samplers share that write rows of tokens: prompts become tokens, rows become rollouts, and what does
+not fit is refused. Each row has a seed of its own, whoever writes it."""
 
 from __future__ import annotations
 

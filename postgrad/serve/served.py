@@ -14,12 +14,14 @@ from postgrad.serve.worker import Worker
 
 @dataclass(kw_only=True)
 class Served:
-    """name: what clients call it. context: tokens of a prompt and its reply together."""
+    """name: what clients call it. context: tokens of a prompt and its reply together. weights: what a
+    training calls the weights in use, "" where none gave them."""
 
     name: str
     chat: Chat
     worker: Worker
     context: int
+    weights: str = ""
     began: int = field(default_factory=lambda: int(time.time()))
 
     @classmethod
