@@ -16,7 +16,7 @@ LAYERS = (
     {"tasks", "batches", "objectives", "environments"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
      "ledger", "exercises"},
-    {"opening"},
+    {"opening", "plan"},
     {"recipes"},
     {"studio", "serve"},
     {"cli"},  # which starts the studio and the endpoint

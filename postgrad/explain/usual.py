@@ -174,7 +174,8 @@ USUAL = (
         healthy="Usually the larger part of a policy step; it grows with length.",
         formula="wall-clock seconds", source=CLOCK),
     Metric(
-        name="time/wait", meaning="Seconds for which training waited for samples that were begun ahead of it.",
+        name="time/wait",
+        meaning="Seconds for which training waited for samples that were begun ahead of it.",
         healthy="Near 0: sampling keeps up. Near time/step: the samplers are the slower part; give them more "
                 "machines, or shorter replies.",
         formula="wall-clock seconds", source=CLOCK),

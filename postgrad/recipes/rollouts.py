@@ -38,7 +38,7 @@ from postgrad.recipes.base import (
 )
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
-from postgrad.recipes.elsewhere import Elsewhere, open_sampler
+from postgrad.recipes.samplers import Elsewhere, open_sampler
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampler import LocalSampler, RowSampler, Sampling
