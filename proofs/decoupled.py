@@ -1,11 +1,12 @@
 """Samples from elsewhere and sampling ahead, measured: a trainer and `postgrad serve` on this machine.
 
-    python proofs/decoupled.py FOLDER [PART...]   equal, faults, kills, ahead; without PART all of them; equal
-                                                  and faults take minutes on two cores, 20 kills about half an
-                                                  hour, ahead (4 depths x 3 seeds) about two hours
+    python proofs/decoupled.py FOLDER [PART...]   endpoint, faulty, struck, ahead; without PART all of them;
+                                                  endpoint and faulty take minutes on two cores, the 20 kills
+                                                  of struck half an hour, ahead (4 depths x 3 seeds) two hours
 
-Every part leaves its bars in FOLDER/PART.json, as docs/results/scale.json has them, and a part whose bars are
-there is not measured again. DECOUPLED_KILLS=4 makes fewer kills.
+Every part leaves its bars in FOLDER/PART.json, and a part whose bars are there is not measured again.
+proofs/scale.py has the same parts among its own, and writes docs/results/scale.json of all of them.
+DECOUPLED_KILLS=4 makes fewer kills.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def words(run: Path, addresses: str, *more: str, what: tuple[str, ...] = SMALL) 
     return ["train", *what, f"sampler={addresses}", f"weights={run}-weights", *more, "--run", str(run)]
 
 
-def equal(folder: Path) -> list[dict]:
+def endpoint(folder: Path) -> list[dict]:
     """In process against two samplers, in step and one ahead."""
     out = []
     for ahead in (0, 1):
@@ -113,11 +114,11 @@ def equal(folder: Path) -> list[dict]:
         done(postgrad("train", *SMALL, f"ahead={ahead}", "--run", str(here)))
         with samplers(Path(f"{there}-weights"), 2) as two:
             done(postgrad(*words(there, two.addresses, f"ahead={ahead}")))
-        differ = [name for name in kills.differences(kills.facts(here), there)]
+        differ = kills.differences(kills.facts(here), there)
         out.append(bar(f"ahead={ahead} over two samplers against the same run in one process: grpo",
                        "metrics, samples, evaluations, weights and state equal bit for bit after 6 steps",
                        "equal" if not differ else str(differ), not differ,
-                       "python proofs/decoupled.py FOLDER equal"))
+                       "python proofs/decoupled.py FOLDER endpoint"))
     return out
 
 
@@ -156,7 +157,7 @@ def between(port: int, alter: Callable[[dict], object], after: int) -> Callable:
     return answer
 
 
-def faults(folder: Path) -> list[dict]:
+def faulty(folder: Path) -> list[dict]:
     """Samplers that are sound for a step and wrong in the second: named, and that step not trained on."""
     out = []
     for name, alter in FAULTS.items():
@@ -173,11 +174,11 @@ def faults(folder: Path) -> list[dict]:
                        f"{sentence.replace(address, 'http://HOST:PORT')} ({made} step, "
                        f"{time.monotonic() - began:.0f} s in all)",
                        bool(sentence) and made == 1 and process.returncode != 0,
-                       "python proofs/decoupled.py FOLDER faults"))
+                       "python proofs/decoupled.py FOLDER faulty"))
     return out
 
 
-def struck(run: Path, ahead: int, victim: str, after: int, delay: float) -> dict:
+def strike(run: Path, ahead: int, victim: str, after: int, delay: float) -> dict:
     """A training with two samplers, of which one process is killed and started again: what it then is."""
     with samplers(Path(f"{run}-weights"), 2) as two, ExitStack() as ends:
         trainer = postgrad(*words(run, two.addresses, f"ahead={ahead}"))
@@ -201,7 +202,7 @@ def struck(run: Path, ahead: int, victim: str, after: int, delay: float) -> dict
     return {"victim": victim, "ahead": ahead, "step": at}
 
 
-def killed(folder: Path) -> list[dict]:
+def struck(folder: Path) -> list[dict]:
     for ahead in (0, 1):
         if not (folder / f"alone-{ahead}").exists():
             done(postgrad("train", *SMALL, f"ahead={ahead}", "--run", str(folder / f"alone-{ahead}")))
@@ -214,7 +215,7 @@ def killed(folder: Path) -> list[dict]:
         for old in (run, Path(f"{run}-weights")):
             shutil.rmtree(old, ignore_errors=True)
         victim = ("trainer", "sampler")[len(rows) % 2]
-        row = struck(run, ahead, victim, draw.randint(1, 4), draw.uniform(0, 1))
+        row = strike(run, ahead, victim, draw.randint(1, 4), draw.uniform(0, 1))
         if row:
             rows.append(row | {"differences": kills.differences(expected[ahead], run)})
             print(len(rows), rows[-1], file=sys.stderr, flush=True)
@@ -223,7 +224,7 @@ def killed(folder: Path) -> list[dict]:
     return [bar(f"{len(rows)} kills of trainer or sampler, ahead=0 and ahead=1, the dead one started again",
                 "the same bits as a run in one process left alone: no group lost, none trained on twice",
                 f"{same} of {len(rows)} equal", same == len(rows) and len(rows) >= 20,
-                "python proofs/decoupled.py FOLDER kills")]
+                "python proofs/decoupled.py FOLDER struck")]
 
 
 def ahead(folder: Path) -> list[dict]:
@@ -250,7 +251,7 @@ def ahead(folder: Path) -> list[dict]:
     return out
 
 
-PARTS = {"equal": equal, "faults": faults, "kills": killed, "ahead": ahead}
+PARTS = {"endpoint": endpoint, "faulty": faulty, "struck": struck, "ahead": ahead}
 
 
 def main(folder: Path, *parts: str) -> int:

@@ -12,8 +12,11 @@ from small import CHAT, PROMPTS
 import postgrad as pg
 from postgrad.opening.models import open_writer
 from postgrad.opening.weights import WeightsFolder, named, shown_in
+from postgrad.recipes.rollouts import words as config
+from postgrad.recipes.samplers import open_sampler
 from postgrad.sampler import LocalSampler, SamplerFault, Sampling, ServedSampler, Weights
 from postgrad.sampler.served import Kept
+from postgrad.settings import override
 
 HOW = Sampling(max_new_tokens=12)
 SMALL = {"task": "words", "prompts_per_step": 2, "group_size": 3, "rollouts": {"max_new_tokens": 12},
@@ -182,6 +185,35 @@ def test_a_folder_of_weights_has_whole_models_and_few(tmp_path):
     assert named(net, 4) != weights
 
 
+def test_vllm_is_told_to_read_the_weights_and_its_log_probs_say_that_it_did(tmp_path):
+    """It is asked in vLLM's words, and does not name its weights."""
+    net, chat = open_writer("tiny-chat")
+    told = []
+
+    def answer(path, body):
+        told.append((path, body))
+        if path == "/collective_rpc":
+            return {"results": [None]}
+        return reply([7] * 12, "length", step=0, name="")
+    with saying(answer) as address:
+        how = [f"sampler={address}", f"weights={tmp_path / 'w'}", "way=vllm"]
+        sampler, source = open_sampler(override(config(), how), net, chat)
+        source.keep(3)()
+        sampler.sample(PROMPTS[:1], 1, HOW, 0)
+        with pytest.raises(SamplerFault, match=f"{address} has other weights than those of step 3"):
+            source.check(3, 0)
+    (path, body), (_, asked_for) = told
+    assert path == "/collective_rpc" and body["method"] == "reload_weights"
+    assert torch.equal(open_writer(body["kwargs"]["weights_path"])[0].head, net.head)
+    params = asked_for["sampling_params"]
+    assert (params["seed"], params["max_tokens"], params["logprobs"], params["top_k"]) == (
+        sampler_seed(), 12, 1, -1)
+
+
+def sampler_seed():
+    return LocalSampler(*open_writer("tiny-chat")).sample(PROMPTS[:1], 1, HOW, 0)[0][0].seed
+
+
 @pytest.mark.parametrize("settings, words", [
     (["sampler=http://127.0.0.1:1"], "sampler= and weights= go together"),
     (["sampler=ftp://a", "weights=w"], "write http://HOST:PORT"),
@@ -189,15 +221,11 @@ def test_a_folder_of_weights_has_whole_models_and_few(tmp_path):
     (["ahead=1", "device=cuda"], "needs a sampler of its own"),
     (["way=nccl"], "expected folder or vllm")])
 def test_settings_that_cannot_work_are_refused(settings, words):
-    from postgrad.recipes.rollouts import words as config
-    from postgrad.settings import override
     with pytest.raises(ValueError, match=words):
         override(config(), settings)
 
 
 def test_a_correction_is_on_where_other_weights_or_another_engine_write():
-    from postgrad.recipes.rollouts import words as config
-    from postgrad.settings import override
     assert config().row.correction is None
     ours = ["sampler=http://a:1", "weights=w"]
     assert override(config(), ours).row.correction is None

@@ -94,8 +94,9 @@ def test_the_command_says_it(capsys):
     assert main([*small, "--ahead", "1"]) == 0
     out = capsys.readouterr().out
     assert "1 train, 1 sample" in out and "memory of a GPU" in out and "nothing past one GPU" in out
-    for words, sentence in ((["--gpus", "8xH900"], "such as 8xH100"), (["--method", "dpo"], "postgrad memory"),
-                            (["--reply-tokens", "99"], "over --longest"), (["--prompts", "0"], "at least 1")):
+    for words, sentence in ((["--gpus", "8xH900"], "such as 8xH100"), (["--prompts", "0"], "at least 1"),
+                            (["--method", "dpo"], "postgrad memory"),
+                            (["--reply-tokens", "99"], "over --longest")):
         assert main([*small, *words]) == 2 and sentence in capsys.readouterr().err
     assert main(["plan", "70B", "--gpus", "2xA100"]) == 2 and "does not fit" in capsys.readouterr().err
     assert {"H100", "H200"} <= CARDS.keys()

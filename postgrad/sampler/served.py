@@ -27,7 +27,7 @@ from postgrad.sampler.wire import NotThere, SamplerFault, ask, check_address
 
 AT_ONCE = 64       # rows that are asked of a sampler at once, where it does not say how many it has room for
 CHECKED = 2        # rows of each sampler and call that are kept to be computed again
-PAUSES = (0.02, 0.5)   # seconds between two questions: at first, at most
+PAUSES = (0.02, 0.2)  # seconds between two questions: at first, at most
 LATE = 30.0        # seconds after which a silent sampler is spoken of
 
 
