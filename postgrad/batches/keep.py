@@ -58,7 +58,8 @@ def held_rollout(kept: dict, prompt: Prompt, **more) -> Rollout:
 
 
 def held_verdict(kept: dict) -> Verdict:
-    return Verdict(**{k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()})
+    verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+    return Verdict(**verdict)
 
 
 def kept_scored(scored: Scored) -> dict:

@@ -165,10 +165,10 @@ class Slots:
         return list(found)
 
     def prefill(self, places: list[Place]) -> None:
-        for place in places:
-            place.number = self.spare.popleft()
-        prompts, numbers = filled_up([place.tokens for place in places], [place.number for place in places],
-                                     self.prompts)
+        taken = [self.spare.popleft() for _ in places]
+        for place, number in zip(places, taken, strict=True):
+            place.number = number
+        prompts, numbers = filled_up([place.tokens for place in places], taken, self.prompts)
         states = self.engine.prefill(pad_rows(prompts), torch.tensor([len(p) for p in prompts]), numbers)
         for place, state in zip(places, states, strict=False):
             place.state = state
