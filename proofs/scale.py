@@ -1,7 +1,8 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
-    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory; without PART all of them, and
-                                              then docs/results/scale.json and .md are written; an hour on
+    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
+                                              proofs/decoupled.py; without PART all of them, and then
+                                              docs/results/scale.json and .md are written; four hours on
                                               two cores
 
 Every part leaves its bars in FOLDER, and a part whose bars are there is not measured again.
@@ -24,6 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
 
+import decoupled  # noqa: E402
 import kills  # noqa: E402
 import results  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
@@ -268,7 +270,7 @@ def memory(folder: Path) -> list[dict]:
                 "python proofs/scale.py FOLDER memory")]
 
 
-PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory}
+PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory, **decoupled.PARTS}
 
 
 def main(folder: Path, *parts: str) -> int:

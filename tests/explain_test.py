@@ -14,7 +14,7 @@ time/sample time/train value_loss explained_variance accuracy margin chosen reje
 errors repetition""".split()
 ALSO = "lenient value return baseline mean_length finished time/score".split()
 STEPS = "accuracy_right accuracy_wrong balanced_accuracy right_steps".split()
-CORRECTED = "mismatch_kl corrected_away effective_share".split()
+CORRECTED = "staleness time/wait mismatch_kl corrected_away effective_share".split()
 TAUGHT = ["teacher_kl"]
 REFLECTION = "turn_back restart recheck after_right worded wrong_language mixed_languages".split()
 RLHF = "kl_reply kl_coefficient proxy chosen_share kl_bound ptx_loss disagreement ece".split()

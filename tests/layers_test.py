@@ -17,7 +17,7 @@ LAYERS = (
     {"tasks", "batches", "objectives", "environments"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
      "ledger", "exercises"},
-    {"opening"},
+    {"opening", "plan"},
     {"serve"},
     {"agents"},  # who ask the endpoint while they are trained
     {"recipes"},

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 
+from postgrad.batches.ahead import Ahead, Collection, Present, Source
 from postgrad.batches.keep import held_batch, kept_batch
 from postgrad.batches.shuffled import Shuffled, assemble
 from postgrad.maths.diversity import repetition
@@ -55,6 +57,10 @@ class Rollouts(Settings):
     turns: int | None = setting(None, "the most replies of an episode, where the task plays; none: as the "
                                 "task says, else 8",
                                 "more where episodes end without a verdict; each costs a reply")
+    ahead: int = setting(0, "collections that are sampled while earlier ones are trained on, at most; 0: "
+                         "each is sampled by the weights that it trains", "1 where samples come from "
+                         "elsewhere and time/wait is no small part of time/step; 2 where the time of a "
+                         "collection varies much", within=NOT_NEGATIVE)
     truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
                             "(leave out)", "drop where a few long prompts can be spared")
 
@@ -82,14 +88,6 @@ class Rollouts(Settings):
     def in_all(self) -> int:
         """The most tokens that the policy writes in a rollout: of an episode, those of all its replies."""
         return self.budget * (self.turns or 1)
-
-
-class Collection(NamedTuple):
-    """Groups of judged rollouts, those that were drawn and dropped, and what was measured of all of them."""
-
-    groups: list[list[Scored]]
-    dropped: list[list[Scored]]
-    facts: dict[str, float]
 
 
 def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -> Collection:
@@ -188,11 +186,12 @@ class RolloutLine(Generic[RowT]):
 
     sample(prompts, group_size, seed, step) -> groups of rollouts. lanes: the prompts of a draw are dealt to
     them, and each lane is sampled and judged by itself, by the rank that has it; every rank has all of it.
+    source: whose weights write; without one, those that are trained.
     """
 
     def __init__(self, prompts: Sequence[Prompt], *, sample: Callable, judge: Judge, models: Models,
                  method: RowT, settings: Rollouts, steps: int, seed: int, tokens_per_pass: int, device="cpu",
-                 lanes: Lanes = ALONE):
+                 lanes: Lanes = ALONE, source: Source | None = None):
         if method.reference and models.reference is None:
             raise ValueError(f"{method.name} needs a reference model and there is none: give "
                              "Models(reference=...).")
@@ -208,31 +207,55 @@ class RolloutLine(Generic[RowT]):
         self.device = device
         self.lanes = lanes
         self.prompts = Shuffled(prompts, seed)
+        self.source = source or Present()
+        self.ahead = Ahead(settings.ahead, self.collection, self.source) if settings.ahead else None
+        self.sampled_at = 0  # optimizer steps behind the weights that wrote the present rollouts
         self.waiting: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
 
     def __iter__(self) -> Iterator[Batch]:
         while self.step < self.steps:
             self.step += 1
             if not self.waiting:
-                again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else None
-                count = self.settings.prompts_per_step
                 with brought_together(self.models):
-                    groups, dropped, facts = collect(self.draw, count, self.settings.group_size, again)
-                made = self.batches_of(groups or dropped[:count], facts)
+                    groups, dropped, facts, self.sampled_at = self.next_collection()
+                made = self.batches_of(groups or dropped[: self.settings.prompts_per_step], facts)
                 self.waiting = made if groups else [nothing_of(made[0])]
-            yield self.waiting.pop(0).to(self.device)
+            yield self.dated(self.waiting.pop(0).to(self.device))
+
+    def next_collection(self) -> Collection:
+        made = self.step - 1
+        if self.ahead:
+            each = max(1, self.method.updates(self.settings.prompts_per_step))
+            return self.ahead.take(made, -(-(self.steps - made) // each))
+        self.source.keep(made)()
+        drawn = self.collection(self.step, made)
+        self.source.check(made, 0)
+        return drawn
+
+    def collection(self, number: int, step: int) -> Collection:
+        """number: decides the seeds. step: optimizer steps behind the weights that write it."""
+        again = self.settings.resample_limit if getattr(self.method, "resample_flat", False) else None
+        drawn = collect(partial(self.draw, number=number, policy_step=step + 1),
+                        self.settings.prompts_per_step, self.settings.group_size, again)
+        return drawn._replace(step=step)
+
+    def dated(self, batch: Batch) -> Batch:
+        """With how old its rollouts are, where they may be."""
+        if not self.ahead:
+            return batch
+        return replace(batch, facts={**batch.facts, "staleness": float(self.step - 1 - self.sampled_at)})
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
         raise NotImplementedError
 
-    def draw(self, count: int, turn: int) -> list[list[Scored]]:
-        """The next prompts of the stream, sampled and judged."""
+    def draw(self, count: int, turn: int, number: int = 0, policy_step: int = 0) -> list[list[Scored]]:
+        """The next prompts of the stream, sampled and judged. number: of the collection."""
         prompts = self.prompts.take(count)
-        seed = seed_of(self.seed, "rollout", self.step, turn)
+        seed = seed_of(self.seed, "rollout", number, turn)
         dealt = self.lanes.deal([p.id for p in prompts])
 
         def judged(numbers: list[int]) -> list[list[Scored]]:
-            groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, self.step)
+            groups = self.sample([prompts[i] for i in numbers], self.settings.group_size, seed, policy_step)
             verdicts = iter(self.judge([r for group in groups for r in group]) if groups else ())
             return [[Scored(rollout=r, verdict=next(verdicts)) for r in group] for group in groups]
 
@@ -244,9 +267,14 @@ class RolloutLine(Generic[RowT]):
     # what decides the future
 
     def state(self) -> dict:
-        return {"step": self.step, "at": self.prompts.at, "held": [kept_batch(b) for b in self.waiting]}
+        ahead = {"ahead": self.ahead.state(), "sampled_at": self.sampled_at} if self.ahead else {}
+        held = [kept_batch(b) for b in self.waiting]
+        return {"step": self.step, "at": self.prompts.at, "held": held, **ahead}
 
     def restore(self, state: dict) -> None:
         self.step = state["step"]
         self.prompts.at = state["at"]
         self.waiting = [held_batch(b) for b in state["held"]]
+        if self.ahead:
+            self.ahead.restore(state["ahead"], {p.id: p for p in self.prompts.items})
+            self.sampled_at = state["sampled_at"]

@@ -3,6 +3,7 @@ and rows picked from one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -45,9 +46,33 @@ def held_batch(kept: dict) -> Batch:
     scored = []
     for s in kept["scored"]:
         prompt = Prompt(id=s["prompt"]["id"], messages=tuple(s["prompt"]["messages"]))
-        rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in s["rollout"].items()}
-        rollout["turns"] = tuple(Turn(**turn) for turn in rollout.get("turns", ()))
-        verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in s["verdict"].items()}
-        scored.append(Scored(rollout=Rollout(prompt=prompt, **rollout), verdict=Verdict(**verdict)))
+        scored.append(Scored(rollout=held_rollout(s["rollout"], prompt), verdict=held_verdict(s["verdict"])))
     return Batch(ids=tuple(kept["ids"]), rows_per_unit=kept["rows_per_unit"], facts=kept["facts"],
                  scored=tuple(scored), **kept["columns"])
+
+
+def held_rollout(kept: dict, prompt: Prompt, **more) -> Rollout:
+    rollout: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+    rollout["turns"] = tuple(Turn(**turn) for turn in rollout.get("turns", ()))
+    return Rollout(prompt=prompt, **rollout, **more)
+
+
+def held_verdict(kept: dict) -> Verdict:
+    verdict: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in kept.items()}
+    return Verdict(**verdict)
+
+
+def kept_scored(scored: Scored) -> dict:
+    """A judged rollout before it is made into rows: with all rows of its episode, its prompt by name."""
+    last = scored.rollout
+    return {"prompt": last.prompt.id, "rows": [kept_rollout(row) for row in last.rows],
+            "verdict": asdict(scored.verdict), "played": last.verdict and asdict(last.verdict)}
+
+
+def held_scored(kept: dict, prompts: Mapping[str, Prompt]) -> Scored:
+    """What `kept_scored` wrote. prompts: those of the run, by name."""
+    prompt = prompts[kept["prompt"]]
+    *earlier, last = kept["rows"]
+    rollout = held_rollout(last, prompt, earlier=tuple(held_rollout(row, prompt) for row in earlier),
+                           verdict=kept["played"] and held_verdict(kept["played"]))
+    return Scored(rollout=rollout, verdict=held_verdict(kept["verdict"]))

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from postgrad import __version__, ranks
-from postgrad.cli import exercise_options, measuring_options, options
+from postgrad.cli import exercise_options, measuring_options, options, plan_options
 from postgrad.cli.options import Command, add_options
 from postgrad.cli.settings import instead_of
 
@@ -35,6 +35,10 @@ examples:
   postgrad chat runs/demo                           base, SFT and RL side by side, on the same question
   postgrad chat runs/demo --task words --problem 3  ... on a test problem, each reply with the verifier's word
   postgrad chat runs/grpo-words-1 --steps 0,20,40   a run's checkpoints; RUN@20 names one of them"""
+PLAN = """\
+examples:
+  postgrad plan 7B --gpus 8xH100
+  postgrad plan 70B --gpus 64xH100 --method grpo --prompts 128 --group 16 --reply-tokens 1024"""
 SERVE = """\
 examples:
   postgrad serve tiny-chat             then: OpenAI(base_url="http://127.0.0.1:8000/v1", api_key="none")
@@ -77,6 +81,8 @@ COMMANDS = (
             options.ExportOptions),
     Command("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache",
             options.MemoryOptions),
+    Command("plan", "a training on many GPUs before it is started: memory, layout, seconds of a step",
+            plan_options.PlanOptions, PLAN),
     Command("runs", "list the runs, or show one", options.RunsOptions),
     Command("doctor", "what is wrong with a run, worst first: evidence, consequence, remedy",
             options.DoctorOptions),

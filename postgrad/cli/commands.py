@@ -19,6 +19,7 @@ from postgrad.cli.memory import memory
 from postgrad.cli.methods import methods
 from postgrad.cli.options import made
 from postgrad.cli.output import say_json, shown, table
+from postgrad.cli.plan import plan
 from postgrad.cli.runs import runs
 from postgrad.cli.settings import find, told
 from postgrad.cli.settings import known as every_setting
@@ -114,5 +115,5 @@ COMMANDS = {"demo": demo, "train": train, "resume": resume, "eval": evaluate,
             "compare": compare, "ledger": ledger, "bench": bench, "chat": chat, "runs": runs,
             "methods": methods, "diff": diff, "doctor": doctor, "explain": explain, "audit": audit,
             "exercise": exercise,
-            "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick, "rlaif": rlaif,
-            "serve": serve, "studio": studio, "verifiers": verifiers}
+            "export": export, "fetch": fetch, "label": label, "memory": memory, "pick": pick,
+            "plan": plan, "rlaif": rlaif, "serve": serve, "studio": studio, "verifiers": verifiers}

@@ -180,7 +180,8 @@ class StudioOptions(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions(Settings):
-    model: str = option(about=f"{MODEL}; a run is followed to its newest checkpoint", metavar="MODEL|RUN",
+    model: str = option(about=f"{MODEL}; a run is followed to its newest checkpoint, and a folder of weights "
+                        "that a training leaves for its samplers to the newest of them", metavar="MODEL|RUN",
                         positional=True)
     name: str | None = option(None, "what clients call it; without it: its own name")
     rows: int = option(16, "replies that are written at once", metavar="N")

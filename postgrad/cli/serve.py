@@ -10,26 +10,33 @@ from postgrad.cli.output import say_json
 from postgrad.listening import bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8000
+OFTEN = 0.05  # seconds between two looks into a folder of weights, for which a training waits
 
 
 def serve(args) -> int:
     import uvicorn
 
     from postgrad.opening.models import open_folder, open_writer, run_named
-    from postgrad.serve import Checkpoints, Recorder, Served, create_app
+    from postgrad.opening.weights import is_weights_folder, shown_in
+    from postgrad.serve import Checkpoints, Pushed, Recorder, Served, create_app
     made(ServeOptions, args)  # checks itself
     sock = bind(args.host, args.port, PORT)
-    run, folder = run_named(args.model), open_folder(args.model)
+    pushed = is_weights_folder(args.model)
+    run = None if pushed else run_named(args.model)
+    folder, weights = shown_in(args.model) if pushed else (open_folder(args.model), None)
     model, chat = open_writer(folder, args.device)
-    step = int(folder.name) if run and folder.name.isdecimal() else 0
+    step = weights.step if weights else int(folder.name) if run and folder.name.isdecimal() else 0
     context = min(args.context, model.config.max_position_embeddings)
     name = args.name or (Path(args.model).resolve().name if run or Path(args.model).exists() else args.model)
     served = Served.of(model.requires_grad_(False), chat, name, rows=args.rows, context=context,
                        waiting=args.queue, version=step)
     served.recorder = Recorder(args.record, chat) if args.record else None
     newer = Checkpoints(run[0], args.device, step) if run and run[1] is None else None
+    if weights:
+        served.weights, newer = weights.name, Pushed(args.model, args.device, weights.name)
     token = None if is_loopback(args.host) else keep_token(token_file("serve"))
-    app = create_app(served, token=token, newer=newer, every=args.every)
+    every = min(args.every, OFTEN) if weights else args.every
+    app = create_app(served, token=token, newer=newer, every=every)
     url = f"{origin(args.host, sock.getsockname()[1])}/v1"
     say(args, url, name, token, newer is not None, context)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False,
@@ -43,7 +50,7 @@ def say(args, url: str, name: str, token: str | None, follows: bool, context: in
     if args.json:
         return say_json({"url": url, "model": name, "token": token, "follows": follows, "context": context,
                          "rows": args.rows})
-    words = ", following its newest checkpoint" if follows else ""
+    words = ", following its newest weights" if follows else ""
     print(f"postgrad serves {name}{words}\n  base_url {url}\n  model    {name}", flush=True)
     if token:
         print(f"  api_key  {token}", flush=True)

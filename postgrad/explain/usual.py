@@ -103,6 +103,12 @@ USUAL = (
                 "than the one trained: a wrong temperature, mask or weight copy.",
         formula="mean over tokens of |sampler_logp - old_logp|", source=TRAIN),
     Metric(
+        name="staleness",
+        meaning="How many optimizer steps the policy has made since the one that wrote these samples.",
+        healthy="rollouts.ahead times the updates of a collection, and what those updates add; lower in the "
+                "first steps. 0 without rollouts.ahead.",
+        formula="optimizer steps made - optimizer steps behind the sampler's weights", source=ROLLOUTS),
+    Metric(
         name="mismatch_kl",
         meaning="How far the sampler's distribution is from the trainer's, per token, with a correction on.",
         healthy="Below 1e-3. Growth over a run: the engines part as the policy changes, and so do sampled "
@@ -166,6 +172,12 @@ USUAL = (
     Metric(
         name="time/sample", meaning="Seconds spent drawing and scoring the step's samples.",
         healthy="Usually the larger part of a policy step; it grows with length.",
+        formula="wall-clock seconds", source=CLOCK),
+    Metric(
+        name="time/wait",
+        meaning="Seconds for which training waited for samples that were begun ahead of it.",
+        healthy="Near 0: sampling keeps up. Near time/step: the samplers are the slower part; give them more "
+                "machines, or shorter replies.",
         formula="wall-clock seconds", source=CLOCK),
     Metric(
         name="time/score",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from postgrad import methods, objectives
 from postgrad.agents import Agent, played_by
@@ -18,7 +18,7 @@ from postgrad.chat import Chat
 from postgrad.data.rows import read_conversations
 from postgrad.environments import sampler_for, turns_of
 from postgrad.loop import Optim, OptimSettings
-from postgrad.methods import Method
+from postgrad.methods import Method, Policy
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, Model, open_policy, open_reference
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
@@ -39,9 +39,10 @@ from postgrad.recipes.base import (
 )
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
+from postgrad.recipes.samplers import Elsewhere, open_sampler
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler import LocalSampler, RowSampler, Sampling
 from postgrad.settings import setting
 from postgrad.tasks import Task, reflection
 
@@ -73,6 +74,7 @@ class RolloutConfig(RunConfig):
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
     agent: Agent = setting(group=Agent)
+    elsewhere: Elsewhere = setting(group=Elsewhere)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
     save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
@@ -91,6 +93,12 @@ class RolloutConfig(RunConfig):
         if self.anchor.ptx and self.rollouts.temperature != 1:
             raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
                              f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
+        if self.rollouts.ahead and self.agent.command:
+            raise ValueError("an agent plays by the weights of the moment: leave out rollouts.ahead or the "
+                             "agent.")
+        if self.rollouts.ahead and not self.elsewhere.sampler and self.device != "cpu":
+            raise ValueError("rollouts.ahead on a GPU needs a sampler of its own: start `postgrad serve` and "
+                             "name it with sampler=http://HOST:PORT.")
 
 
 def words() -> RolloutConfig:
@@ -147,9 +155,17 @@ SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": 
 
 
 def row_of(config: RolloutConfig) -> Method:
-    """The method's row, with the KL coefficient that the config asks for, wherever the row puts its KL:
-    DPO's is its beta."""
-    method, weight = config.method, config.anchor.kl
+    """The method's row with what other settings say of it: the KL coefficient, and a correction where other
+    weights or another engine wrote the samples."""
+    method = with_kl(config.method, config.anchor.kl)
+    off_policy = config.rollouts.ahead or config.elsewhere.foreign
+    if off_policy and isinstance(method, Policy) and method.correction is None:
+        return cast(Method, method.with_setting("correction", "tis"))
+    return method
+
+
+def with_kl(method: Method, weight: float | None) -> Method:
+    """weight: of the KL, wherever the row puts it: DPO's is its beta."""
     if weight is None:
         return method
     if method.kind == "supervised":
@@ -188,9 +204,9 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 
-def sampling(policy, chat: Chat, config: RolloutConfig, task: Task, judge: Judge) -> Callable:
+def sampling(sampler: RowSampler, config: RolloutConfig, task: Task, judge: Judge) -> Callable:
     """How the run samples: (prompts, group_size, seed, step) -> groups of rollouts."""
-    sampler = sampler_for(task, LocalSampler(policy, chat), config.rollouts.turns)
+    sampler = sampler_for(task, sampler, config.rollouts.turns)
     settings = Sampling(max_new_tokens=config.rollouts.budget, temperature=config.rollouts.temperature)
     sampler.ended = getattr(judge, "ahead", None)
 
@@ -262,8 +278,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()
     settings = replace(config.rollouts, turns=turns_of(task, config.rollouts.turns))
-    batches = line(prompts, sample=sampling(policy, chat, config, task, judge), judge=judge, models=models,
-                   method=method, settings=settings, steps=config.steps, seed=config.seed,
+    sampler, source = open_sampler(config, policy, chat)
+    batches = line(prompts, sample=sampling(sampler, config, task, judge), source=source, judge=judge,
+                   models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    lanes=lanes(config.optim.lanes, config.optim.divides), **own)
     helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)

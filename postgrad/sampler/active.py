@@ -18,7 +18,7 @@ from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
-from postgrad.sampler.waiting import Queue, Row
+from postgrad.sampler.waiting import LEAST, Queue, Row, filled_up
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
 
@@ -41,18 +41,22 @@ class ActiveRows:
 
     def __init__(self, model, chat, settings: Sampling, *, rows: int, read: int, prompts: int):
         self.chat, self.settings, self.rows = chat, settings, rows
-        self.engine = model.engine(rows=rows, prompts=prompts, read=read, new=settings.max_new_tokens + 1)
-        device = self.device = self.engine.device
+        device = self.device = model.head.device
+        # columns; on a GPU the sizes of the graphs are few anyway
+        size = self.size = rows if device.type == "cuda" else max(rows, LEAST)
+        read, new = max(read, LEAST), settings.max_new_tokens + 1
+        most = max(min(read + new - 1, model.config.max_position_embeddings), LEAST)
+        self.engine = model.engine(rows=size, prompts=prompts, read=read, new=new, positions=most)
         whole = dict(dtype=torch.int64, device=device)
         self.ends = torch.tensor(chat.stop, device=device)
-        self.at, self.count = torch.zeros(rows, **whole), torch.zeros(rows, **whole)
-        self.slot, self.prompt = torch.full((rows,), rows, **whole), torch.full((rows,), prompts, **whole)
-        self.prompt_length = torch.ones(rows, **whole)
-        self.done = torch.ones(rows, dtype=torch.bool, device=device)
-        self.hidden = torch.zeros(rows, model.config.hidden_size, dtype=self.engine.dtype, device=device)
-        self.u = torch.zeros(rows + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
-        self.out = torch.zeros(rows + 1, settings.max_new_tokens + 1, **whole)
-        self.logp = torch.zeros(rows + 1, settings.max_new_tokens + 1, device=device)
+        self.at, self.count = torch.zeros(size, **whole), torch.zeros(size, **whole)
+        self.slot, self.prompt = torch.full((size,), size, **whole), torch.full((size,), prompts, **whole)
+        self.prompt_length = torch.ones(size, **whole)
+        self.done = torch.ones(size, dtype=torch.bool, device=device)
+        self.hidden = torch.zeros(size, model.config.hidden_size, dtype=self.engine.dtype, device=device)
+        self.u = torch.zeros(size + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
+        self.out = torch.zeros(size + 1, settings.max_new_tokens + 1, **whole)
+        self.logp = torch.zeros(size + 1, settings.max_new_tokens + 1, device=device)
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
@@ -71,7 +75,7 @@ class ActiveRows:
         On a GPU the next steps are under way while the host looks at what the last ones wrote,
         so it never waits for the host.
         """
-        self.keep([], self.rows)  # a call that was broken off may have left rows behind
+        self.keep([], self.size)  # a call that was broken off may have left rows behind
         queue = Queue(self, prompts, group_size, seeds)
         here: list[Row] = []
         looks: deque[Look] = deque()
@@ -80,7 +84,7 @@ class ActiveRows:
             here += queue.admit(len(here))
             most = max(self.settings.max_new_tokens - row.steps for row in here)
             for _ in range(min(steps, most)):
-                self.step(len(here))
+                self.step(min(max(len(here), LEAST), self.size))
             for row in here:
                 row.steps += steps
             looks.append(Look(here, self.done, self.count))
@@ -107,8 +111,10 @@ class ActiveRows:
         self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
 
     def read(self, prompts: list[list[int]], places: list[int]) -> None:
-        lengths = torch.tensor([len(p) for p in prompts])
-        self.first[self.whole(places)] = self.engine.prefill(pad_rows(prompts), lengths, places)
+        read, into = filled_up(prompts, places, self.engine.prompts)
+        lengths = torch.tensor([len(p) for p in read])
+        states = self.engine.prefill(pad_rows(read), lengths, into)
+        self.first[self.whole(places)] = states[: len(places)]
 
     def whole(self, numbers: list[int]) -> Tensor:
         """int64 on the device, without waiting for it."""
@@ -176,12 +182,12 @@ class ActiveRows:
             column[: len(rows)] = column[index]
         rest = slice(len(rows), before)
         self.at[rest], self.prompt_length[rest], self.done[rest] = 0, 1, True
-        self.slot[rest], self.prompt[rest] = self.rows, self.engine.prompts
+        self.slot[rest], self.prompt[rest] = self.size, self.engine.prompts
 
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
-        self.keep([], self.rows)
+        self.keep([], self.size)
         (row,) = Queue(self, [prompt], 1, [seed]).admit(0)
         tokens: list[int] = []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:

@@ -27,11 +27,8 @@ from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose, keep_likely
 from postgrad.sampler.request import Chosen, Place, Request, Row
 from postgrad.sampler.text import Text
-from postgrad.sampler.waiting import READ
+from postgrad.sampler.waiting import LEAST, READ, filled_up
 
-# rows of a step and tokens of a reading, filled up with some for no one: a matrix product of fewer may round
-# in another way, and then a row would depend on how many stand beside it
-LEAST = 16
 AHEAD = 16    # prompts that are read before a slot is free for them: few large readings take less time
 SCORED = 512  # tokens whose logits stand in memory at once
 
@@ -168,16 +165,14 @@ class Slots:
         return list(found)
 
     def prefill(self, places: list[Place]) -> None:
-        for place in places:
-            place.number = self.spare.popleft()
-        prompts, numbers = [place.tokens for place in places], [place.number for place in places]
-        tokens = sum(map(len, prompts))
-        if tokens < LEAST:
-            prompts, numbers = [*prompts, [0] * LEAST], [*numbers, self.prompts]
+        taken = [self.spare.popleft() for _ in places]
+        for place, number in zip(places, taken, strict=True):
+            place.number = number
+        prompts, numbers = filled_up([place.tokens for place in places], taken, self.prompts)
         states = self.engine.prefill(pad_rows(prompts), torch.tensor([len(p) for p in prompts]), numbers)
         for place, state in zip(places, states, strict=False):
             place.state = state
-        self.computed += tokens
+        self.computed += sum(len(place.tokens) for place in places)
 
     def choose(self, rows: list[Row]) -> list[Chosen]:
         """The next token of each row, by its own settings."""

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 READ = 16_384  # tokens of waiting prompts that are read together
+# rows of a step and tokens of a reading, filled up with some for no one: a matrix product of fewer may round
+# in another way, and then a row would depend on how many stand beside it
+LEAST = 16
+
+
+def filled_up(prompts: Sequence[list[int]], places: Sequence[int],
+              nobody: int) -> tuple[list[list[int]], list[int]]:
+    """Prompts to be read and their places; with one more for no one where they have few tokens."""
+    if sum(map(len, prompts)) >= LEAST:
+        return [*prompts], [*places]
+    return [*prompts, [0] * LEAST], [*places, nobody]
 
 
 @dataclass(eq=False)

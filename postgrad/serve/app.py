@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 from postgrad.serve.chat_completions import chat_completions
 from postgrad.serve.completions import completions
 from postgrad.serve.errors import Refusal
-from postgrad.serve.follow import Checkpoints, follow
+from postgrad.serve.follow import Newer, follow
 from postgrad.serve.generate import generate
 from postgrad.serve.guard import Guard
 from postgrad.serve.served import Served
@@ -44,8 +44,9 @@ async def health(request: Request) -> Response:
     slots, worker = served.worker.slots, served.worker
     alive = worker.thread.is_alive() and not worker.stopping
     return JSONResponse({"status": "ok" if alive else "stopped", "model": served.name,
-                         "policy_step": served.version, "slots": slots.rows, "free": len(slots.free),
-                         "asked": worker.open}, 200 if alive else 503)
+                         "policy_step": served.version, "weights": served.weights,
+                         "slots": slots.rows, "free": len(slots.free), "asked": worker.open},
+                        200 if alive else 503)
 
 
 ROUTES = [Route("/v1/models", models, methods=["GET"]),
@@ -64,7 +65,7 @@ class Endpoint(Starlette):
         return Guard(super().build_middleware_stack(), token=self.state.token)
 
 
-def create_app(served: Served, *, token: str | None = None, newer: Checkpoints | None = None,
+def create_app(served: Served, *, token: str | None = None, newer: Newer | None = None,
                every: float = 2.0) -> Starlette:
     """The endpoint of what is served. token: who else may ask; without one, this machine alone. newer: where
     newer weights are looked for, every so many seconds."""

@@ -1,4 +1,5 @@
-"""The newest checkpoint of a run, looked for while older ones are in use."""
+"""Newer weights, looked for while older ones are in use: the newest checkpoint of a run, or what a training
+leaves in a folder for its samplers."""
 
 from __future__ import annotations
 
@@ -6,21 +7,40 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from postgrad.opening.models import open_writer
+from postgrad.opening.weights import shown_in
 from postgrad.run import Run
 from postgrad.serve.served import Served
 
 
+class Found(NamedTuple):
+    """Weights, the optimizer steps behind them, and the name that a training gave them."""
+
+    step: int
+    weights: Mapping
+    name: str = ""
+
+
+class Newer(Protocol):
+    """Where newer weights are looked for: a call gives them, None where it has given the newest."""
+
+    run: str | Path
+
+    def __call__(self) -> Found | None: ...
+
+    def tell(self, fault: Exception) -> None: ...
+
+
 class Checkpoints:
-    """A run's checkpoints after `step`: a call gives (step, weights) of the newest, None where it is the one
-    that was given last."""
+    """A run's checkpoints after `step`."""
 
     def __init__(self, run: str | Path, device: str, step: int):
         self.run, self.device, self.step = run, device, step
         self.told = ""
 
-    def __call__(self) -> tuple[int, Mapping] | None:
+    def __call__(self) -> Found | None:
         steps = Run.open(self.run).checkpoints()
         if not steps or max(steps) == self.step:
             return None
@@ -29,16 +49,32 @@ class Checkpoints:
             return None
         model, _ = open_writer(folder, self.device)
         self.step = int(folder.name)
-        return self.step, model.state_dict()
+        return Found(self.step, model.state_dict())
 
     def tell(self, fault: Exception) -> None:
-        """Once: it is tried again, and a checkpoint may be gone before it was read."""
+        """Once: it is tried again, and weights may be gone before they were read."""
         if str(fault) != self.told:
-            print(f"postgrad: a newer checkpoint of {self.run} can't be opened yet: {fault}", file=sys.stderr)
+            print(f"postgrad: newer weights of {self.run} can't be opened yet: {fault}", file=sys.stderr)
         self.told = str(fault)
 
 
-async def take_newer(served: Served, newer: Checkpoints) -> bool:
+class Pushed(Checkpoints):
+    """The weights that a training shows in a folder; name: of those in use."""
+
+    def __init__(self, folder: str | Path, device: str, name: str):
+        super().__init__(folder, device, 0)
+        self.name = name
+
+    def __call__(self) -> Found | None:
+        folder, weights = shown_in(self.run)
+        if weights.name == self.name:
+            return None
+        model, _ = open_writer(folder, self.device)
+        self.name = weights.name
+        return Found(weights.step, model.state_dict(), weights.name)
+
+
+async def take_newer(served: Served, newer: Newer) -> bool:
     """The newest weights are taken, between two tokens, where there are newer ones."""
     try:
         found = await asyncio.to_thread(newer)
@@ -47,19 +83,20 @@ async def take_newer(served: Served, newer: Checkpoints) -> bool:
         return False
     if found is None:
         return False
-    step, weights = found
     slots = served.worker.slots
 
     def swap() -> None:
-        slots.model.load_state_dict(weights)
-        slots.refresh(step)
+        slots.model.load_state_dict(found.weights)
+        slots.refresh(found.step)
+        served.weights = found.name
 
     await served.worker.call(swap)
-    print(f"postgrad: serving step {step} of {newer.run}", file=sys.stderr)
+    if not found.name:  # a training pushes at every step
+        print(f"postgrad: serving step {found.step} of {newer.run}", file=sys.stderr)
     return True
 
 
-async def follow(served: Served, newer: Checkpoints, every: float) -> None:
+async def follow(served: Served, newer: Newer, every: float) -> None:
     while True:
         await asyncio.sleep(every)
         await take_newer(served, newer)

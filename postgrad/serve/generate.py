@@ -40,4 +40,5 @@ async def generate(request: Request) -> Response:
                 "logprobs": None if top is None else generate_logprobs(row.sampled),
                 "weight_versions": row.versions} for i, row in enumerate(rows)]
     return JSONResponse({"request_id": name, "choices": choices, "policy_step": served.version,
+                         "weights": served.weights,
                          "usage": usage(len(prompt), sum(len(row.tokens) for row in rows))})

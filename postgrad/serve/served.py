@@ -16,13 +16,14 @@ from postgrad.serve.worker import Worker
 @dataclass(kw_only=True)
 class Served:
     """name: what clients call it. context: tokens of a prompt and its reply together. recorder: who keeps
-    what was asked and written."""
+    what was asked and written. weights: what a training calls the weights in use, "" where none gave them."""
 
     name: str
     chat: Chat
     worker: Worker
     context: int
     recorder: Recorder | None = None
+    weights: str = ""
     began: int = field(default_factory=lambda: int(time.time()))
 
     @classmethod

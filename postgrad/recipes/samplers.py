@@ -1,0 +1,150 @@
+"""Who writes a run's rollouts, and how it gets the weights: this process, a copy of the policy in a thread,
+or samplers behind addresses."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from postgrad import ranks
+from postgrad.batches.ahead import Present, Source
+from postgrad.batches.shuffled import assemble, logp_of
+from postgrad.chat import Chat
+from postgrad.opening.weights import WeightsFolder, named
+from postgrad.ranks.group import timeout
+from postgrad.records import Batch
+from postgrad.sampler import LocalSampler, RowSampler, ServedSampler
+from postgrad.sampler.served import Kept, Weights, patiently
+from postgrad.sampler.wire import check_address
+from postgrad.settings import POSITIVE, Settings, setting
+
+WAYS = ("folder", "vllm")
+EXACT, ROUNDED, OLDER = 1e-3, 0.1, 0.5  # nats: how far a sampler's log-probs may be off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere(Settings):
+    """Samplers in other processes or on other machines, and how they get the weights."""
+
+    sampler: str | None = setting(None, "addresses that sample, http://HOST:PORT, several with commas: "
+                                  "`postgrad serve`, or vLLM from 0.28 on; none: this process",
+                                  "to sample on other GPUs or machines; rows are dealt to them in turn")
+    weights: str | None = setting(None, "the folder in which the weights of every step are left for the "
+                                  "samplers", "with sampler: a folder that all of them can read")
+    way: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` looks into "
+                       "it), or vllm (told to read them)", "vllm where the samplers are vLLM")
+    gap: float | None = setting(None, "how far a sampler's log-probs may be off those of the weights that it "
+                                f"should have, mean per token in nats; none: {EXACT:g} on a CPU, {ROUNDED:g} "
+                                "on a GPU or with vLLM", "more where another engine rounds otherwise and "
+                                "`mismatch` shows how much; less finds smaller faults", within=POSITIVE)
+
+    prefix: ClassVar[str] = "elsewhere."
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.way not in WAYS:
+            raise ValueError(f"elsewhere.way is {self.way!r}: expected {' or '.join(WAYS)}.")
+        for address in self.addresses:
+            check_address(address)
+        if (self.sampler is None) != (self.weights is None):
+            raise ValueError("sampler= and weights= go together: sampler=http://HOST:PORT weights=FOLDER, "
+                             "where FOLDER is one that the sampler can read.")
+
+    @property
+    def addresses(self) -> list[str]:
+        return [a.strip() for a in self.sampler.split(",") if a.strip()] if self.sampler else []
+
+    @property
+    def foreign(self) -> bool:
+        """Whether another engine than ours samples."""
+        return bool(self.sampler) and self.way == "vllm"
+
+
+def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
+    """Who writes the rollouts of a run, and whose weights it writes by."""
+    if config.rollouts.ahead and ranks.world() > 1:
+        raise ValueError("rollouts.ahead is for a training in one process: leave torchrun out, or ahead.")
+    if config.elsewhere.sampler:
+        served = Served(config, policy, chat)
+        return served.sampler, served
+    if config.rollouts.ahead:
+        sampler = LocalSampler(policy, chat)
+        return sampler, Copied(sampler, policy)
+    return LocalSampler(policy, chat), Present()
+
+
+class Copied:
+    """A copy of the policy in this process, that samples while the policy is trained."""
+
+    def __init__(self, sampler: LocalSampler, policy):
+        self.sampler, self.policy = sampler, policy
+
+    def keep(self, step: int) -> Callable[[], None]:
+        if self.sampler.model is self.policy:
+            self.sampler.model = copy.deepcopy(self.policy).requires_grad_(False)
+        weights = {name: x.detach().clone() for name, x in self.policy.state_dict().items()}
+        return lambda: self.use(weights)
+
+    def use(self, weights: dict[str, torch.Tensor]) -> None:
+        self.sampler.model.load_state_dict(weights)
+
+    def check(self, step: int, behind: int) -> None:
+        return None
+
+
+class Served:
+    """Samplers behind addresses; the first rank hands them the weights through a folder."""
+
+    def __init__(self, config, policy, chat: Chat):
+        how = config.elsewhere
+        self.config, self.policy, self.foreign = config, policy, how.foreign
+        self.folder = WeightsFolder(Path(how.weights).absolute(), chat, keep=config.rollouts.ahead + 2)
+        self.sampler = ServedSampler(how.addresses, chat, positions=policy.config.max_position_embeddings,
+                                     vocabulary=policy.config.vocab_size, names=not how.foreign)
+        self.gap = how.gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
+
+    def keep(self, step: int) -> Callable[[], None]:
+        model = self.policy.copy.model if getattr(self.policy, "copy", None) else self.policy
+        weights = self.folder.write(model, step) if ranks.leads() else named(model, step)
+        return lambda: self.use(weights)
+
+    def use(self, weights: Weights) -> None:
+        """The samplers have these weights."""
+        if weights == self.sampler.weights:
+            return
+        if ranks.leads():
+            self.folder.show(weights)
+            if self.foreign:
+                self.reload(weights)
+        if self.foreign:
+            self.sampler.weights = weights
+        else:
+            self.sampler.await_weights(weights)
+        ranks.gather(None, "gave the samplers their weights")
+
+    def reload(self, weights: Weights) -> None:
+        """vLLM is told to read them. It does not say afterwards what it has: the log-probs do."""
+        place = str(self.folder.folder / weights.name)
+        body = {"method": "reload_weights", "kwargs": {"weights_path": place}, "timeout": timeout()}
+        for address in self.sampler.addresses:
+            patiently(address, "/collective_rpc", body, f"a word on the weights of step {weights.step}")
+
+    def check(self, step: int, behind: int) -> None:
+        """A few rows of each sampler are computed again. Of weights that the policy has left behind they can
+        only be near; a policy that is divided among ranks is not asked."""
+        if not self.config.optim.divides:
+            self.sampler.compare(step, self.logp, max(self.gap, OLDER) if behind else self.gap)
+
+    def logp(self, rows: Sequence[Kept]) -> list[list[float]]:
+        """The policy's log-probs of what samplers wrote."""
+        tokens = [[*row.context, *row.tokens] for row in rows]
+        masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]
+        base = assemble([row.address for row in rows], tokens, masks)
+        batch = Batch(**base, weight=base["mask"].float()).to(self.config.device)
+        logp, _ = logp_of(self.policy, batch, self.config.optim.at_once, self.config.rollouts.temperature)
+        return [row[mask].tolist() for row, mask in zip(logp.cpu(), base["mask"], strict=True)]

@@ -1,0 +1,95 @@
+"""What samplers share that write rows of tokens: prompts become tokens, rows become rollouts, and what does
+not fit is refused. Each row has a seed of its own, whoever writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+from postgrad.maths.noise import seed_of
+from postgrad.records import Prompt, Rollout
+from postgrad.sampler.active import Written
+from postgrad.sampler.base import Sampling
+
+SHOWN = 20  # prompts that are named where many do not fit
+
+
+class RowSampler:
+    """Rollouts from rows: `write` is each sampler's own.
+
+    positions: the most tokens of a prompt and its reply together. policy_step: what rollouts are marked with.
+    ended: called with each rollout as it ends, while others are written on.
+    """
+
+    def __init__(self, chat):
+        self.chat = chat
+        self.policy_step = 0
+        self.ended: Callable[[Rollout], None] | None = None
+
+    @property
+    def positions(self) -> int:
+        raise NotImplementedError
+
+    def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
+              growing: bool = False) -> Iterable[Written]:
+        """`group_size` rows after each context, in the order in which they end; row i has seeds[i]. growing:
+        the contexts come again, longer."""
+        raise NotImplementedError
+
+    def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling,
+               seed: int) -> list[list[Rollout]]:
+        if not prompts:
+            return []
+        rendered = [self._render(p, settings) for p in prompts]
+        asked: Counter[str] = Counter()
+        seeds = []
+        for prompt in prompts:  # a prompt that is asked twice gets further samples, not the same ones again
+            seeds += [seed_of(seed, prompt.id, asked[prompt.id] + i) for i in range(group_size)]
+            asked[prompt.id] += group_size
+        groups: list[dict[int, Rollout]] = [{} for _ in prompts]
+        for row in self.write(rendered, group_size, seeds, settings):
+            p, g = divmod(row.request, group_size)
+            made = Rollout(prompt=prompts[p], prompt_tokens=tuple(rendered[p]), tokens=tuple(row.tokens),
+                           logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
+                           seed=seeds[row.request], policy_step=self.policy_step)
+            groups[p][g] = made
+            if self.ended:
+                self.ended(made)
+        return [[group[g] for g in range(group_size)] for group in groups]
+
+    def reply(self, contexts: Sequence[list[int]], seeds: Sequence[int], settings: Sampling) -> list[Written]:
+        """What is written after each of these rows of tokens, in order. A context that the rows of a group
+        share is read once."""
+        runs = [(context, len(list(rows))) for context, rows in groupby(contexts)]
+        group_size = runs[0][1] if len({n for _, n in runs}) == 1 else 1
+        read = [context for context, _ in runs] if group_size > 1 else list(contexts)
+        rows = {row.request: row for row in self.write(read, group_size, list(seeds), settings, True)}
+        return [rows[i] for i in range(len(contexts))]
+
+    def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:
+        """Every prompt fits the model with its reply: asked once, before a run that would meet it late."""
+        if settings.max_new_tokens >= self.positions:
+            raise ValueError(f"max_new_tokens {settings.max_new_tokens} with any prompt is over the model's "
+                             f"{self.positions} positions: set fewer new tokens.")
+        long = [prompt for prompt in prompts if not self.fits(prompt, settings)]
+        if len(long) == 1:
+            self._render(long[0], settings)  # says so
+        if long:
+            more = f", the first {SHOWN} of them" if len(long) > SHOWN else ""
+            listed = [f"\n  {p.place} has {len(self.chat.render(p.messages))} tokens" for p in long[:SHOWN]]
+            raise ValueError(f"with max_new_tokens {settings.max_new_tokens}, {len(long):,} of "
+                             f"{len(prompts):,} prompts are over the model's {self.positions} positions"
+                             f"{more}:{''.join(listed)}\nShorten them or set fewer new tokens.")
+
+    def fits(self, prompt: Prompt, settings: Sampling) -> bool:
+        """Whether a prompt fits the model with its reply."""
+        return len(self.chat.render(prompt.messages)) + settings.max_new_tokens <= self.positions
+
+    def _render(self, prompt: Prompt, settings: Sampling) -> list[int]:
+        tokens = self.chat.render(prompt.messages)
+        if len(tokens) + settings.max_new_tokens > self.positions:
+            raise ValueError(f"{prompt.place} has {len(tokens)} tokens; with max_new_tokens "
+                             f"{settings.max_new_tokens} that is over the model's {self.positions} "
+                             "positions: shorten the prompt or set fewer new tokens.")
+        return tokens

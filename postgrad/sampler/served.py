@@ -1,0 +1,235 @@
+"""A sampler behind addresses: tokens go there and come back over POST /inference/v1/generate, from
+`postgrad serve` and vLLM alike.
+
+Row i goes to sampler i mod n, with its own seed. Every answer is checked before it is used: it names the
+weights that wrote it, is whole, and has a finite log-prob for each token; a few rows are kept, whose
+log-probs are computed again by whoever has the weights. A sampler that nobody hears is asked again until
+POSTGRAD_TIMEOUT is over; one that says something wrong ends the run with its address. Left out on purpose:
+rows that go to another sampler than their own.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from postgrad.ranks.group import timeout
+from postgrad.sampler.active import Written
+from postgrad.sampler.base import Sampling
+from postgrad.sampler.rows import RowSampler
+from postgrad.sampler.wire import NotThere, SamplerFault, ask, check_address
+
+AT_ONCE = 64       # rows that are asked of a sampler at once, where it does not say how many it has room for
+CHECKED = 2        # rows of each sampler and call that are kept to be computed again
+PAUSES = (0.02, 0.2)  # seconds between two questions: at first, at most
+LATE = 30.0        # seconds after which a silent sampler is spoken of
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights that a sampler should have. step: optimizer steps behind them. name: by which a sampler
+    that names its weights calls these."""
+
+    step: int
+    name: str
+
+
+class Kept(NamedTuple):
+    """A row that can be computed again: who wrote it, after what, the tokens and their log-probs."""
+
+    address: str
+    context: list[int]
+    tokens: list[int]
+    logp: list[float]
+
+
+class Asked(NamedTuple):
+    number: int
+    context: list[int]
+    seed: int
+
+
+class ServedSampler(RowSampler):
+    """addresses: http://HOST:PORT each. positions: the model's. vocabulary: how many tokens there are. names:
+    whether these samplers name the weights behind each answer, as ours do. kept: rows to be computed again,
+    by the optimizer steps behind their weights.
+    """
+
+    def __init__(self, addresses: Sequence[str], chat, *, positions: int, vocabulary: int,
+                 names: bool = True):
+        super().__init__(chat)
+        self.addresses = [check_address(address) for address in addresses]
+        self.model_positions, self.vocabulary, self.names = positions, vocabulary, names
+        self.kept: dict[int, list[Kept]] = {}
+        self.weights: Weights | None = None
+        self.room: dict[str, int] = {}
+
+    @property
+    def positions(self) -> int:
+        return self.model_positions
+
+    def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
+              growing: bool = False) -> Iterable[Written]:
+        rows = [Asked(i, contexts[i // group_size], seed) for i, seed in enumerate(seeds)]
+        n, told = len(self.addresses), queue.SimpleQueue[Written | Exception]()
+        stop = threading.Event()
+        for k, address in enumerate(self.addresses):
+            self.start(address, rows[k::n], settings, told, stop)
+        try:
+            for _ in rows:
+                row = told.get()  # each question has its own limit
+                if isinstance(row, Exception):
+                    raise row
+                if row.request // n < CHECKED and settings.whole and settings.temperature:
+                    self.keep(row, rows[row.request].context)
+                yield row
+        finally:
+            stop.set()
+
+    def start(self, address: str, rows: Sequence[Asked], settings: Sampling, told: queue.SimpleQueue,
+              stop: threading.Event) -> None:
+        """Threads that ask for these rows and tell what came, as many as the sampler has room for."""
+        waiting = queue.SimpleQueue[Asked]()
+        for row in rows:
+            waiting.put(row)
+
+        def work() -> None:
+            while not stop.is_set():
+                try:
+                    row = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                try:
+                    told.put(self.one(address, row, settings, stop))
+                except Exception as fault:  # told to whoever waits for the rows
+                    told.put(fault)
+                    return
+
+        for _ in range(min(len(rows), self.room.get(address, AT_ONCE))):
+            threading.Thread(target=work, name=f"postgrad-rows-{address}", daemon=True).start()
+
+    def one(self, address: str, row: Asked, settings: Sampling, stop: threading.Event) -> Written:
+        """One row, written by a sampler and found sound."""
+        params = {"n": 1, "max_tokens": settings.max_new_tokens, "temperature": settings.temperature,
+                  "top_p": settings.top_p, "top_k": settings.top_k or -1, "min_p": settings.min_p,
+                  "seed": row.seed, "logprobs": 1, "stop_token_ids": list(self.chat.stop)}
+        if settings.stop:
+            params["stop"] = list(settings.stop)
+        body = {"token_ids": row.context, "sampling_params": params}
+        asked = time.time()
+        answer = patiently(address, "/inference/v1/generate", body, "a row", stop)
+        try:
+            return self.checked(answer, row, settings)
+        except (LookupError, TypeError, ValueError) as error:
+            why = str(error) if type(error) is ValueError else f"its answer lacks {error}"
+            raise SamplerFault(f"sampler {address}, asked at {clock(asked)}: {why}. Nothing of it is trained "
+                               "on: look at that sampler, then `postgrad resume`.") from error
+
+    def checked(self, answer: Any, row: Asked, settings: Sampling) -> Written:
+        (choice,) = answer["choices"]
+        if self.names and self.weights:
+            spans = [[*span] for span in choice["weight_versions"]]
+            if spans != [[0, self.weights.step]] or answer["weights"] != self.weights.name:
+                raise ValueError(f"its reply was written by weights {answer['weights']!r:.80} of steps "
+                                 f"{sorted({step for _, step in spans})}, and {self.weights.name!r} of step "
+                                 f"{self.weights.step} were asked for")
+        tokens, end = choice["token_ids"], choice["finish_reason"]
+        if not tokens or not all(type(t) is int and 0 <= t < self.vocabulary for t in tokens):
+            raise ValueError(f"its reply is no list of tokens: {tokens!r:.80}")
+        content = choice["logprobs"]["content"]
+        named, logp = [c["token"] for c in content], [c["logprob"] for c in content]
+        if named != [f"token_id:{t}" for t in tokens]:
+            raise ValueError(f"its log-probs are of {len(named)} other tokens than the {len(tokens)} of its "
+                             "reply")
+        if not all(isinstance(x, int | float) and math.isfinite(x) and x <= 1e-3 for x in logp):
+            raise ValueError(f"its log-probs hold what is none: {min(logp, key=number)!r:.40}")
+        stopped = tokens[-1] in self.chat.stop
+        early = any(t in self.chat.stop for t in tokens[:-1])
+        whole = {"stop": stopped or bool(settings.stop), "length": len(tokens) == settings.max_new_tokens}
+        if early or len(tokens) > settings.max_new_tokens or not whole.get(end):
+            raise ValueError(f"its reply of {len(tokens)} tokens ends by {end!r:.40}, and neither a stop "
+                             f"token nor {settings.max_new_tokens} tokens are its end: it is no whole reply")
+        return Written(row.number, tokens, [float(x) for x in logp], end == "stop")
+
+    def keep(self, row: Written, context: list[int]) -> None:
+        address = self.addresses[row.request % len(self.addresses)]
+        step = self.weights.step if self.weights else 0
+        self.kept.setdefault(step, []).append(Kept(address, context, row.tokens, row.logp))
+
+    def compare(self, step: int, recompute: Callable[[Sequence[Kept]], list[list[float]]],
+                gap: float) -> None:
+        """The rows that were kept of the weights of a step. recompute: gives the log-probs of their tokens.
+        gap: how far a sampler's may be off, as the mean of |difference|."""
+        rows = self.kept.pop(step, [])
+        off: dict[str, list[float]] = {}
+        for row, again in zip(rows, recompute(rows) if rows else (), strict=True):
+            off.setdefault(row.address, []).extend(abs(a - b) for a, b in zip(row.logp, again, strict=True))
+        for address, apart in off.items():
+            mean = sum(apart) / len(apart)
+            if not mean <= gap:
+                raise SamplerFault(
+                    f"sampler {address} has other weights than those of step {step}, or computes otherwise: "
+                    f"at {clock(time.time())} its log-probs were off by {mean:.2g} on average over "
+                    f"{len(apart)} tokens, and {gap:g} is allowed (elsewhere.gap). Nothing of it is trained "
+                    "on: look at that sampler, then `postgrad resume`.")
+
+    def await_weights(self, weights: Weights) -> None:
+        """Every sampler has these weights: until then no row is asked for."""
+        for address in self.addresses:
+            for pause in pauses(address, f"weights {weights.name} of step {weights.step}"):
+                health = patiently(address, "/health", None, "a word of its health")
+                if not isinstance(health, dict) or "policy_step" not in health:
+                    raise SamplerFault(f"sampler {address} does not say which weights it has: it is no "
+                                       "`postgrad serve`; of vLLM, say elsewhere.way=vllm.")
+                if (health["policy_step"], health.get("weights")) == (weights.step, weights.name):
+                    self.room[address] = max(1, int(health.get("slots", AT_ONCE)))
+                    break
+                time.sleep(pause)
+        self.weights = weights
+
+
+def patiently(address: str, path: str, body: dict | None, what: str,
+              stop: threading.Event | None = None) -> Any:
+    """What a sampler answers; where it does not, it is asked again until the limit. stop: nobody waits for it
+    any more."""
+    said: list[str] = []
+    for pause in pauses(address, what, lambda: said[-1]):
+        if stop and stop.is_set():
+            raise NotThere("nobody waits for it any more")
+        try:
+            return ask(address, path, body, time.monotonic() + timeout())
+        except NotThere as fault:
+            said.append(str(fault))
+            time.sleep(pause)
+    raise AssertionError("pauses end with a fault")
+
+
+def pauses(address: str, what: str, why: Callable[[], str] = lambda: "it has others") -> Iterator[float]:
+    """Seconds to wait before each further question; a SamplerFault when the limit is over. After LATE
+    seconds the one that is waited for is named, once."""
+    began, since, pause, limit = time.monotonic(), time.time(), PAUSES[0], timeout()
+    spoken = False
+    while (waited := time.monotonic() - began) < limit:
+        if waited > LATE and not spoken:
+            spoken = True
+            print(f"postgrad: sampler {address} is late with {what} since {clock(since)} ({why()})",
+                  file=sys.stderr)
+        yield pause
+        pause = min(2 * pause, PAUSES[1])
+    raise SamplerFault(f"sampler {address} did not give {what} within {limit:g} s, since {clock(since)} "
+                       f"({why()}): look at that process, then `postgrad resume`, or allow more with "
+                       "POSTGRAD_TIMEOUT=SECONDS.")
+
+
+def number(x: object) -> float:
+    return x if isinstance(x, int | float) and math.isfinite(x) else -math.inf
+
+
+def clock(seconds: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(seconds))

@@ -1,0 +1,95 @@
+"""Sampling ahead of training: by counting, in order, nothing lost and nothing twice; K = 0 is as ever."""
+
+import threading
+
+import pytest
+from doors import facts, fit
+from elsewhere_small import begin, sampler_of
+from elsewhere_test import SMALL, elsewhere, equal
+
+import postgrad as pg
+from postgrad.batches.ahead import Ahead, Collection
+
+STEPS = {**SMALL, "steps": 4, "save_every": 2}
+
+
+class Log:
+    """A source that says which weights were used when."""
+
+    def __init__(self):
+        self.now, self.checked = None, []
+
+    def keep(self, step):
+        def use():
+            self.now = step
+        return use
+
+    def check(self, step, behind):
+        self.checked.append((step, behind))
+
+
+def ahead_of(depth):
+    log, drawn = Log(), []
+
+    def collect(number, step):
+        assert log.now == step
+        drawn.append(number)
+        return Collection([], [], {}, step)
+    return Ahead(depth, collect, log), log, drawn
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_slot_is_free_when_the_weights_are_there(depth):
+    """Collection c is written by the weights after collection c - depth - 1; each once, in order."""
+    ahead, log, drawn = ahead_of(depth)
+    taken = [ahead.take(step, 9 - step).step for step in range(9)]
+    assert taken == [max(0, c - depth) for c in range(9)]
+    assert drawn == [*range(1, 10)] and not ahead.begun  # no more than were needed
+    assert log.checked == [(made, c - made) for c, made in enumerate(taken)]
+
+
+def test_what_was_begun_is_kept(depth=2):
+    ahead, _, _ = ahead_of(depth)
+    before = [ahead.take(step, 9 - step).step for step in range(4)]
+    again, _, drawn = ahead_of(depth)
+    again.restore(ahead.state(), {})
+    after = [again.take(step, 9 - step).step for step in range(4, 9)]
+    assert before + after == [max(0, c - depth) for c in range(9)] and drawn == [7, 8, 9]
+
+
+def test_a_fault_of_the_sampler_is_the_trainings_and_nothing_is_drawn_after_it(monkeypatch):
+    def collect(number, step):
+        calls.append(number)
+        raise ValueError(f"collection {number} failed")
+    calls = []
+    ahead = Ahead(2, collect, Log())
+    for _ in range(2):
+        with pytest.raises(ValueError, match="collection 1 failed"):
+            ahead.take(0, 9)
+    assert calls == [1]
+    monkeypatch.setenv("POSTGRAD_TIMEOUT", "0.01")
+    with pytest.raises(ValueError, match="collection 1 did not come within 0.02 s"):
+        Ahead(1, lambda number, step: threading.Event().wait(1), Log()).take(0, 9)
+
+
+def stopped(folder, at, **more):
+    """A run that ends with a fault after a step, gone on with."""
+    def fail(step, row):
+        if step == at:
+            raise RuntimeError("killed")
+    with pytest.raises(RuntimeError, match="killed"):
+        fit(folder, name="stopped", **STEPS, callback=fail, **more)
+    return pg.resume(folder / "stopped", watch=None)
+
+
+def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_run(tmp_path):
+    how = {"ahead": 1}
+    alone = fit(tmp_path, name="alone", **STEPS, **how)
+    rows = facts(alone)
+    assert [row["staleness"] for row in rows] == [0, 1, 1, 1]
+    assert all({"mismatch_kl", "effective_share", "time/wait"} <= row.keys() for row in alone.metrics())
+    assert rows[0]["mismatch_kl"] < 1e-9 < rows[-1]["mismatch_kl"]
+    assert equal(alone, stopped(tmp_path, 3, **how))
+    with sampler_of(begin(tmp_path / "w")) as address:
+        there = fit(tmp_path, name="there", **STEPS, **how, **elsewhere(tmp_path / "w", address))
+    assert equal(alone, there)

@@ -1,0 +1,98 @@
+"""What was measured on one H200 (docs/results/speed-h200.json, and a real model on GSM8K), and what the plan
+says of the same work."""
+
+import random
+from typing import NamedTuple
+
+from postgrad import methods
+from postgrad.memory import Setup, estimate
+from postgrad.models.families import Config
+from postgrad.plan import CARDS, Costs, Lengths, Work, written
+from postgrad.plan.costs import SLOTS
+
+GIB = 2**30
+
+
+def shape(layers, width, inner, heads, kv, vocab, tied=True):
+    return Config(vocab_size=vocab, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
+                  num_attention_heads=heads, num_key_value_heads=kv, head_dim=64,
+                  max_position_embeddings=4096, tie_word_embeddings=tied)
+
+
+SMALL = shape(30, 576, 1536, 9, 3, 49152)                 # SmolLM2-135M
+LARGE = shape(16, 2048, 8192, 32, 8, 32000)               # Llama 3.2 1B with Llama 2's vocabulary
+REAL = shape(24, 896, 4864, 14, 2, 151936, tied=False)    # Qwen2, 0.63B
+
+
+class Point(NamedTuple):
+    what: str
+    measured: float
+    planned: float
+    unit: str = "s"
+
+    @property
+    def off(self):
+        return self.planned / self.measured - 1
+
+    @property
+    def line(self):
+        """A row of the table in docs/scale.md."""
+        both = " | ".join(f"{x:.3g} {self.unit}" for x in (self.measured, self.planned))
+        return f"| {self.what} | {both} | {self.off:+.0%} |"
+
+
+def costs(c):
+    return Costs(c, CARDS["H200"])
+
+
+def sampling(c, lengths, prompt=128, group=8):
+    made = costs(c)
+    return (written(lengths, SLOTS, lambda rows, at: made.token(rows, prompt + at))
+            + made.forward(len(lengths) / group * prompt, 0))
+
+
+def step(c, rows=512, prompt=128, new=128, reference=False, group=8):
+    made, work = costs(c), Work(prompts=rows // group, group=group, prompt=prompt, reply=new,
+                                tokens_per_pass=16384)
+    score = made.forward(work.computed, work.sampled) if reference else 0.0
+    return sampling(c, [new] * rows, prompt, group) + made.update(work) + score + rows * made.fitted.row
+
+
+def training(c, rows, prompt=128, new=128, group=8):
+    work = Work(prompts=rows // group, group=group, prompt=prompt, reply=new)
+    return costs(c).train(work.computed, work.sampled)
+
+
+def peak(c, kl):
+    row = methods.change(methods.get("grpo"), kl_in_loss=kl)
+    return estimate(c, row, Setup(bits=16, tokens=256, rows=64, samples=512)).peak / GIB
+
+
+def points():
+    def ragged(rows):
+        lengths = Lengths(mean=128, longest=1024).draw(rows, random.Random(0))
+        return sum(lengths) / sampling(SMALL, lengths) / 1e3
+    real = [min(256, max(20, int(random.Random(i).gauss(185, 60)))) for i in range(512)]
+    told = costs(REAL).fitted.row * 512
+    return [
+        *(Point(f"135M, sampling, {rows} rows of 128 + 128 tokens", seconds, sampling(SMALL, [128] * rows))
+          for rows, seconds in ((64, 0.1682), (128, 0.197), (256, 0.5849), (512, 0.2556), (512, 0.3081),
+                                (1024, 0.5801), (2048, 1.1716), (4096, 2.3049))),
+        *(Point(f"135M, sampling, 64 rows of 128 + {new} tokens", seconds, sampling(SMALL, [new] * 64))
+          for new, seconds in ((256, 0.3262), (512, 0.6762), (1024, 1.4352))),
+        Point("135M, sampling, 16,384 ragged rows over 512 slots", 189.6, ragged(16384), "k tokens/s"),
+        Point("135M, sampling, 512 ragged rows", 49.1, ragged(512), "k tokens/s"),
+        *(Point(f"135M, training, {rows} rows of 128 + 128 tokens", seconds, training(SMALL, rows))
+          for rows, seconds in ((64, 0.0506), (128, 0.0794), (256, 0.1643), (512, 0.2757), (512, 0.3026),
+                                (1024, 0.5042), (2048, 0.9986), (4096, 2.0261))),
+        *(Point(f"135M, training, 64 rows of 128 + {new} tokens", seconds, training(SMALL, 64, new=new))
+          for new, seconds in ((256, 0.0746), (512, 0.1294), (1024, 0.2743))),
+        Point("135M, GRPO step, beta 0", 0.6814, step(SMALL)),
+        Point("135M, GRPO step, beta 0.04", 0.7409, step(SMALL, reference=True)),
+        Point("1B, GRPO step, beta 0", 1.4987, step(LARGE)),
+        Point("0.63B on GSM8K, sampling and verdicts", 0.68, sampling(REAL, real, 100, 16) + told),
+        Point("0.63B on GSM8K, training", 1.0, training(REAL, 512, 100, 185, 16)),
+        Point("135M, peak of a step, beta 0", 11.26, peak(SMALL, 0.0), "GiB"),
+        Point("135M, peak of a step, beta 0.04", 12.80, peak(SMALL, 0.04), "GiB"),
+        Point("1B, peak of a step, beta 0", 36.34, peak(LARGE, 0.0), "GiB"),
+    ]
