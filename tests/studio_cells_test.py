@@ -67,6 +67,8 @@ def test_the_library_keeps_its_invariants(runner, name):
     ("pass-at-k", "math.prod(1.0 - k / i for i in range(n - c + 1, n + 1))", "(1 - c / n) ** k",
      {"counted_by_hand"}),
     ("sharpen", "reward - beta * (p / ref).log()", "reward", {"with_a_kl_it_ends_at_the_closed_form"}),
+    ("simplified", "group_centre(reward[taken], mask, group)", "reward[taken]",
+     {"a_group_of_one_teaches_nothing", "a_bonus_for_everybody_changes_nothing"}),
 ])
 def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
     cell = CELLS[name]
@@ -87,7 +89,8 @@ def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
     ("import ctypes; ctypes.string_at(0)", "the process crashed (SIGSEGV)"),
     ("import sys; sys.exit(3)", "the cell called sys.exit(3)"),
     ("import os; os._exit(4)", "the process ended by itself with status 4"),
-    ("import os; print(dict(os.environ)); open('/proc/self/environ').read()", "line 1: cells have no network, no files"),
+    ("import os; print(dict(os.environ)); open('/proc/self/environ').read()",
+     "line 1: cells have no network, no files"),
     ("import socket; socket.socket()", "line 1: cells have no network, no files"),
     ("open('/tmp/written', 'w')", "line 1: cells have no network, no files"),
     ("open('/etc/passwd')", "line 1: cells have no network, no files"),

@@ -146,7 +146,7 @@ def test_a_run_that_cannot_start_says_why(tmp_path):
     finished(tmp_path, "lost")
     page = Texts(web.get("/runs/lost").text)
     assert "It did not start" in page.text and not (tmp_path / "lost").exists()
-    assert page.text.index("no-such-task.py") < page.text.index("$ postgrad train")  # why stands above the rest
+    assert page.text.index("no-such-task.py") < page.text.index("$ postgrad train")  # why it failed is on top
     assert ("p", {"class": "error", "role": "alert"}) in page.elements
     assert "did not start" in web.get("/runs").text
     assert web.post("/runs/-/forget", data={"run": "lost"}).headers["hx-redirect"] == "/runs"

@@ -69,7 +69,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 own = headers.get("content-security-policy", "")
                 headers.update(answer_headers(nonce))
-                if own.startswith(f"{SANDBOXED};"):  # no script, no form, no origin: less than any page of ours
+                if own.startswith(f"{SANDBOXED};"):  # no script, form or origin: less than any page of ours
                     headers["Content-Security-Policy"] = own
                 if "cache-control" not in headers:
                     headers["Cache-Control"] = "no-store"

@@ -26,6 +26,12 @@ class Variant:
         return {**SMALL, **self.changes}
 
     @property
+    def differs(self) -> str:
+        """What is typed otherwise than for the first run."""
+        return " ".join([*([self.recipe] if self.recipe != RECIPE else []),
+                         *(f"{k}={v}" for k, v in self.changes.items())])
+
+    @property
     def command(self) -> str:
         return " ".join(["postgrad train", self.recipe, *(f"{k}={v}" for k, v in self.settings.items())])
 
@@ -60,6 +66,7 @@ EXPERIMENTS = {e.name: e for e in (
     Experiment(name="kl", title="A leash", asks="What does a KL to the start do to the climb?", variants=(
         Variant(name="kl", says="a KL of weight 1 in the loss", changes={"anchor.kl": "1"}),)),
     Experiment(name="rate", title="Too fast", asks="What happens at a learning rate that is far too high?",
-               variants=(Variant(name="rate", says="a hundred times the rate", changes={"optim.lr": "1e-2"}),)),
+               variants=(Variant(name="rate", says="a hundred times the rate",
+                                 changes={"optim.lr": "1e-2"}),)),
 )}
 VARIANTS = {v.name: v for e in EXPERIMENTS.values() for v in e.variants}

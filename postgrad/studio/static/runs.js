@@ -279,6 +279,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("change", (event) => event.target.closest("[data-go]")?.requestSubmit());
 
 document.addEventListener("htmx:after:swap", () => {
+  live.open();  // what came may be alive
   document.querySelectorAll("token-strip").forEach((strip) => strip.enter());
   const body = document.getElementById("samples-body"), form = document.getElementById("samples");
   const plan = document.getElementById("plan");
@@ -364,10 +365,11 @@ const live = {
   },
 
   list({ signature }) {
-    const list = document.querySelector("[data-signature]");
-    if (list.hasAttribute("data-reload")) return location.reload();
-    list.dataset.signature = signature;
-    htmx.ajax("GET", list.dataset.refresh, { target: "#list", swap: "outerMorph" });
+    for (const list of document.querySelectorAll("[data-signature]")) {
+      if (list.hasAttribute("data-reload")) return location.reload();
+      list.dataset.signature = signature;
+      htmx.ajax("GET", list.dataset.refresh, { target: `#${list.id}`, swap: "outerMorph" });
+    }
   },
 };
 document.addEventListener("visibilitychange", () => (document.hidden ? live.close() : live.open()));
