@@ -116,6 +116,7 @@ def panel(request: Request, experiment: Experiment, error: str = "") -> dict:
     busy = [line for line in lines if line["state"] in ("starting", "running", "resuming")]
     steps = max(row[0] for line, _ in drawn for row in line["evals"] or [[1]])
     return {"experiment": experiment, "lines": lines, "first": first, "drawn": drawn, "busy": busy,
+            "own": any(line["name"] for line in lines),
             "steps": max(steps, 30), "verdicts": list(filter(None, map(judged, lines))), "error": error,
             "labels": apart([line["evals"][-1][1] if line["evals"] else 0.0 for line, _ in drawn]),
             "signature": live.signature(request.app.state.runs) if busy else "",
