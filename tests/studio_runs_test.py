@@ -3,6 +3,7 @@
 import fcntl
 import json
 import math
+import os
 import random
 
 import pytest
@@ -168,8 +169,11 @@ def test_the_head_tells_how_far_and_how_fast(tmp_path):
         "step 12 of 40, 27 s so far, about 52 s to go, 250 tokens/s")
     assert pace.progress(trace, "running", now=written + 1000).endswith("about 0 s to go, 250 tokens/s")
     assert pace.progress(trace, "stopped") == "step 12 of 40, 24 s"
+    os.utime(run.folder / "metrics.jsonl", (written - 900, written - 900))  # it stood still, and was resumed
+    resumed = run.state()["updated"]
+    assert pace.progress(trace, "running", now=resumed + 5.5).startswith("step 12 of 40, 29 s so far")
     first = traces.Trace(Run.create(tmp_path / "b", recipe="grpo", config={}, steps=9).folder).refresh()
-    begun = first.run.info["created"]
+    begun = first.run.state()["updated"]
     assert pace.progress(first, "running", now=begun + 4.5) == "step 0 of 9, 4 s in the first step"
     assert live.Watched(tmp_path, "a", [0, 0, 0]).news()["state"]["step"] == 12
     head = Texts(client(tmp_path).get("/runs/a").text)

@@ -50,7 +50,6 @@ def progress(trace: Trace, state: str | None, now: float | None = None) -> str:
 
 
 def last_written(trace: Trace) -> float:
-    """When the last row came, or else when the run was begun."""
-    if trace.step:
-        return os.stat(trace.run.folder / "metrics.jsonl").st_mtime
-    return figure(trace.run.info.get("created")) or time.time()
+    """When the last row came, or when the run was begun or resumed if that was later."""
+    begun = figure(trace.run.state().get("updated")) or figure(trace.run.info.get("created")) or time.time()
+    return max(begun, os.stat(trace.run.folder / "metrics.jsonl").st_mtime) if trace.step else begun
