@@ -63,7 +63,7 @@ def test_without_a_run_the_recorded_one_is_shown_and_said(tmp_path, name):
     told = Texts(page.text).text
     assert page.status_code == 200 and "Dashed: recorded" in told and "yours" not in told
     assert page.text.count("line policy dashed") == 2 and "data-signature" not in page.text  # wide and narrow
-    assert '<details class="picture reveal">' in page.text  # what came of it is looked at after one's own guess
+    assert '<details class="picture reveal">' in page.text  # a guess comes first
     for variant in EXPERIMENTS[name].variants:
         assert f"{100 * recorded('workshop')['runs'][variant.name]['evals'][-1][1]:.0f}\u00a0%" in told
 
@@ -146,7 +146,7 @@ def test_predict_start_and_watch(studio, tab, tmp_path, monkeypatch, width, dark
     figure.get_by_text("look at the recorded runs").click()
     expect(figure.get_by_text("Dashed: recorded")).to_be_visible()
     figure.get_by_role("button", name="Start the run").click()
-    assert made == [] and page.evaluate("document.activeElement.name") == "predicted"  # the browser asks for it
+    assert made == [] and page.evaluate("document.activeElement.name") == "predicted"  # it is asked for
     figure.get_by_label("Your prediction").fill("70")
     figure.get_by_role("button", name="Start the run").click()
     expect(figure.locator(".insight")).to_contain_text("workshop-nano-1 is running: step 5 of 5")
