@@ -7,6 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 RECORDED = ROOT / "postgrad" / "embedded" / "recordings" / "pipeline.json"
 OVERSIGHT = json.loads((ROOT / "docs" / "results" / "oversight.json").read_text())["tables"]
+WORKSHOP = json.loads(RECORDED.with_name("workshop.json").read_text())["runs"]
+FIRST_RUN = WORKSHOP["nano"]["evals"]
 STAGES = {s["name"]: s["measured"] for s in json.loads(RECORDED.read_text())["stages"]}
 
 
@@ -81,6 +83,11 @@ ANSWERS = {
     ("reasoning", "amplify"): "Most of what RL solves at once was already within reach of the model’s "
                               "samples",
     ("reasoning", "divide"): "Those that are almost always or almost never solved",
+    ("workshop", "centre"): f"{1 - (1 + 0 + 0 + 1) / 4:.1f}",
+    ("workshop", "spared"): "Each batch of samples is used for one update, by the policy that drew it",
+    ("workshop", "flat-share"): f"{100 * (FIRST_RUN[0][1] ** 2 + (1 - FIRST_RUN[0][1]) ** 2):.0f} %",
+    ("workshop", "paid"): f"{100 * WORKSHOP['reward-form']['evals'][-1][1]:.0f} %",
+    ("workshop", "normaliser"): "As many times as it is longer",
     ("frontiers", "what-the-log-shows"): "Nothing: it goes on rising",
     ("frontiers", "more-than-choosing"): "The gain is more than picking out what eight tries would have "
                                          "contained",

@@ -21,13 +21,14 @@ from postgrad.sampler import Sampling, ScriptedSampler
 from postgrad.tasks import Task
 
 
-def asked(replies, verify=lambda prompt, text: Verdict(score=float(text == "yes")), best=1.0, samples=2):
+def asked(replies, verify=lambda prompt, text: Verdict(score=float(text == "yes")), best=1.0, samples=2,
+          **more):
     """An examination of problems whose samples are scripted."""
     prompts = [Prompt.ask(f"q{i}") for i in range(len(replies))]
     task = Task(name="scripted", about="", prompts=lambda *_: prompts, verify=verify, best=best)
     script = {p.question: said for p, said in zip(prompts, replies, strict=True)}
     return evaluate(task, ScriptedSampler(CHAT, script), prompts, samples=samples, settings=Sampling(),
-                    seed=0)
+                    seed=0, **more)
 
 
 SHARED = ("pass@1", "pass@2", "greedy", "reward")
@@ -51,6 +52,14 @@ def test_every_share_has_an_interval_and_stays_in_its_range():
     low, high = asked([["yes"]] + [["no"]] * 9, lambda p, text: Verdict(score=0.5 * (text == "yes")),
                       best=0.5)["reward_interval"]
     assert 0 <= low < 0.05 < high < 0.5
+
+
+def test_the_replies_to_the_first_problems_can_be_kept():
+    assert "answers" not in asked([["yes", "no"]] * 3)
+    kept = asked([["yes", "no"], ["no", "no"], ["yes", "yes"]], kept=2)["answers"]
+    assert [a["prompt"] for a in kept] == ["q0", "q1"]
+    assert [[(r["text"], r["score"]) for r in a["replies"]] for a in kept] == [[("yes", 1.0), ("no", 0.0)],
+                                                                               [("no", 0.0), ("no", 0.0)]]
 
 
 def test_a_reward_without_a_range_has_students_interval():

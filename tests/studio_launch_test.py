@@ -129,12 +129,25 @@ def test_a_run_is_started_from_the_page_as_a_process_of_its_own(tmp_path):
     assert web.post("/runs/-/stop", data={"run": "mine"}).status_code == 400
 
 
+@pytest.mark.parametrize("asked", [{"set.model": "no-such-model"}, {"set.reward": "no-such-judge"},
+                                   {"recipe": "opd:words", "set.teacher": "no-such-teacher"}])
+def test_a_model_that_is_not_there_is_refused_before_anything_starts(tmp_path, asked):
+    web, (name,) = client(tmp_path), [word for word in asked.values() if word.startswith("no-such")]
+    asked = {"recipe": "grpo:words", "name": "lost", **asked}
+    assert f"no model at {name}" in Texts(web.get("/runs/-/plan", params=asked).text).text
+    refused = web.post("/runs/-/start", data=asked)
+    assert refused.status_code == 400 and f"no model at {name}" in refused.text
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_that_cannot_start_says_why(tmp_path):
     web = client(tmp_path)
-    web.post("/runs/-/start", data={"recipe": "grpo:words", "name": "lost", "set.model": "no-such-model"})
+    web.post("/runs/-/start", data={"recipe": "grpo", "name": "lost", "set.task": "no-such-task.py"})
     finished(tmp_path, "lost")
-    page = Texts(web.get("/runs/lost").text).text
-    assert "It did not start" in page and "no-such-model" in page and not (tmp_path / "lost").exists()
+    page = Texts(web.get("/runs/lost").text)
+    assert "It did not start" in page.text and not (tmp_path / "lost").exists()
+    assert page.text.index("no-such-task.py") < page.text.index("$ postgrad train")  # why it failed is on top
+    assert ("p", {"class": "error", "role": "alert"}) in page.elements
     assert "did not start" in web.get("/runs").text
     assert web.post("/runs/-/forget", data={"run": "lost"}).headers["hx-redirect"] == "/runs"
     assert web.get("/runs/lost").status_code == 404

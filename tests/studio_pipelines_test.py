@@ -34,7 +34,7 @@ def test_steps_stand_in_order_with_state_figures_and_links(tmp_path):
     assert "3 of 5 steps are done" in page.text and f"postgrad resume {folder}" in page.text
     states = [attrs["class"] for tag, attrs in page.elements if "state " in attrs.get("class", "")]
     assert states == ["state done"] * 3 + ["state waiting"] * 2
-    for words in ("pass@1 0.25, reward 0.50", "kept 7", "reward 0.30", "1 min 15 s", "sft, kept", "by"):
+    for words in ("pass@1 25\u00a0%, reward 0.50", "kept 7", "reward 0.30", "1 min 15 s", "sft, kept", "by"):
         assert words in page.text, words
     links = [attrs.get("href") for tag, attrs in page.elements if tag == "a"]
     assert "/runs/mine/sft" in links and "/runs/mine/rl" not in links

@@ -239,3 +239,28 @@ def test_zooming_into_a_long_curve_fetches_what_was_left_out(studio, tab, tmp_pa
     expect(chart.locator(".at")).to_have_text(re.compile(r"step 5[01]\d\d"))
     steps = chart.evaluate("e => e.plot.data[0]")
     assert 150 < len(steps) < 250 and steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+def test_the_head_moves_shares_have_one_axis_and_the_drawer_fits(studio, tab, tmp_path):  # noqa: F811
+    run = Run.create(tmp_path / "a", recipe="grpo", config={}, steps=9)
+    long = {f"a_metric_whose_name_is_long_{k}": 0.1 for k in range(3)} | {"mismatch": 0.1, "ratio_max": 1.0}
+    row = {"reward": 0.5, "time/step": 2.0, "tokens": 500, **long}
+    run.log(1, row)
+    run.log_eval(1, {"pass@1": 0.25, "pass@1_interval": [0.2, 0.3]})
+    page = tab(studio(runs=tmp_path))
+    page.goto("/runs/a")
+    head = page.locator("#head")
+    expect(head.locator(".progress")).to_contain_text(
+        re.compile(r"^step 1 of 9, \d+ s so far, about .* to go, 250 tokens/s$"))
+    run.log(2, row)
+    run.log(3, row)
+    expect(head.locator(".progress")).to_contain_text("step 3 of 9")
+    expect(head.locator("progress")).to_have_attribute("value", "3")
+    chart = page.locator('live-chart[name="evals/pass@1"]')
+    expect(chart.locator(".now")).to_have_text("25 %")
+    assert chart.evaluate("e => [e.plot.scales.y.min, e.plot.scales.y.max]") == [0, 1]
+    page.locator("summary", has_text="more curve").click()
+    expect(points(page, "mismatch")).to_have_attribute("data-count", "3")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    run.status("stopped")
+    expect(head.locator(".progress")).to_have_text("step 3 of 9, 6.0 s")

@@ -1,13 +1,16 @@
 """The pages about runs: what is read, listed and told live, and nothing else."""
 
+import fcntl
 import json
 import math
+import os
 import random
 
 import pytest
 from studio_small import Texts, client, grow, make
 
-from postgrad.studio import curves, live, traces
+from postgrad.run import Run
+from postgrad.studio import curves, live, pace, processes, traces
 
 
 def logged(trace):
@@ -151,3 +154,74 @@ def test_the_list_s_signature_changes_with_what_the_list_shows(tmp_path):
 def test_a_bad_cursor_is_refused(tmp_path, watch):
     make(tmp_path / "a", 1)
     assert client(tmp_path).get("/runs/-/live", params={"watch": watch}).status_code == 400
+
+
+# how a run stands
+
+def test_the_head_tells_how_far_and_how_fast(tmp_path):
+    """Twelve steps of 2 s and 500 tokens, three seconds ago."""
+    run = Run.create(tmp_path / "a", recipe="grpo", config={}, steps=40)
+    for step in range(1, 13):
+        run.log(step, {"reward": 0.5, "time/step": 2.0, "tokens": 500})
+    trace = traces.Trace(run.folder).refresh()
+    written = (run.folder / "metrics.jsonl").stat().st_mtime
+    assert pace.progress(trace, "running", now=written + 3.2) == (
+        "step 12 of 40, 27 s so far, about 52 s to go, 250 tokens/s")
+    assert pace.progress(trace, "running", now=written + 1000).endswith("about 0 s to go, 250 tokens/s")
+    assert pace.progress(trace, "stopped") == "step 12 of 40, 24 s"
+    os.utime(run.folder / "metrics.jsonl", (written - 900, written - 900))  # it stood still, and was resumed
+    resumed = run.state()["updated"]
+    assert pace.progress(trace, "running", now=resumed + 5.5).startswith("step 12 of 40, 29 s so far")
+    first = traces.Trace(Run.create(tmp_path / "b", recipe="grpo", config={}, steps=9).folder).refresh()
+    begun = first.run.state()["updated"]
+    assert pace.progress(first, "running", now=begun + 4.5) == "step 0 of 9, 4 s in the first step"
+    assert live.Watched(tmp_path, "a", [0, 0, 0]).news()["state"]["step"] == 12
+    head = Texts(client(tmp_path).get("/runs/a").text)
+    assert "step 12 of 40, 2" in head.text
+    assert ("progress", {"max": "40", "value": "12", "aria-label": "Steps done"}) in head.elements
+
+
+def test_a_resume_on_its_way_is_told(tmp_path):
+    """A process of another id than the one that stopped holds the run's output; when it goes, so does the
+    word."""
+    run = make(tmp_path / "a", 2, done=False)
+    run.status("stopped", error="stopped by SIGTERM")
+    web, said = client(tmp_path), processes.output(tmp_path, "a")
+    seen = live.Watched(tmp_path, "a", [0, 0, 0])
+    assert seen.news()["state"]["state"] == "stopped" and ">Resume<" in web.get("/runs/a").text
+    said.parent.mkdir()
+    with open(said, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        for pid, state in ((run.state()["pid"], "stopped"), (1, "resuming")):
+            said.with_suffix(".json").write_text(json.dumps({"pid": pid}))
+            page = web.get("/runs/-/head?run=a").text
+            assert f'<span class="state {state}">' in page and (">Resume<" in page) == (state == "stopped")
+        assert "goes on after step 2" in page and seen.news()["state"]["state"] == "resuming"
+    assert seen.news()["state"]["state"] == "stopped"
+
+
+def test_pass_at_1_is_a_share_everywhere(tmp_path):
+    run = make(tmp_path / "a", 2, done=False)
+    run.log_eval(2, {"pass@1": 0.85, "pass@1_interval": [0.8, 0.9], "mean_length": 12.0})
+    run.status("done")
+    page = Texts(client(tmp_path).get("/runs/a").text)
+    assert page.data["charts"]["evals/pass@1"]["share"] and not page.data["charts"]["reward"]["share"]
+    assert "85\u00a0%" in Texts(client(tmp_path).get("/runs").text).text
+
+
+def test_a_folder_of_runs_is_a_list_and_its_report_is_linked(tmp_path):
+    make(tmp_path / "lab" / "a", 1)
+    web = client(tmp_path)
+    found = web.get("/runs/lab")
+    assert found.status_code == 200 and found.url.query == b"q=lab%2F" and "lab/a" in found.text
+    assert web.get("/runs/nothing").status_code == 404
+    (tmp_path / "lab" / "pipeline.json").write_text(json.dumps({"recipe": "demo", "steps": []}))
+    assert "Its report" not in web.get("/runs/lab").text
+    assert web.get("/runs/-/report?run=lab").status_code == 404
+    (tmp_path / "lab" / "report.html").write_text("<style>p{}</style><script>window.pwned=1</script><p>told")
+    assert 'href="/runs/-/report?run=lab"' in web.get("/runs/lab").text
+    report = web.get("/runs/-/report?run=lab")
+    assert report.text.endswith("told") and report.headers["content-security-policy"].startswith("sandbox;")
+    (tmp_path / "lab" / "report.html").rename(tmp_path / "secret")
+    (tmp_path / "lab" / "report.html").symlink_to(tmp_path / "secret")
+    assert web.get("/runs/-/report?run=lab").status_code == 404

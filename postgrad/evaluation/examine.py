@@ -89,9 +89,10 @@ def draw(task, sampler, prompts: Sequence[Prompt], *, samples: int, settings: Sa
 
 def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, settings: Sampling, seed: int,
              greedy: bool = True, track: Track = iter, judge: Judge | None = None,
-             measures: Mapping[str, Measure] = MappingProxyType({})) -> dict:
+             measures: Mapping[str, Measure] = MappingProxyType({}), kept: int = 0) -> dict:
     """One row of figures, and how long they took. measures: further numbers of the same samples, by name,
-    e.g. what a reward model says of each; their means are added."""
+    e.g. what a reward model says of each; their means are added. kept: the first so many problems whose
+    replies are in the row too, as `answers`."""
     began = time.perf_counter()
     drawn = draw(task, sampler, prompts, samples=samples, settings=settings, seed=seed, greedy=greedy,
                  track=track, judge=judge)
@@ -99,7 +100,17 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     for name, measure in measures.items():
         if values := measure([s.rollout for group in drawn.groups for s in group]):
             row[name] = mean_of(values)
+    if kept:
+        row["answers"] = [answered(group) for group in drawn.groups[:kept]]
     return {**row, "seconds": time.perf_counter() - began}
+
+
+def answered(group: Sequence[Scored]) -> dict:
+    """One problem with its replies and what was said of each, as text."""
+    prompt = group[0].rollout.prompt
+    return {"prompt": prompt.question, "gold": str(prompt.answer),
+            "replies": [{"text": s.rollout.text, "score": s.verdict.score,
+                         "reason": s.verdict.error or s.verdict.reason} for s in group]}
 
 
 def figures(task, drawn: Drawn) -> dict:

@@ -56,6 +56,11 @@ USUAL = (
         healthy="As for length: growth should come with better answers.",
         formula="mean over samples of tokens", source=EVAL),
     Metric(
+        name="answers", meaning="The replies to the first held-out problems, the same at each examination.",
+        healthy="Right, and for the right reasons. Read them: a reward that is met in another way than meant "
+                "shows here first.",
+        formula="no number: prompts, replies and scores", source=EVAL),
+    Metric(
         name="finished",
         meaning="The share of held-out samples that stopped by themselves within the length limit.",
         healthy="Near 1. If it falls, raise the limit or look for loops.",

@@ -156,16 +156,19 @@ def fitting(sampler: LocalSampler, prompts: list[Prompt], settings: Sampling, tr
     return kept or prompts
 
 
+FOLLOWED = 4  # held-out problems whose replies are logged at every examination
+
+
 def examiner(model, chat: Chat, task: Task, evaluation: Evaluation, seed: int, max_new_tokens: int = 64,
              judge: Judge | None = None, truncate: str = "refuse", turns: int | None = None,
              **measures) -> Callable[[int], dict]:
     """The same held-out problems at every examination, with samples drawn anew. judge:
     where the task has no verifier. truncate: as in `fitting`. turns: the most replies of an episode.
-    measures: as `evaluate` takes them."""
+    measures: as `evaluate` takes them. The replies to the first problems are in the row."""
     prompts = evaluation.asked(task, seed)
     sampler = sampler_for(task, LocalSampler(model, chat), turns)
     settings = Sampling(max_new_tokens=evaluation.max_new_tokens or max_new_tokens)
     prompts = fitting(sampler, prompts, settings, truncate)
     return lambda step: evaluate(task, sampler, prompts, samples=evaluation.samples, settings=settings,
                                  seed=seed_of(seed, "evaluation", step), greedy=False, judge=judge,
-                                 measures=measures)
+                                 measures=measures, kept=FOLLOWED)

@@ -32,7 +32,12 @@ def facts_of(run: Run, step: int) -> dict:
     return {"base_model": model if on_hub(str(model)) else short(model), "tags": ["postgrad", method],
             "method": method, "constants": row.get("constants", {}), "task": short(asked),
             "reward": kept_name(run.config.get("reward")), "steps": step, "seed": info.get("seed"),
-            "examination": {k: v for k, v in said[-1].items() if k != "seconds"} if said else None}
+            "examination": figures_of(said[-1]) if said else None}
+
+
+def figures_of(row: dict) -> dict:
+    """An examination without its replies, and without how long it took."""
+    return {k: v for k, v in row.items() if k not in ("seconds", "answers")}
 
 
 def short(name: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
@@ -32,6 +33,8 @@ SHOWN = {  # the curves that are always looked at, where a run has them: name ->
 }
 
 
+# metrics that are shares, drawn from 0 to 100 % in every chart
+SHARE = re.compile(r"pass@\d+|greedy|lenient|accuracy|format|finished")
 HELD_OUT = {"reward": "The mean score of samples on held-out problems."}
 
 
@@ -53,7 +56,8 @@ def described(name: str) -> dict:
     """Label, unit and colour of a metric, and the sentences that `postgrad explain` has."""
     log, metric = ("evals", name.removeprefix(EVALS)) if name.startswith(EVALS) else ("metrics", name)
     label, unit, role = SHOWN.get(name, (metric if log == "metrics" else f"{metric}, held out", "", "policy"))
-    found = {"name": name, "log": log, "metric": metric, "label": label, "unit": unit, "role": role}
+    found = {"name": name, "log": log, "metric": metric, "label": label, "unit": unit, "role": role,
+             "share": bool(SHARE.fullmatch(metric))}
     try:
         entry = explain.explain(metric)
     except ValueError:

@@ -121,6 +121,18 @@ def fit(config) -> tuple:
     return config, chosen, {part: getattr(made, part) for part in (*PARTS, "peak")}
 
 
+def check_models(config) -> None:
+    """Every model that a config names is here, or can only be meant on the hub: a form fetches nothing."""
+    from postgrad.models import on_hub
+    from postgrad.opening.models import open_folder
+    from postgrad.opening.rewards import model_names
+    named = [getattr(config, "model", None), getattr(config, "teacher", None),
+             *model_names(getattr(config, "reward", None))]
+    for name in named:
+        if isinstance(name, str) and not on_hub(name):
+            open_folder(name)
+
+
 def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
     """What would be started: {"words", "command", "changes", "error", "memory", "chosen"}.
 
@@ -143,7 +155,9 @@ def plan(spec: str, given: Mapping[str, str], folder: str) -> dict:
     error, needs, chosen = None, None, ""
     try:
         made = recipes.resolve(spec, [f"{key}={text}" for key, text in changes.items()])[1]
-        config, (_, chosen, needs) = flat(made), fit(made)
+        config = flat(made)
+        check_models(made)
+        _, chosen, needs = fit(made)
         changes = {key: text for key, text in changes.items()
                    if config[key] != start[key] or bare and key == "task"}
     except ValueError as fault:

@@ -94,11 +94,19 @@ async def start(request: Request) -> Response:
 
 
 def begin(request: Request, root: Path, given: Mapping[str, str]) -> Response:
-    made = planned(root, given)
+    made = begun(root, given)
     if made["error"]:
         return fragment(request, "runs/plan.html", plan=made, status=400)
-    processes.start(root, made["name"], made["words"], anew=True)
     return moved(address(made["name"]))
+
+
+def begun(root: Path, given: Mapping[str, str], **note) -> dict:
+    """The plan of a form, and its run started unless something is wrong with it. note: kept with the
+    process."""
+    made = planned(root, given)
+    if not made["error"]:
+        processes.start(root, made["name"], made["words"], anew=True, note=note)
+    return made
 
 
 def moved(address: str) -> Response:

@@ -20,10 +20,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from postgrad.run import Run, dumps, number
+from postgrad.run import dumps, number
 from postgrad.run.disk import is_held
+from postgrad.studio import pace
+from postgrad.studio.pace import standing
+from postgrad.studio.runs_shared import traces
 from postgrad.studio.samples import clean
-from postgrad.studio.traces import Tail, find, locate
+from postgrad.studio.traces import Tail, Trace, find, locate
 
 LOGS = ("metrics", "evals", "events")
 EVERY = 0.5         # seconds between two looks
@@ -47,8 +50,9 @@ def told(row: dict) -> dict:
 class Watched:
     """One run of a stream: what is new since the last look."""
 
-    def __init__(self, root: Path, name: str, cursor: list[int]):
-        self.run, self.name, self.state = Run.open(locate(root, name)), name, None
+    def __init__(self, root: Path, name: str, cursor: list[int], trace: Trace | None = None):
+        self.trace = trace or Trace(locate(root, name))
+        self.root, self.run, self.name, self.state = root, self.trace.run, name, None
         self.tails = [Tail(self.run, log, at) for log, at in zip(LOGS, cursor, strict=True)]
 
     @property
@@ -57,9 +61,9 @@ class Watched:
 
     def news(self) -> dict | None:
         new = {tail.log: tail.new()[0] for tail in self.tails}
-        state = self.run.state()
-        now = ({key: state.get(key) for key in ("state", "step", "steps")}
-               | {"error": clean(state.get("error") or "")})
+        state = standing(self.root, self.name, self.run.state())
+        now = {"state": state.get("state"), "step": self.trace.refresh().step, "steps": state.get("steps"),
+               "error": clean(state.get("error") or "")}
         if not any(new.values()) and now == self.state:
             return None
         self.state = now
@@ -70,6 +74,12 @@ class Watched:
         return said | {"metrics": [figures(r) for r in new["metrics"] if r["step"] is not None],
                        "evals": [figures(r) for r in new["evals"] if r["step"] is not None],
                        "events": [told(r) for r in new["events"]]}
+
+
+    def progress(self) -> str | None:
+        """How far it is and how fast, in words that change with time; None of a run that stands still."""
+        running = self.state is not None and self.state["state"] == "running"
+        return pace.progress(self.trace, "running") if running else None
 
 
 def signature(root: Path) -> str:
@@ -108,15 +118,17 @@ def cursors(watch: list[str]) -> dict[str, list[int]]:
     return found
 
 
-def message(kind: str, data: object, last: str) -> bytes:
-    return f"event: {kind}\nid: {last}\ndata: {dumps(data)}\n\n".encode()
+def message(kind: str, data: object, last: str = "") -> bytes:
+    """last: where a browser that loses its connection goes on; none: where it was."""
+    where = f"id: {last}\n" if last else ""
+    return f"event: {kind}\n{where}data: {dumps(data)}\n\n".encode()
 
 
 async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -> AsyncIterator[bytes]:
     """Events without end; listing: the signature of the list that the page shows,
     or None where it shows none."""
     yield b": the studio's runs, by cursor\n\n"
-    quiet = 0
+    quiet, said = 0, {}
     while True:
         quiet += 1
         for one in watched.values():
@@ -124,6 +136,9 @@ async def stream(root: Path, watched: dict[str, Watched], listing: str | None) -
                 last = " ".join(":".join([w.name, *map(str, w.cursor)]) for w in watched.values())
                 yield message("rows", news, last)
                 quiet = 0
+            if (words := await run_in_threadpool(one.progress)) not in (None, said.get(one.name)):
+                said[one.name] = words
+                yield message("progress", {"run": one.name, "words": words})
         if listing is not None and (now := await run_in_threadpool(signature, root)) != listing:
             yield message("list", {"signature": now}, "-")
             listing, quiet = now, 0
@@ -138,7 +153,7 @@ def live(request: Request) -> Response:
     watch = cursors(request.query_params.getlist("watch"))
     if again and again != "-":
         watch |= {name: at for name, at in cursors(again.split(" ")).items() if name in watch}
-    watched = {name: Watched(root, name, at) for name, at in watch.items()}
+    watched = {name: Watched(root, name, at, traces(request).get(name)) for name, at in watch.items()}
     return StreamingResponse(stream(root, watched, request.query_params.get("list")),
                              media_type="text/event-stream",
                              headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})

@@ -51,16 +51,21 @@ def num(value: object, digits: int = 3) -> str:
 
 
 def dur(seconds: float | None) -> str:
-    """4.2 -> 4.2 s, 75 -> 1 min 15 s, 3700 -> 1 h 1 min"""
+    """4.2 -> 4.2 s, 4 -> 4 s, 75 -> 1 min 15 s, 3700 -> 1 h 1 min"""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+        return f"{seconds:.1f} s" if seconds < 10 and isinstance(seconds, float) else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s" if minutes < 10 else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+
+
+def share(value: float | None) -> str:
+    """0.853 -> 85 %"""
+    return "–" if value is None or not math.isfinite(value) else f"{100 * value:.0f}\u00a0%"
 
 
 def size(count: float) -> str:
@@ -105,7 +110,7 @@ def asset(path: str) -> str:
 def environment() -> Environment:
     made = Environment(loader=FileSystemLoader(HERE / "templates"), autoescape=True,
                        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters.update(num=num, dur=dur, ago=ago, size=size)
+    made.filters.update(num=num, dur=dur, ago=ago, size=size, share=share)
     made.globals.update(asset=asset, nav=NAV, plot=svg.Plot, spread=svg.spread, ticks=svg.ticks, zip=zip)
     return made
 

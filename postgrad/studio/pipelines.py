@@ -11,18 +11,22 @@ from pathlib import Path
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 
+from postgrad.files import read_text
 from postgrad.run import number
 from postgrad.run.rows import read_json
 from postgrad.studio import live
-from postgrad.studio.pages import fragment, num, page
+from postgrad.studio.pages import fragment, num, page, share
 from postgrad.studio.runs_shared import traces
 from postgrad.studio.samples import clean, listed
+from postgrad.studio.security import SANDBOXED
 from postgrad.studio.traces import NoRun, address, find, parts_of, place, text_of
 
 KINDS = {"run": "trained", "data": "data", "measured": "measured"}
 FIGURES = ("pass@1", "reward", "kept", "chains")  # of a step that is no run, the first few that it has
+REPORT = "report.html"
+STILL = f"{SANDBOXED}; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
 MOST = 200  # steps, and rows of a table
 
 
@@ -70,7 +74,7 @@ def trained(request: Request, name: str) -> dict:
     except Exception as error:  # whatever is wrong with one run, the others are shown
         return {"state": "broken", "figures": clean(error)}
     latest = f"{found['series_name']} {num(found['series'][-1], 2)}" if found["series"] else ""
-    passed = f"pass@1 {num(found['pass@1'], 2)}" if found["pass@1"] is not None else ""
+    passed = f"pass@1 {share(found['pass@1'])}" if found["pass@1"] is not None else ""
     return {"state": found["state"], "address": address(name), "by": found["method"] or found["recipe"] or "",
             "figures": ", ".join(filter(None, (latest, passed)))}
 
@@ -90,7 +94,7 @@ def said(found: Mapping, before: str = "") -> Iterator[str]:
     """The figures of a measurement in a few words; those inside a part of it with the part's name."""
     for key in FIGURES:
         if isinstance(found.get(key), int | float):
-            yield f"{before}{key} {num(found[key], 2)}"
+            yield f"{before}{key} {share(found[key]) if key == 'pass@1' else num(found[key], 2)}"
     if not before:
         for part, inner in found.items():
             yield from said(mapping(inner), f"{clean(part)} " if part != "figures" else " ")
@@ -124,11 +128,25 @@ def shown(request: Request, name: str) -> dict:
     return {"name": name, "recipe": text_of(begun.get("name") or begun.get("recipe")),
             "command": text_of(begun.get("command")), "folder": folder, "rows": rows,
             "done": sum(row["state"] == "done" for row in rows),
-            "tables": tables(read(folder / "summary.json")), "signature": live.signature(root)}
+            "tables": tables(read(folder / "summary.json")), "report": has_report(folder),
+            "signature": live.signature(root)}
 
 
 def one(request: Request, name: str) -> Response:
     return page(request, "runs/pipeline.html", **shown(request, name))
+
+
+def has_report(folder: Path) -> bool:
+    """Whether a pipeline wrote one; a link that leads elsewhere is none."""
+    return (folder / REPORT).is_file() and not (folder / REPORT).is_symlink()
+
+
+def report(request: Request) -> Response:
+    """The report that a pipeline wrote: a file of the folder, shown as a page that can do nothing."""
+    name, root = request.query_params.get("run", ""), request.app.state.runs
+    if not holds(root, name) or not has_report(place(root, name)):
+        raise HTTPException(404, f"{name} has no report.")
+    return HTMLResponse(read_text(place(root, name) / REPORT), headers={"Content-Security-Policy": STILL})
 
 
 def part_steps(request: Request) -> Response:

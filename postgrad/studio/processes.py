@@ -18,8 +18,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from postgrad.run.disk import is_held
 from postgrad.studio.traces import parts_of, place
@@ -35,11 +36,12 @@ def output(root: Path, name: str) -> Path:
     return root.joinpath(OUTPUT, *parts[:-1], f"{parts[-1]}.log")
 
 
-def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0) -> int:
+def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: float = 0.0,
+          note: Mapping = MappingProxyType({})) -> int:
     """Starts `python -m postgrad WORDS`; -> its process id.
 
-    anew: what an earlier one said is cleared away. patience:
-    seconds that are given to an earlier one to leave.
+    anew: what an earlier one said is cleared away. patience: seconds that are given to an earlier one to
+    leave. note: what is kept beside the process id.
     """
     path = output(root, name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +59,7 @@ def start(root: Path, name: str, words: Sequence[str], *, anew: bool, patience: 
     finally:
         os.close(file)
     os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
-    path.with_suffix(".json").write_text(json.dumps({"pid": process.pid}))
+    path.with_suffix(".json").write_text(json.dumps({**note, "pid": process.pid}))
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays while the server lives
     return process.pid
 
@@ -77,11 +79,22 @@ def at_work(root: Path, name: str) -> bool:
     return is_held(output(root, name))
 
 
+def noted(root: Path, name: str) -> dict:
+    """What was kept of the process that was started here last for a run; {}: none was."""
+    path = output(root, name).with_suffix(".json")
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def started_as(root: Path, name: str) -> int | None:
+    """The id of the process that was started here last for a run."""
+    return noted(root, name).get("pid")
+
+
 def end(root: Path, name: str) -> int:
     """Ends a process that has not made its run folder yet; -> its id."""
     if not at_work(root, name):
         raise ValueError(f"no process is starting {name}: there is nothing to stop.")
-    pid = int(json.loads(output(root, name).with_suffix(".json").read_text())["pid"])
+    pid = int(noted(root, name)["pid"])
     # its session has this number, which nobody else can get while one of its processes lives
     os.killpg(pid, signal.SIGTERM)
     return pid

@@ -7,19 +7,20 @@ Addresses below /runs/- are parts of pages; no run's name can begin with a dash.
 from __future__ import annotations
 
 from json import dumps
+from urllib.parse import urlencode
 
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from postgrad.studio import curves, ledger, live, pipelines, processes, samples
+from postgrad.studio import curves, ledger, live, pace, pipelines, processes, samples
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_compare import compare, part_pairs
 from postgrad.studio.runs_list import index, part_list
 from postgrad.studio.runs_shared import asked, data, flat, trace_of, watch
-from postgrad.studio.traces import NoRun, Trace, address, locate, text_of
+from postgrad.studio.traces import NoRun, Trace, address, find, locate, text_of
 
 
 class RunId(Convertor[str]):
@@ -50,7 +51,7 @@ def one(request: Request) -> Response:
     cursor = watch(trace)
     first, more = curves.chosen([trace])
     above = name.rpartition("/")[0]
-    return page(request, "runs/run.html", run=trace.summary(name), address=address(name),
+    return page(request, "runs/run.html", run=told(request, name, trace), address=address(name),
                 pipeline=(above, address(above)) if above and pipelines.holds(root, above) else None,
                 command=text_of(trace.run.info.get("command")),
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
@@ -63,17 +64,27 @@ def one(request: Request) -> Response:
 def part_head(request: Request) -> Response:
     name = request.query_params.get("run", "")
     trace = trace_of(request, name)
-    return fragment(request, "runs/head.html", run=trace.summary(name), again=again(trace))
+    return fragment(request, "runs/head.html", run=told(request, name, trace), again=again(trace))
+
+
+def told(request: Request, name: str, trace: Trace) -> dict:
+    """What the head of a run's page says: the row of the list, how the run stands and how far it is."""
+    state = pace.standing(request.app.state.runs, name, trace.run.state())
+    return trace.summary(name) | {"state": text_of(state.get("state")), "error": text_of(state.get("error")),
+                                  "progress": pace.progress(trace, state.get("state"))}
 
 
 def starting(request: Request, name: str, otherwise: str) -> Response:
-    """A run that was started from here and has no folder yet, or never will."""
+    """A run that was started from here and has no folder yet, or never will; a folder of runs is a list."""
     root = request.app.state.runs
     output = output_of(request, name)
     if output is None:
+        if any(run.startswith(f"{name}/") for run in find(root)):
+            return RedirectResponse(f"/runs?{urlencode({'q': f'{name}/'})}", status_code=303)
         raise HTTPException(404, otherwise)
+    said = [line for line in output.splitlines() if line.strip()]
     return page(request, "runs/starting.html", name=name, at_work=processes.at_work(root, name),
-                output=output, signature=live.signature(root))
+                output=output, last=said[-1] if len(said) > 1 else "", signature=live.signature(root))
 
 
 def events(trace: Trace) -> list[dict]:
@@ -176,6 +187,7 @@ routes = [
     Route("/runs/-/output", part_output),
     Route("/runs/-/pairs", part_pairs),
     Route("/runs/-/pipeline", pipelines.part_steps),
+    Route("/runs/-/report", pipelines.report),
     Route("/runs/-/at/{id:path}", one, name="run-at"),
     Route("/runs/{id:run}", one, name="run"),
 ]

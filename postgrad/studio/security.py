@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from postgrad.listening import host_name, same_token
 
 COOKIE, START = "postgrad", "/start"
+SANDBOXED = "sandbox"
 REFUSED = """<!doctype html><html lang="en">
 <meta charset="utf-8"><meta name="color-scheme" content="light dark">
 <title>postgrad studio</title><h1>{status}</h1><p>{sentence}</p></html>"""
@@ -66,7 +67,10 @@ class Guard:
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                own = headers.get("content-security-policy", "")
                 headers.update(answer_headers(nonce))
+                if own.startswith(f"{SANDBOXED};"):  # no script, form or origin: less than any page of ours
+                    headers["Content-Security-Policy"] = own
                 if "cache-control" not in headers:
                     headers["Cache-Control"] = "no-store"
             await send(message)

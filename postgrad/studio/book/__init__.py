@@ -9,10 +9,12 @@ chapters            texts, values and questions of a chapter together
 glossary, places    terms and where they are linked; the index and what search looks through
 numbers             every number of the prose, and whether it is computed, cited or neither
 methods             the page of a row of the table
+experiments, workshop   the runs of chapter 5, and their figures in the page
 web                 the routes
 
 A writer changes words without touching Python:
     {{gap:4}} a value with four decimals   [@ouyang2022] a source   [33,000](cite:ouyang2022) a cited number
     $x$ and $$ lines $$ equations          ::instrument bradley-terry   ::cell dpo   ::check gap-zero
     ::source postgrad.maths.kl.k3          ::row dpo   ::table memory   :::misconception What is said ... :::
+    ::workshop kl                          an experiment whose runs are started in the page
 """

@@ -3,7 +3,7 @@
     ## A heading                a part of the page, with an address of its own
     - item, 1. item, | a | b |  lists and tables; a table's first line is its head
     $$ ... $$                   an equation on lines of its own
-    ::kind argument             a figure, a cell, a question, a function's source, a row, a table
+    ::kind argument             a figure, a cell, a question, a function's source, a row, a table, a run
     :::kind title ... :::       blocks within blocks: a misconception, a derivation, a note
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from postgrad.studio.book.inline import Piece, filled, parse, plain
 
-LEAVES = ("instrument", "cell", "check", "source", "row", "table")
+LEAVES = ("instrument", "cell", "check", "source", "row", "table", "workshop")
 BOXES = ("misconception", "derivation", "note")
 STARTS = re.compile(r"#{2,3} |\$\$|:::|::\w|- |\d+\. |\|")
 

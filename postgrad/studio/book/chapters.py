@@ -17,7 +17,7 @@ from postgrad.studio.book.inline import Piece
 HERE = Path(__file__).parent
 TEXT = HERE / "text"
 VALUES = HERE / "values.json"
-NUMBERS = {"why": 1, "rewards": 2, "algorithms": 3, "reasoning": 4, "frontiers": 6}  # in order
+NUMBERS = {"why": 1, "rewards": 2, "algorithms": 3, "reasoning": 4, "workshop": 5, "frontiers": 6}  # in order
 LAYERS = {"intuition": "Intuition", "mathematics": "Mathematics", "implementation": "Implementation"}
 PACE = 220  # words a minute
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio import instruments, lab
-from postgrad.studio.book import blocks, glossary, methods, places
+from postgrad.studio.book import blocks, glossary, methods, places, workshop
 from postgrad.studio.book.blocks import Block
 from postgrad.studio.book.chapters import LAYERS, Chapter, all_values, book, chapter, cited, sources
 from postgrad.studio.cells.catalogue import CELLS
@@ -35,6 +35,13 @@ def figures(request: Request, found: tuple[Block, ...]) -> dict:
             for b in blocks.walk(found) if b.kind == "instrument"}
 
 
+def workshops(request: Request, found: tuple[Block, ...]) -> dict:
+    """The experiments of a page by their name, as they stand."""
+    return {b.argument: Markup(render(request, "book/workshop.html", workshop.panel(
+                request, workshop.experiment_of(b.argument))))
+            for b in blocks.walk(found) if b.kind == "workshop"}
+
+
 def instrument_of(argument: str) -> tuple:
     """grpo?std=0 -> the instrument, and its state."""
     name, _, query = argument.partition("?")
@@ -50,7 +57,8 @@ def show(request: Request, template: str, found: Chapter, layer: str, **more) ->
     if "cell" in kinds and not closed and request.headers.get("x-postgrad-export") != "1":
         lab.runner_of(request).warm()
     return page(request, template, chapter=found, layer=layer, layers=LAYERS, hook=hook, body=body,
-                figures=figures(request, body), sources=sources(), cited=cited(body), cells=CELLS,
+                figures=figures(request, body), workshops=workshops(request, body), sources=sources(),
+                cited=cited(body), cells=CELLS,
                 closed=closed, wall=WALL, result=None, source=source, row_source=methods.row_source,
                 instruments=instruments.INSTRUMENTS, values=all_values().get(found.name, {}), kinds=kinds,
                 exercises=any(getattr(r, "path", "") == EXERCISES for r in request.app.routes), **more)
@@ -110,6 +118,7 @@ def method(request: Request) -> Response:
 
 
 routes = [
+    *workshop.routes,
     Route("/book", landing, name="book"),
     Route("/book/glossary", words, name="glossary"),
     Route("/book/index", index, name="book-index"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from postgrad.maths.credit import group_centre
 from postgrad.maths.preference import bradley_terry
-from postgrad.maths.surrogate import clipped_ratio
+from postgrad.maths.surrogate import clipped_ratio, policy_gradient
+from postgrad.maths.weights import token_mean
 
 
 def comparisons(rewards: list[float], count: int, seed: int) -> Tensor:  # -> [count, 2]: winner, loser
@@ -49,4 +51,24 @@ def sharpened(start: list[float], rewards: list[float], beta: float, steps: int,
         worth = reward - beta * (p / ref).log()
         logits = logits + rate * p * (worth - (p * worth).sum())
         path.append(torch.softmax(logits, -1).tolist())
+    return path
+
+
+def simplified(start: list[float], rewards: list[float], group: int, steps: int, rate: float,
+               seed: int = 0) -> list[float]:
+    """nanochat's loop on one prompt with a few answers of one token: the mean reward of the policy, before
+    each step."""
+    draw, path = torch.Generator().manual_seed(seed), []
+    logits, reward = (torch.tensor(x, dtype=torch.float64) for x in (start, rewards))
+    logits = logits.log()
+    for _ in range(steps):
+        logits = logits.detach().requires_grad_()
+        logp = torch.log_softmax(logits, -1)
+        path.append((logp.exp() * reward).sum().item())
+        taken = torch.multinomial(logp.exp().detach(), group, replacement=True, generator=draw)[:, None]
+        mask = torch.ones_like(taken, dtype=torch.bool)
+        adv = group_centre(reward[taken], mask, group)
+        loss, _ = policy_gradient(logp[taken], logp[taken].detach(), adv, mask)
+        (slope,) = torch.autograd.grad((loss * token_mean(mask, 1)).sum(), logits)
+        logits = logits - rate * slope
     return path

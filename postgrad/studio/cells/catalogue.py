@@ -65,6 +65,11 @@ for beta in (0.0, 0.2):
     path = sharpened(start, rewards, beta, 1000)[::10]
     print(beta, [round(p, 3) for p in path[-1]])
     plot([10 * i for i in range(len(path))], *zip(*path))"""
+SIMPLIFIED = """start, rewards = [0.3, 0.5, 0.2], [1.0, 0.0, 0.0]
+for group in (2, 8, 32):
+    path = simplified(start, rewards, group, 100, 0.5)
+    print(group, [round(p, 2) for p in path[::20]])
+    plot(range(len(path)), path)"""
 
 CELLS = {cell.name: cell for cell in (
     Cell(name="bradley-terry", title="Bradley–Terry", module="postgrad.maths.preference",
@@ -103,6 +108,9 @@ CELLS = {cell.name: cell for cell in (
     Cell(name="sharpen", title="The rich get richer", module="postgrad.studio.book.worked",
          names=("sharpened",), claim="Two answers are equally right, and one of them takes over. Raise beta, "
                                      "and both stay.", demo=SHARPENED),
+    Cell(name="simplified", title="GRPO with nearly all taken away", module="postgrad.studio.book.worked",
+         names=("simplified",), claim="Sample, reward, centre, one step. Take the centring out, or try a "
+                                      "rate of 50.", demo=SIMPLIFIED),
 )}
 
 

@@ -26,6 +26,7 @@ from dataclasses import fields
 MEMORY, CPU, FILES = 1 << 30, 10, 64  # bytes beyond what torch itself maps, seconds, descriptors
 NEWNET, NEWUSER = 0x40000000, 0x10000000
 CELL = "<cell>"
+CLOSED = "cells have no network, no files and no other processes: a cell works with its arguments and prints"
 CHARTS, POINTS = 4, 2000  # of one run, of one line
 
 
@@ -94,7 +95,10 @@ def where(fault: BaseException) -> str:
     if isinstance(fault, SystemExit):
         return f"the cell called sys.exit({fault.code!r}), which ends the run"
     lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == CELL]
-    return f"{f'line {lines[-1]}: ' if lines else ''}{type(fault).__name__}: {fault}"[:500]
+    at = f"line {lines[-1]}: " if lines else ""
+    if isinstance(fault, OSError):
+        return f"{at}{CLOSED} ({type(fault).__name__}: {fault})"[:500]
+    return f"{at}{type(fault).__name__}: {fault}"[:500]
 
 
 def plotter(say):

@@ -57,6 +57,7 @@ class LiveChart extends HTMLElement {
     const { series, role } = this.chart, several = series.length > 1;
     const ink = studio.colour("soft"), rule = studio.colour("rule");
     const axis = { stroke: ink, font: "11px Inter, sans-serif", ticks: { show: false }, values: (_, at) => at.map(brief) };
+    const upward = (_, at) => at.map((x) => this.words(x));
     const line = (one, i) => ({
       stroke: studio.colour(several ? RUNS[i] : role), width: 1.6, spanGaps: false,
       points: { show: (u) => one.steps.length < 2 || one.low !== undefined || one.steps.length * 14 < u.width, size: 5 },
@@ -68,7 +69,7 @@ class LiveChart extends HTMLElement {
       scales: { x: { time: false }, y: { range: (_, low, high) => this.range(low, high) } },
       axes: [
         { ...axis, grid: { show: false }, size: 24, gap: 4, space: 60, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5, 1e6] },
-        { ...axis, grid: { stroke: rule, width: 1 }, size: 48, gap: 6, space: 34 },
+        { ...axis, values: upward, grid: { stroke: rule, width: 1 }, size: 48, gap: 6, space: 34 },
       ],
       series: [{}, ...series.map(line)],
       hooks: {
@@ -84,8 +85,14 @@ class LiveChart extends HTMLElement {
     this.read();
   }
 
-  /** From 0 where nothing is below it; a little room above. */
+  /** A value of this chart in few characters: a share in percent. */
+  words(x) {
+    return this.chart.share && typeof x === "number" ? `${brief(Math.round(1000 * x) / 10)} %` : brief(x);
+  }
+
+  /** From 0 where nothing is below it, with a little room above; a share from 0 to 100 %, in every chart. */
   range(low, high) {
+    if (this.chart.share) return [0, 1];
     if (low === null || low === undefined) return [0, 1];
     const ends = (this.chart.series).flatMap((s) => [...(s.low || []), ...(s.high || [])]).filter((x) => x !== null);
     low = Math.min(low, 0, ...ends);
@@ -149,14 +156,14 @@ class LiveChart extends HTMLElement {
     this.chart.series.forEach((s, i) => {
       const value = hovered ? this.plot.data[i + 1][idx] : s.values.at(-1);
       if (hovered && value === undefined) return;
-      const part = element("span", brief(value), "side", `run-${i}`);
+      const part = element("span", this.words(value), "side", `run-${i}`);
       if (this.chart.series.length > 1) part.prepend(element("span", LETTERS[i], "letter"));
       parts.push(part);
     });
     this.now.replaceChildren(...parts);
     this.now.dataset.count = this.chart.series.map((s) => s.steps.length).join(" ");
     const [one] = this.chart.series;
-    this.plotted.setAttribute("aria-label", `${this.chart.label} by step: ${brief(one.values[0])} at step ${one.steps[0]}, ${brief(one.values.at(-1))} at step ${one.steps.at(-1)}`);
+    this.plotted.setAttribute("aria-label", `${this.chart.label} by step: ${this.words(one.values[0])} at step ${one.steps[0]}, ${this.words(one.values.at(-1))} at step ${one.steps.at(-1)}`);
   }
 
   /** Rows of a run from their first step on: a step that comes again, after a resume, replaces what stood there. */
@@ -272,6 +279,7 @@ document.addEventListener("click", (event) => {
 document.addEventListener("change", (event) => event.target.closest("[data-go]")?.requestSubmit());
 
 document.addEventListener("htmx:after:swap", () => {
+  live.open();  // what came may be alive
   document.querySelectorAll("token-strip").forEach((strip) => strip.enter());
   const body = document.getElementById("samples-body"), form = document.getElementById("samples");
   const plan = document.getElementById("plan");
@@ -293,6 +301,7 @@ const live = {
     if (document.hidden || this.source || !query.size || location.protocol === "file:") return;
     this.source = new EventSource(`/runs/-/live?${query}`);
     this.source.addEventListener("rows", (event) => this.rows(JSON.parse(event.data), event.lastEventId));
+    this.source.addEventListener("progress", (event) => this.progress(JSON.parse(event.data)));
     this.source.addEventListener("list", (event) => this.list(JSON.parse(event.data)));
   },
 
@@ -316,11 +325,17 @@ const live = {
     this.samples(news.samples);
   },
 
-  /** The sentence about the run and its buttons, when its state is another; between, only the step. */
+  /** How far the run is and how fast, in the server's words. */
+  progress({ run, words }) {
+    const head = document.getElementById("head");
+    if (head?.dataset.run === run) head.querySelector(".progress").textContent = words;
+  },
+
+  /** The sentence about the run and its buttons, when its state is another; between, only the bar. */
   head(news) {
     const head = document.getElementById("head");
     if (!head) return;
-    head.querySelector(".step-now").textContent = news.state.step;
+    head.querySelector("progress")?.setAttribute("value", news.state.step);
     if (head.querySelector(".state").textContent === news.state.state) return;
     const run = encodeURIComponent(news.run);
     htmx.ajax("GET", `/runs/-/head?run=${run}`, { target: "#head", swap: "outerMorph" });
@@ -350,10 +365,11 @@ const live = {
   },
 
   list({ signature }) {
-    const list = document.querySelector("[data-signature]");
-    if (list.hasAttribute("data-reload")) return location.reload();
-    list.dataset.signature = signature;
-    htmx.ajax("GET", list.dataset.refresh, { target: "#list", swap: "outerMorph" });
+    for (const list of document.querySelectorAll("[data-signature]")) {
+      if (list.hasAttribute("data-reload")) return location.reload();
+      list.dataset.signature = signature;
+      htmx.ajax("GET", list.dataset.refresh, { target: `#${list.id}`, swap: "outerMorph" });
+    }
   },
 };
 document.addEventListener("visibilitychange", () => (document.hidden ? live.close() : live.open()));

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, why
+from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, why, workshop
 
 CHAPTERS: dict[str, Callable[[Path], dict]] = {
     "why": why.values,
     "rewards": rewards.values,
     "algorithms": algorithms.values,
     "reasoning": reasoning.values,
+    "workshop": workshop.values,
     "frontiers": frontiers.values,
 }
 

@@ -64,3 +64,23 @@ def with_a_kl_it_ends_at_the_closed_form(f):
     """With beta 0.5 the end is the start times exp(reward / beta), rescaled to sum to one."""
     weights = [0.3 * math.exp(2), 0.2 * math.exp(2), 0.5]
     same(f([0.3, 0.2, 0.5], [1.0, 1.0, 0.0], 0.5, 2000)[-1], [w / sum(weights) for w in weights], 1e-3)
+
+
+@of("simplified")
+def what_is_paid_becomes_likely(f):
+    """A right answer with a chance of 0.2 is nearly certain after 200 steps with groups of 8."""
+    path = f([0.2, 0.5, 0.3], [1.0, 0.0, 0.0], 8, 200, 0.5)
+    assert abs(path[0] - 0.2) < 1e-9 and path[-1] > 0.9, f"it went from {path[0]:.3g} to {path[-1]:.3g}"
+
+
+@of("simplified")
+def a_group_of_one_teaches_nothing(f):
+    """Alone, an answer is its own mean: nothing moves."""
+    same(f([0.2, 0.8], [1.0, 0.0], 1, 20, 0.5), [0.2] * 20)
+
+
+@of("simplified")
+def a_bonus_for_everybody_changes_nothing(f):
+    """Add 3 to every reward: the policy takes the same way, 3 higher."""
+    plain, raised = (f([0.2, 0.8], [1.0 + more, more], 8, 40, 0.5) for more in (0.0, 3.0))
+    same([x - 3 for x in raised], plain, 1e-9)
