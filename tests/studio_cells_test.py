@@ -78,20 +78,20 @@ def test_broken_on_purpose_the_right_ones_turn_red(runner, name, old, new, red):
 
 @pytest.mark.parametrize(("source", "said"), [
     ("while True: pass", "stopped after 2 seconds: an endless loop?"),
-    ("import os\nwhile True: os.fork()", "line 2: PermissionError"),
+    ("import os\nwhile True: os.fork()", "line 2: a cell has no files"),
     ("import threading\nwhile True: threading.Thread(target=input).start()",
      "line 2: RuntimeError: can't start new thread"),
-    ("import subprocess; subprocess.run(['sleep', '60'])", "line 1: PermissionError"),
+    ("import subprocess; subprocess.run(['sleep', '60'])", "line 1: a cell has no files"),
     ("for _ in range(1000): print('x' * 10**6)", "stopped: it printed more than 64 kB"),
     ("print('x' * 2**31)", "line 1: MemoryError"),
     ("import ctypes; ctypes.string_at(0)", "the process crashed (SIGSEGV)"),
     ("import sys; sys.exit(3)", "the cell called sys.exit(3)"),
     ("import os; os._exit(4)", "the process ended by itself with status 4"),
-    ("import os; print(dict(os.environ)); open('/proc/self/environ').read()", "line 1: PermissionError"),
-    ("import socket; socket.socket()", "line 1: PermissionError"),
-    ("open('/tmp/written', 'w')", "line 1: PermissionError"),
-    ("open('/etc/passwd')", "line 1: PermissionError"),
-    ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", "line 1: PermissionError"),
+    ("import os; print(dict(os.environ)); open('/proc/self/environ').read()", "line 1: a cell has no files"),
+    ("import socket; socket.socket()", "line 1: a cell has no files"),
+    ("open('/tmp/written', 'w')", "line 1: a cell has no files"),
+    ("open('/etc/passwd')", "line 1: a cell has no files"),
+    ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", "line 1: a cell has no files"),
     ("import os; os.write(4, b'nonsense\\n')", "the cell wrote among the answers"),
     ("def bradley_terry(", "line 1: SyntaxError: '(' was never closed"),
     ("1 / 0", "line 1: ZeroDivisionError: division by zero"),
@@ -101,7 +101,7 @@ def test_whatever_a_cell_does_is_an_answer(runner, source, said):
     runner.check(CELL, CELL.source)  # the zygote is up
     before = children(os.getpid())
     result = runner.check(CELL, source)
-    if not runner.facts["jailed"] and "Permission" in said:
+    if not runner.facts["jailed"] and "has no files" in said:
         pytest.skip(f"no jail on this machine: {runner.facts['tier']}")
     assert result.fault.startswith(said) and result.checks == {} and len(result.output) <= OUTPUT
     assert children(os.getpid()) == before, "something was left running"

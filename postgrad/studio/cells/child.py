@@ -94,7 +94,10 @@ def where(fault: BaseException) -> str:
     if isinstance(fault, SystemExit):
         return f"the cell called sys.exit({fault.code!r}), which ends the run"
     lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == CELL]
-    return f"{f'line {lines[-1]}: ' if lines else ''}{type(fault).__name__}: {fault}"[:500]
+    refused = isinstance(fault, PermissionError)
+    said = ("a cell has no files, no network and no other processes: it only computes" if refused
+            else f"{type(fault).__name__}: {fault}")
+    return f"{f'line {lines[-1]}: ' if lines else ''}{said}"[:500]
 
 
 def plotter(say):

@@ -276,7 +276,7 @@ window.bookIndex = [
 ["/instruments/pipeline", "Pretraining gives abilities, SFT a form, RL what the reward pays for", "Instrument", "Three real checkpoints of the package’s own small model answer the same prompts."],
 ["/instruments/preference-labeller", "Which is better? A few dozen answers make a reward model", "Instrument", "Real answers of the package’s model to simple questions; the reward model trains as you label."],
 ["/instruments/algorithms", "Three algorithms, and what each must hold in memory", "Instrument", "PPO, DPO and GRPO at 1B to 70B: weights, gradients, optimizer, activations and cache against real cards."],
-["/instruments/grpo", "Move one reward and every advantage moves", "Instrument", "Real answers to one problem, a reward for each, and one real gradient step."],
+["/instruments/grpo", "Each answer is judged against its own group", "Instrument", "Real answers to one problem, a reward for each, and one real gradient step."],
 ["/instruments/reward-hacking", "Push a reward model hard enough, and true quality turns over", "Instrument", "Logged runs: what the reward model says, what the answers are worth, and the leash that keeps the two together."],
 ["/instruments/bradley-terry", "A reward is a bet on which answer people prefer", "Instrument", "Two rewards become a probability, a loss and a push; at equality, one half and log 2."],
 ["/instruments/dpo-ppo", "DPO and PPO: one objective, two machines", "Instrument", "PPO climbs a reward with a leash, DPO fits labels: on four answers both end at the same policy."],
