@@ -38,7 +38,8 @@ def test_a_ratio_moved_by_keyboard(studio, tab):  # noqa: F811
 def test_beta_moved_by_keyboard(studio, tab):  # noqa: F811
     page = tab(studio())
     page.goto("/instruments/dpo-ppo?moved=1&machine=dpo")
-    shown = moved(page, "β: the higher, the shorter the leash", "ArrowRight", "machine=dpo&beta=1.2&moved=1", 2)
+    shown = moved(page, "β: the higher, the shorter the leash", "ArrowRight",
+                  "machine=dpo&beta=1.2&moved=1", 2)
     ref, reward = torch.tensor([0.4, 0.3, 0.2, 0.1]).log(), torch.tensor([-1.0, 0.0, 0.5, 1.5])
     policy = torch.softmax(ref + reward / 1.2, 0)
     assert f"= {policy[3]:.4f}" in shown and f"= {1.2 * (policy[3].log() - ref[3]):.3f}" in shown

@@ -9,6 +9,7 @@ The server starts that as a process of its own and asks again until it is done. 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -87,7 +88,7 @@ class Trainings:
 
     def _train(self, labels: str) -> None:
         process = python("postgrad.studio.label_dpo", labels, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         stdin=subprocess.DEVNULL)
+                         stdin=subprocess.DEVNULL, preexec_fn=lambda: os.nice(10))
         out, wrong = process.communicate()
         last = (wrong.strip().splitlines() or ["it ended without a word"])[-1]
         result = json.loads(out) if process.returncode == 0 else {"error": last[-300:]}

@@ -97,7 +97,8 @@ def stand(text: str, items: list[dict]) -> dict:
 def figures(n: dict) -> str:
     times, alike = n["seconds"], n["alike"]
     return (f"Ranking took you {times['rank']:.1f} s a pair and rating {times['rate']:.1f} s; you agreed "
-            f"with yourself on {alike['rank']} of {n['pairs']} pairs by ranking, on {alike['rate']} by rating.")
+            f"with yourself on {alike['rank']} of {n['pairs']} pairs by ranking, on {alike['rate']} by "
+            "rating.")
 
 
 says = first_true(

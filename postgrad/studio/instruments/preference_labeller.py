@@ -109,8 +109,11 @@ def quality_in_words() -> str:
     prices = {"filler": "a phrase of filler", "rude": "an insult", "invented": "a word that does not exist",
               "repetition": "a repetition", "length": f"a word beyond {q.FREE_WORDS}"}
     costs = ", ".join(f"{words} {num(-q.PRICES[name][0], 2)}" for name, words in prices.items())
+    rude = q.RIGHT - q.PRICES["rude"][0]
+    assert rude > q.WRONG, "the last clause would be false"
     return (f"a right answer {q.RIGHT:+g}, a wrong one {num(q.WRONG, 1)}, a greeting {q.GREETS:+g}, a polite "
-            f"close {q.CLOSES:+g}, {costs}")
+            f"close {q.CLOSES:+g}, {costs}. So a right answer with an insult, {num(rude, 1)}, is worth more "
+            "than a plain wrong one")
 
 
 def last_pair(labels: str) -> dict | None:
