@@ -99,7 +99,7 @@ class Trainings:
 def shown(request: Request, labels: str) -> Response:
     trainings = app_object(request, "label_dpo", lambda _: Trainings())
     return fragment(request, "instruments/label_dpo_found.html", labels=labels,
-                    found=trainings.found.get(labels), busy=trainings.busy == labels)
+                    found=trainings.found.get(labels), busy=bool(labels) and trainings.busy == labels)
 
 
 def start(request: Request, fields: ImmutableMultiDict) -> Response:
