@@ -4,6 +4,7 @@ The recordings are held against the models that made them.
 """
 
 import math
+import re
 
 import pytest
 import torch
@@ -201,6 +202,15 @@ def test_recorded_features_are_the_model_s():
     live = features([(p["question"], answer) for p in pairs for answer in p["answers"]]).view(3, 2, -1)
     stored = load_file(FOLDER / "features.safetensors")["unseen"][:3].double()
     torch.testing.assert_close(live, stored, atol=0.01, rtol=2e-3)
+
+
+def test_one_accuracy_is_shown_and_what_quality_is(client):
+    page = client.get("/instruments/preference-labeller?labels=abba").text
+    figures = set(re.findall(r"(\d+\.\d) %", page.split('class="below"')[0]))
+    assert len(figures) == 1 and "ept back" not in page and "ranked right" not in page
+    assert "a right answer +1.2, a wrong one −0.8" in page and "an insult −1.50" in page
+    for pair in recorded("pairs")["unseen"][:1]:
+        assert all(f"quality {q:.2f}".replace("-", "−") in page for q in pair["quality"])
 
 
 def test_the_last_pair_worked():

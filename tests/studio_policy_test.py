@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -96,6 +97,16 @@ def test_the_clips_of_the_table():
             and not {"gspo", "cispo", "reinforce"} & set(rows))
 
 
+def test_a_dot_stands_at_its_value_as_far_as_the_ratio_goes(client):
+    def raw(ratio):
+        page = client.get("/instruments/ppo-clip/figure", params={"ratio": ratio, "advantage": 1.5}).text
+        return float(re.search(r'class="dot hollow" cx="[\d.]+" cy="([\d.]+)"', page)[1])
+
+    heights = [raw(ratio) for ratio in (2, 3, 4)]  # ratio times 1.5: equal steps up
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2) and heights[2] > 0
+    assert heights[0] - heights[1] > 20
+
+
 # 7, DPO and PPO
 STATES = [dpo_ppo.State(moved=1.0), dpo_ppo.State(moved=1.0, beta=0.3, a=2.0, b=-1.0),
           dpo_ppo.State(moved=1.0, beta=2.5, a=0.4, b=0.4, c=-2.0, d=1.1)]
@@ -135,6 +146,22 @@ def test_either_machine_trained_from_the_reference_ends_there(goal):
 
     descent.step(closure)
     assert torch.softmax(logits, -1).tolist() == pytest.approx(numbers["optimum"], abs=1e-5)
+
+
+def test_it_opens_away_from_the_optimum_and_beta_shortens_the_leash(client):
+    assert 0 < dpo_ppo.State().moved < 1 and dpo_ppo.compute(dpo_ppo.State())["ppo_slope"] > 0.1
+    assert "the higher, the shorter the leash" in client.get("/instruments/dpo-ppo").text
+    near_by, far = (dpo_ppo.compute(dpo_ppo.State(beta=beta, moved=1.0))["kl"] for beta in (2.0, 0.5))
+    assert near_by < far
+
+
+@pytest.mark.parametrize("machine", ["ppo", "dpo"])
+def test_the_last_stage_is_a_real_step_that_improves(machine):
+    for moved in (0.0, 0.4, 1.5):
+        numbers = dpo_ppo.compute(dpo_ppo.State(machine=machine, moved=moved))
+        assert sum(numbers["stepped"]) == near(1.0)
+        assert (numbers["stepped_value"] > numbers["value"] if machine == "ppo"
+                else numbers["stepped_loss"] < numbers["loss"])
 
 
 def test_at_the_reference_dpo_costs_log_2_for_any_beta():
