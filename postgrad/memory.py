@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 
 from postgrad.methods import Method
 from postgrad.models.families import Config
@@ -108,11 +109,13 @@ class Memory:
         return max(self.sampling, self.updating)
 
 
+@cache
 def matrices(c: Config) -> int:
     """Weights in the matrices of all layers: what LoRA adapts and NF4 shrinks."""
     return sum(matrix.size for layer in layer_specs(c) for matrix in layer.matrices)
 
 
+@cache
 def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
     return sum(math.prod(tensor.shape) for tensor in stored_tensors(c))

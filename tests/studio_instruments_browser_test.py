@@ -76,7 +76,7 @@ def test_labels_by_keyboard(studio, tab):  # noqa: F811
     w = fit(x[:3, 0], x[:3, 1], share("bab"))
     quality = torch.tensor([p["quality"] for p in recorded("pairs")["unseen"]])
     right = accuracy((y[:, 0] - y[:, 1]) @ w, quality[:, 0] - quality[:, 1])
-    assert f"{100 * right:.1f} %" in page.locator(".facts").text_content()
+    assert f"{100 * right:.1f} %" in page.locator(".insight").text_content()
     page.keyboard.press("u")
     expect(page).to_have_url(re.compile("labels=ba$"))
     page.reload()

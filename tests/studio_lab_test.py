@@ -52,7 +52,7 @@ def test_a_run_says_what_holds_and_what_does_not(client):
     assert answer.count('class="red"') == 2 and answer.count('class="green"') == 3
     assert "&lt;b&gt;" in answer and "Your version" in answer and "instead of" in answer
     answer = client.post("/cells/bradley-terry/run", data={"source": "1 / 0"})
-    assert "line 1: ZeroDivisionError" in answer.text and "hx-trigger" not in answer.headers
+    assert "line 1: ZeroDivisionError" in answer.text and answer.headers["hx-trigger"] == "cell-run"
 
 
 def test_an_edited_function_drives_the_instrument(client):
@@ -62,8 +62,8 @@ def test_an_edited_function_drives_the_instrument(client):
     ours, yours = picture(CELL.source, chosen="1.5"), picture(DOUBLED, chosen="1.5")
     loss = lambda gap: bradley_terry(*torch.tensor([gap, 0.0, 0.0])).item()  # noqa: E731
     assert f"{loss(1.5):.3f}" in ours and 'data-yours="0"' in ours
-    assert f"{loss(3.0):.3f}" in yours and 'data-yours="1"' in yours and "Your version" in yours
-    assert f"{loss(3.0):.3f}" in picture(DOUBLED, chosen="3", rejected="1.5")
+    assert f"{loss(3.0):.4f}" in yours and 'data-yours="1"' in yours and "Your version" in yours
+    assert f"{loss(3.0):.4f}" in picture(DOUBLED, chosen="3", rejected="1.5")
     # the library is as it was
     assert f"{loss(1.5):.3f}" in client.get("/instruments/bradley-terry/figure?chosen=1.5").text
     assert "No picture: line 1: ZeroDivisionError" in picture("1 / 0")
@@ -71,6 +71,30 @@ def test_an_edited_function_drives_the_instrument(client):
     assert 'data-yours="1"' in picture(odd)
     assert client.post("/cells/ipo/drive", data={"source": ""}).status_code == 404
     assert client.post("/cells/bradley-terry/drive", data={"source": "", "nonsense": "1"}).status_code == 400
+
+
+def test_what_a_figure_says_is_true_of_the_edited_function_too(client):
+    def picture(source, **state):
+        return client.post("/cells/bradley-terry/drive", data={"source": source} | state).text
+
+    nothing = "Nothing that this figure says of the library’s version is true of yours."
+    yours = picture(DOUBLED, chosen="1.5")
+    assert nothing in yours and "σ(gap)" not in yours and "tex-math" not in yours
+    assert "coin toss: 50.0 %" in picture(DOUBLED, chosen="1", rejected="1")  # which it still is
+    assert nothing in picture(CELL.source.replace("-logsigmoid", "logsigmoid"), chosen="1", rejected="1")
+    ours = picture(CELL.source, chosen="1.5")
+    assert nothing not in ours and "σ(gap)" in ours and "tex-math" in ours
+
+
+def test_what_was_stopped_is_not_run_once_more_for_the_picture(client):
+    assert "ZeroDivisionError" in client.post("/cells/bradley-terry/run", data={"source": "2 / 0"}).text
+    runner = client.app.state.runner
+    wall, runner.wall = runner.wall, 0.0  # a second run would have no time at all
+    try:
+        drawn = client.post("/cells/bradley-terry/drive", data={"source": "2 / 0"}).text
+    finally:
+        runner.wall = wall
+    assert "No picture: line 1: ZeroDivisionError" in drawn
 
 
 def test_cells_are_refused_when_others_can_reach_the_server(tmp_path):
@@ -116,6 +140,20 @@ def test_broken_on_purpose_by_keyboard_and_restored(origin, tab):  # noqa: F811
     expect(page.locator(".picture")).to_have_attribute("data-yours", "0")
 
 
+def test_a_syntax_error_takes_the_old_picture_away(origin, tab):  # noqa: F811
+    page = tab(origin)
+    page.goto("/lab/bradley-terry")
+    greens(page, 5)
+    page.get_by_label("Source of postgrad.maths.preference.bradley_terry").last.focus()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(")")
+    expect(page.locator(".picture .error")).to_contain_text("SyntaxError")
+    assert page.locator(".picture svg").count() == 0 and page.locator(".picture .insight").count() == 0
+    page.get_by_role("button", name="Restore").click()
+    greens(page, 5)
+    expect(page.locator(".picture")).to_have_attribute("data-yours", "0")
+
+
 def test_your_version_follows_the_sliders(origin, tab):  # noqa: F811
     page = tab(origin)
     page.goto("/lab/bradley-terry?chosen=1.5")
@@ -128,7 +166,7 @@ def test_your_version_follows_the_sliders(origin, tab):  # noqa: F811
     page.get_by_label("Reward of the chosen answer").press("ArrowRight")
     expect(page.locator(".picture")).to_have_attribute("data-query", "chosen=1.6")
     loss = bradley_terry(*torch.tensor([3.2, 0.0, 0.0])).item()
-    expect(page.locator("tex-math annotation").first).to_contain_text(f"{loss:.3f}")
+    expect(page.locator(".picture svg .label", has_text=f"{loss:.4f}")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/lab/bradley-terry\?chosen=1\.6$"))
 
 

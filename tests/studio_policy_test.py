@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -96,9 +97,19 @@ def test_the_clips_of_the_table():
             and not {"gspo", "cispo", "reinforce"} & set(rows))
 
 
+def test_a_dot_stands_at_its_value_as_far_as_the_ratio_goes(client):
+    def raw(ratio):
+        page = client.get("/instruments/ppo-clip/figure", params={"ratio": ratio, "advantage": 1.5}).text
+        return float(re.search(r'class="dot hollow" cx="[\d.]+" cy="([\d.]+)"', page)[1])
+
+    heights = [raw(ratio) for ratio in (2, 3, 4)]  # ratio times 1.5: equal steps up
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2) and heights[2] > 0
+    assert heights[0] - heights[1] > 20
+
+
 # 7, DPO and PPO
-STATES = [dpo_ppo.State(), dpo_ppo.State(beta=0.3, a=2.0, b=-1.0),
-          dpo_ppo.State(beta=2.5, a=0.4, b=0.4, c=-2.0, d=1.1)]
+STATES = [dpo_ppo.State(moved=1.0), dpo_ppo.State(moved=1.0, beta=0.3, a=2.0, b=-1.0),
+          dpo_ppo.State(moved=1.0, beta=2.5, a=0.4, b=0.4, c=-2.0, d=1.1)]
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda s: f"beta {s.beta}")
@@ -137,6 +148,22 @@ def test_either_machine_trained_from_the_reference_ends_there(goal):
     assert torch.softmax(logits, -1).tolist() == pytest.approx(numbers["optimum"], abs=1e-5)
 
 
+def test_it_opens_away_from_the_optimum_and_beta_shortens_the_leash(client):
+    assert 0 < dpo_ppo.State().moved < 1 and dpo_ppo.compute(dpo_ppo.State())["ppo_slope"] > 0.1
+    assert "the higher, the shorter the leash" in client.get("/instruments/dpo-ppo").text
+    near_by, far = (dpo_ppo.compute(dpo_ppo.State(beta=beta, moved=1.0))["kl"] for beta in (2.0, 0.5))
+    assert near_by < far
+
+
+@pytest.mark.parametrize("machine", ["ppo", "dpo"])
+def test_the_last_stage_is_a_real_step_that_improves(machine):
+    for moved in (0.0, 0.4, 1.5):
+        numbers = dpo_ppo.compute(dpo_ppo.State(machine=machine, moved=moved))
+        assert sum(numbers["stepped"]) == near(1.0)
+        assert (numbers["stepped_value"] > numbers["value"] if machine == "ppo"
+                else numbers["stepped_loss"] < numbers["loss"])
+
+
 def test_at_the_reference_dpo_costs_log_2_for_any_beta():
     for beta in (0.2, 1.0, 3.0):
         numbers = dpo_ppo.compute(dpo_ppo.State(beta=beta, moved=0.0))
@@ -149,7 +176,7 @@ def test_twice_as_likely_and_half_as_likely():
 
     Here: A and D.
     """
-    numbers = dpo_ppo.compute(dpo_ppo.State(a=-math.log(2), b=0.0, c=0.0, d=math.log(2)))
+    numbers = dpo_ppo.compute(dpo_ppo.State(moved=1.0, a=-math.log(2), b=0.0, c=0.0, d=math.log(2)))
     assert (numbers["implied"][3] - numbers["implied"][0] == near(2 * math.log(2))
             and numbers["says"] == near(0.8))
 
@@ -168,25 +195,37 @@ def test_what_the_machines_need_is_what_the_table_says():
 # 5, reward hacking
 
 @pytest.mark.parametrize("source", ["seed-0", "seed-1", "seed-2"])
-@pytest.mark.parametrize("leash", ["0", "0.05", "0.2", "ensemble"])
-def test_the_turn_is_the_recipe_s(source, leash):
+@pytest.mark.parametrize(("beta", "ensemble"), [(0.0, False), (0.05, False), (0.2, False), (0.0, True)])
+def test_the_turn_is_the_recipe_s(source, beta, ensemble):
     lab = reward_hacking.labs()[source]
-    policy = next(p for p in lab["policies"] if reward_hacking.leash_of(p) == leash)
-    numbers = reward_hacking.compute(reward_hacking.State(source=source, leash=leash))
+    policy = next(p for p in lab["policies"] if (p["kl_weight"], p["ensemble"]) == (beta, ensemble))
+    numbers = reward_hacking.compute(reward_hacking.State(source=source, beta=beta, ensemble=ensemble))
     found = turning(policy["points"])
     assert (numbers["turn"]["step"] == found["step"]
             and numbers["turn"]["end"] == pytest.approx(found["end"], abs=1e-3))
     assert numbers["turn"]["turned"] == (found["fall"] >= 0.15)
-    assert numbers["turn"]["turned"] or leash != "0"  # what the lab is for
-    assert numbers["here"]["true"] == policy["points"][-1]["true"]
+    assert numbers["turn"]["turned"] or beta or ensemble  # what the lab is for
+    assert numbers["here"]["true"] == policy["points"][-1]["true"] and numbers["logged"] == (beta,)
+    # the peak that is marked and spoken of is the highest point of the curve that is drawn
+    assert (numbers["peak"]["x"], numbers["peak"]["true"]) == max(numbers["true"]["step"], key=lambda p: p[1])
+
+
+def test_between_two_logged_penalties_the_curve_is_a_mean_and_says_so():
+    low, high, here = (reward_hacking.compute(reward_hacking.State(beta=beta)) for beta in (0.05, 0.2, 0.11))
+    assert here["logged"] == (0.05, 0.2) and "Interpolated between" in reward_hacking.insight(here)
+    for (step, a), (_, b), (same, found) in zip(*(n["true"]["step"] for n in (low, high, here)), strict=True):
+        assert same == step and found == near(0.6 * a + 0.4 * b)
+    assert "Interpolated" not in reward_hacking.insight(low)
+    asked = reward_hacking.compute(reward_hacking.State(beta=0.1, ensemble=True))
+    assert asked["beta"] == 0.0 and "Logged at β = 0, the nearest" in reward_hacking.insight(asked)
 
 
 def test_the_default_shows_the_logged_fall():
     numbers = reward_hacking.compute(reward_hacking.State())
     assert (numbers["turn"]["step"], numbers["turn"]["peak"], numbers["turn"]["end"]) == (80, 0.491, 0.3854)
     early = reward_hacking.compute(reward_hacking.State(progress=30))
-    assert early["here"]["step"] == 40 and "So far the proxy can be believed" in reward_hacking.insight(early)
-    assert "Past step 80" in reward_hacking.insight(numbers)
+    assert early["here"]["step"] == 40 and "So far both are above" in reward_hacking.insight(early)
+    assert "Since step 80" in reward_hacking.insight(numbers)
 
 
 @pytest.mark.parametrize("n", reward_hacking.SIZES)
@@ -217,12 +256,14 @@ def test_a_run_of_the_runs_folder_can_be_shown(client, tmp_path):
     a_lab(tmp_path / "runs" / "mine")
     a_lab(tmp_path / "runs" / "other", recipe="something else")
     page = client.get("/instruments/reward-hacking").text
-    assert 'value="run/mine"' in page and 'value="run/other"' not in page and 'value="0.5"' in page
+    assert 'value="run/mine"' in page and 'value="run/other"' not in page and 'max="0.5"' in page
     shown = client.get("/instruments/reward-hacking",
-                       params={"source": "run/mine", "leash": "0.5", "progress": 50}).text
+                       params={"source": "run/mine", "beta": "0.5", "progress": 50}).text
     assert "true 0.50" in shown and "overoptimise &lt;b&gt;" in shown
-    missing = client.get("/instruments/reward-hacking/figure", params={"source": "run/mine", "leash": "0.2"})
-    assert missing.status_code == 200 and "mine has no such policy: its KL penalties are 0.5" in missing.text
+    missing = client.get("/instruments/reward-hacking/figure", params={"source": "run/mine", "ensemble": 1})
+    assert missing.status_code == 200 and "mine has no policy with three reward models" in missing.text
+    nearest = client.get("/instruments/reward-hacking/figure", params={"source": "run/mine", "beta": "0.2"})
+    assert "Logged at β = 0.5, the nearest there is" in nearest.text
     (tmp_path / "runs" / "torn").mkdir()
     (tmp_path / "runs" / "torn" / "curves.json").write_text('{"recipe": "overopt')
     assert ("torn/curves.json is damaged"
@@ -240,7 +281,7 @@ def test_every_end_of_every_control_can_be_drawn(client, name):
     instrument = INSTRUMENTS[name]
     for control in instrument.shown(instrument.state()):
         for value in ((control.low, control.high) if hasattr(control, "low")
-                      else [v for v, _ in control.pairs()]):
+                      else [v for v, _ in control.pairs()] if hasattr(control, "pairs") else [0, 1]):
             answer = client.get(f"/instruments/{name}/figure", params={control.name: value})
             assert answer.status_code == 200 and "nan" not in answer.text.lower(), (control.name, value)
 

@@ -27,7 +27,8 @@ from postgrad.studio.security import start_url  # noqa: E402
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export")  # fragments and files
+PARTS = ("/label/live", "/label/made", "/label/data/export", "/exercises/export",  # fragments and files
+         "/instruments/preference-labeller/dpo")
 
 
 def addresses(runs: list[str]) -> list[str]:

@@ -13,13 +13,27 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from postgrad.studio import about, exercises, home, instruments, lab, label, launch, live, reference, runs
+from postgrad.studio import (
+    about,
+    exercises,
+    home,
+    instruments,
+    lab,
+    label,
+    label_dpo,
+    launch,
+    live,
+    pipeline_ask,
+    reference,
+    runs,
+)
 from postgrad.studio.book import web as book
 from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
 from postgrad.studio.security import Guard
 
 # launch before runs: /runs/new is no run
-AREAS = (home, book, about, instruments, live, launch, runs, label, lab, exercises, reference)
+AREAS = (home, book, about, instruments, pipeline_ask, label_dpo, live, launch, runs, label, lab, exercises,
+         reference)
 WORDS = {400: "That can’t be done", 403: "Not allowed", 404: "There is no such page", 405: "Not that way",
          413: "Too long", 415: "Not a form", 500: "Something went wrong here"}
 

@@ -62,7 +62,7 @@ def whole(request: Request) -> Response:
     shown = context(instrument, QueryParams(request.url.query)) if instrument else {}
     others = [other for other in CELLS.values() if other is not cell]
     return page(request, "lab/cell.html", cell=cell, others=others, closed=why, result=None, wall=WALL,
-                yours=False, **shown)
+                **shown)
 
 
 def text_of(fields: ImmutableMultiDict) -> str:
@@ -71,13 +71,12 @@ def text_of(fields: ImmutableMultiDict) -> str:
 
 
 def run(request: Request, fields: ImmutableMultiDict) -> Response:
-    """The edited cell against its invariants. Where it ran to its end, the figure is told to follow."""
+    """The edited cell against its invariants; the figure is told to follow."""
     cell, text = cell_of(request), text_of(fields)
     result = runner_of(request).check(cell, text)
     answer = fragment(request, "lab/result.html", cell=cell, result=result,
                       edited=text.strip() != cell.source.strip())
-    if not result.fault:
-        answer.headers["HX-Trigger"] = "cell-run"
+    answer.headers["HX-Trigger"] = "cell-run"
     return answer
 
 
@@ -95,17 +94,17 @@ def drive(request: Request, fields: ImmutableMultiDict) -> Response:
         if result.fault or result.numbers is None:
             return fragment(request, "lab/undriven.html", instrument=instrument, reason=result.fault,
                             **links(shown))
-        shown |= {"numbers": result.numbers, "before": shown["numbers"]}
+        shown |= {"numbers": result.numbers, "before": shown["numbers"], "yours": True}
         try:
             shown["insight"] = instrument.insight(result.numbers)
-            return fragment(request, "lab/driven.html", yours=True, swapped=True, **shown)
+            return fragment(request, "lab/driven.html", swapped=True, **shown)
         except Exception as fault:
             # numbers of somebody's own making: what can't be drawn is said, whatever it is
             reason = (f"what your version computes cannot be drawn ({type(fault).__name__}: "
                       f"{str(fault)[:200]})")
             return fragment(request, "lab/undriven.html", instrument=instrument, reason=reason,
                             **links(shown))
-    return fragment(request, "lab/driven.html", yours=False, swapped=True, **shown)
+    return fragment(request, "lab/driven.html", swapped=True, **shown)
 
 
 def links(shown: dict) -> dict:

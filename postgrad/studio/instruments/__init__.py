@@ -39,6 +39,7 @@ def context(instrument: Instrument, query: QueryParams) -> dict:
     controls = instrument.shown(state)
     return {"instrument": instrument, "state": state, "ghost": ghost, "numbers": numbers, "before": before,
             "insight": instrument.insight(numbers), "controls": controls, "query": address, "held": held,
+            "panel": [c for c in controls if not getattr(c, "placed", False)], "yours": False,
             "stale": sent != len(controls), "sources": [source(name) for name in instrument.functions]}
 
 

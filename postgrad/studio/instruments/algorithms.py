@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider, Toggle
+from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, Toggle, first_true
 from postgrad.studio.pages import num
 
 NAMES = ("ppo", "dpo", "grpo")
@@ -61,42 +61,75 @@ def facts(row) -> dict:
     }
 
 
+def split(made, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
+    """The phases of a step, each as (part, model, GB): weights by model, what is trained by the model that is
+    trained; activations and cache are nobody's weights."""
+    from postgrad.memory import GB
+    weights = [("weights", role, size / GB) for role, size in made.models.items() if size]
+
+    def of(part: str, total: float) -> list[tuple[str, str, float]]:
+        return [(part, role, total * part_of / GB) for role, part_of in share.items()]
+
+    stands = [*weights, *of("optimizer", made.optimizer)]
+    update = [*stands, *of("gradients", made.gradients), ("activations", "work", made.activations / GB)]
+    sample = [*stands, ("cache", "work", made.cache / GB)]
+    return {"sample": sample, "update": update} if made.cache else {"update": update}
+
+
 def compute(state: State) -> dict:
     from postgrad.memory import GB, SIZES, TRAINED, Setup, adapter, each_trained, estimate, parameters
     from postgrad.methods import METHODS
     shape, rank = SIZES[state.size], RANK if state.trained == "lora" else 0
+    trainable = adapter(shape, rank) if rank else parameters(shape)
     methods = []
     for name in NAMES:
         row = METHODS[name]
         made = estimate(shape, row,
                         Setup(lora=rank, bits=state.bits, tokens=state.tokens, samples=state.samples,
                               recompute=state.recompute, reward_model=getattr(row, "critic", False)))
-        stands = [("weights", made.weights / GB), ("optimizer", made.optimizer / GB)]
-        phases = [("update",
-                   [*stands, ("gradients", made.gradients / GB), ("activations", made.activations / GB)])]
-        if made.cache:
-            phases.insert(0, ("sample", [*stands, ("cache", made.cache / GB)]))
+        trained = {role: trainable + (role == "critic") * shape.hidden_size
+                   for role in made.models if role in TRAINED}
+        phases = split(made, {role: count / sum(trained.values()) for role, count in trained.items()})
         methods.append({
             "name": name, "phases": phases, "peak": made.peak / GB, "models": list(made.models),
-            "steps": STEPS[name], "trained": [role for role in made.models if role in TRAINED],
+            "steps": STEPS[name], "trained": list(trained),
+            "busiest": max(phases, key=lambda phase: sum(size for _, _, size in phases[phase])),
             "facts": facts(row), "card": next((c for c in CARDS if made.peak <= c * GB), None),
             "cards": math.ceil(made.peak / (80 * GB))})
     return {"methods": methods, "size": state.size, "parameters": parameters(shape) / 1e9, "rank": rank,
-            "bits": state.bits, "trainable": (adapter(shape, rank) if rank else parameters(shape)) / 1e9,
-            "most": max(m["peak"] for m in methods), "bytes": each_trained(Setup(lora=rank, bits=state.bits))}
+            "bits": state.bits, "trainable": trainable / 1e9, "most": max(m["peak"] for m in methods),
+            "bytes": each_trained(Setup(lora=rank, bits=state.bits))}
 
 
-def insight(numbers: dict) -> str:
-    ppo, _, grpo = numbers["methods"]
-    both = " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB"
-                        for m in (ppo, grpo))
-    if numbers["rank"]:
-        share = 100 * numbers["trainable"] / numbers["parameters"]
-        return (f"With adapters only {share:.1f} % as many weights have gradients and optimizer state, and "
-                f"all models share one body: {both}. What is left is weights, activations and cache.")
-    return (f"Trained in full, {both}: GRPO has no critic to train and no reward model to hold. Most of "
-            "either is not weights but AdamW’s state, 12 bytes for every weight that is trained.")
+WORDS = {"weights": "weights", "optimizer": "AdamW’s state", "gradients": "gradients",
+         "activations": "activations", "cache": "the cache of keys and values"}
 
+
+def needs(n: dict) -> str:
+    """What PPO and GRPO need, and what most of it is."""
+    ppo, _, grpo = n["methods"]
+    return " and ".join(f"{m['name'].upper()} needs {num(m['peak'], 1 if m['peak'] < 100 else 0)} GB, "
+                        f"{largest(m)[1]:.0f} % of it {WORDS[largest(m)[0]]}" for m in (ppo, grpo))
+
+
+def largest(method: dict) -> tuple[str, float]:
+    """The largest part of a method's peak, and how much of the peak it is, in per cent."""
+    total: dict[str, float] = {}
+    for part, _, size in method["phases"][method["busiest"]]:
+        total[part] = total.get(part, 0.0) + size
+    part = max(total, key=total.__getitem__)
+    return part, 100 * total[part] / method["peak"]
+
+
+insight = first_true(
+    Claim(lambda n: n["rank"] and all(m["models"][0] == "policy" for m in n["methods"]),
+          lambda n: f"With adapters {100 * n['trainable'] / n['parameters']:.2f} % as many weights have "
+                    f"gradients and optimizer state, and all models share one body: {needs(n)}."),
+    Claim(lambda n: not n["rank"] and "critic" not in n["methods"][2]["models"]
+          and n["methods"][0]["peak"] > n["methods"][2]["peak"],
+          lambda n: f"Trained in full, {needs(n)}. GRPO has no critic to train and no reward model to hold: "
+                    f"{100 * n['methods'][2]['peak'] / n['methods'][0]['peak']:.0f} % of PPO’s peak."),
+)
 
 
 INSTRUMENT = Instrument(

@@ -26,7 +26,11 @@ RUNS: ContextVar[Path | None] = ContextVar("RUNS", default=None)
 
 @dataclass(frozen=True)
 class Slider:
-    """A number. In a field that is a tuple, one slider for each place, with its index."""
+    """A number. In a field that is a tuple, one slider for each place, with its index.
+
+    stops: a name for each of its values, where it can be played: the stages of a step of training.
+    placed: the picture itself holds it, beside what it moves.
+    """
 
     name: str
     label: str
@@ -34,6 +38,8 @@ class Slider:
     high: float
     step: float
     index: int | None = None
+    stops: tuple[str, ...] = ()
+    placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,23 @@ class Toggle:
 Control = Slider | Choice | Toggle
 
 
+@dataclass(frozen=True)
+class Claim:
+    """A sentence about a figure: its words, and when they are true of the numbers.
+
+    `holds` looks at all that the words say, so that they are true whoever computed the numbers, an edited
+    function included; what is not a number holds for nothing.
+    """
+
+    holds: Callable[[dict], bool]
+    words: Callable[[dict], str]
+
+
+def first_true(*claims: Claim) -> Callable[[dict], str]:
+    """An insight: the first of the claims that holds; "" where none does."""
+    return lambda numbers: next((c.words(numbers) for c in claims if c.holds(numbers)), "")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Instrument:
     """One instrument. Whatever its figure depends on is in the state, and the state in the URL.
@@ -67,7 +90,10 @@ class Instrument:
     functions: the dotted names of what computes it, shown in the caption with their source.
     controls: a tuple, or a function of the state where the state decides which there are.
     settle: mends a state whose fields don't fit each other (a group of 8 with 4 rewards).
-    insight: one sentence with the live numbers. about: one sentence for the list.
+    insight: one sentence with the live numbers, true of them, or "" (`first_true`). about: one sentence for
+    the list.
+    Its figure is templates/instruments/NAME.html, seen beside the controls; what may stand below the sentence
+    (equations, further pictures, notes) is templates/instruments/below/NAME.html.
     """
 
     name: str
@@ -113,6 +139,21 @@ class Instrument:
 @lru_cache(maxsize=64)
 def _numbers(instrument: Instrument, state) -> dict:
     return instrument.compute(state)
+
+
+def close(a: float, b: float, within: float = 1e-6) -> bool:
+    """Whether two numbers of a claim are the same; what is not a number is close to nothing."""
+    return abs(a - b) <= within
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """0.267 -> 26.7 %. What is not all is never 100 %, and what is not nothing never 0 %."""
+    edge = 10.0 ** -digits
+    if 0 < 100 * share < edge / 2:
+        return f"under {edge:.{digits}f} %"
+    if 100 - edge / 2 <= 100 * share < 100:
+        return f"over {100 - edge:.{digits}f} %"
+    return f"{100 * share:.{digits}f} %"
 
 
 def text(value) -> str:

@@ -3,9 +3,11 @@ by the reward model's own function."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Instrument, Slider
+from postgrad.studio.instruments.base import Claim, Instrument, Slider, close, first_true, percent
+from postgrad.studio.pages import MINUS
 
 WIDEST = 10.0  # the gaps that are drawn: as wide as the two sliders can make them
 GRID = 101
@@ -40,28 +42,44 @@ def compute(state: State) -> dict:
     slope, other = torch.autograd.grad(loss, rewards)[0].tolist()
     gaps = torch.linspace(-WIDEST, WIDEST, GRID, dtype=torch.float64)
     losses = bradley_terry(gaps, torch.zeros_like(gaps), torch.zeros_like(gaps))
+    unshifted = bradley_terry(*torch.tensor([state.chosen, state.rejected, 0.0], dtype=torch.float64))
     chosen, rejected = rewards.tolist()
     return {
         "chosen": chosen, "rejected": rejected, "gap": chosen - rejected, "loss": loss.item(),
+        "shift": state.shift, "loss_unshifted": unshifted.item(),
         "probability": (-loss).exp().item(), "slope": slope, "slope_rejected": other,
         "curve": list(zip(gaps.tolist(), (-losses).exp().tolist(), strict=True)),
         "losses": list(zip(gaps.tolist(), losses.tolist(), strict=True)),
     }
 
 
-def insight(numbers: dict) -> str:
-    gap, chance, pull = numbers["gap"], f"{100 * numbers['probability']:.1f} %", -numbers["slope"]
-    if abs(gap) < 1e-9:
-        return (f"Equal rewards are a coin toss: {chance}, and the loss is log 2 = {numbers['loss']:.4f}, "
-                "however high both are.")
-    if gap < 0:
-        return (f"The model has this pair the wrong way round, {chance} for the answer that people chose: "
-                f"it is pushed with {pull:.2f} of the full force.")
-    if pull < 0.05:
-        return (f"The pair is settled ({chance}): {pull:.3f} of the push is left, and training turns to the "
-                "pairs that are not.")
-    return (f"A gap of {gap:.1f} means {chance} for the chosen answer. Add the same to both rewards, and "
-            "no curve moves.")
+def pushed(n: dict) -> bool:
+    """Whether the loss is -log P, and the push what is left to certainty."""
+    return close(n["loss"], -math.log(max(n["probability"], 1e-300))) and close(-n["slope"],
+                                                                                1 - n["probability"])
+
+
+insight = first_true(
+    Claim(lambda n: (abs(n["gap"]) < 1e-9 and close(n["probability"], 0.5, 5e-5)
+                     and close(n["loss"], math.log(2), 5e-5)),
+          lambda n: f"Equal rewards are a coin toss: {percent(n['probability'])}, and the loss is log 2 = "
+                    f"{n['loss']:.4f}."),
+    Claim(lambda n: n["gap"] < 0 and n["probability"] < 0.5 and pushed(n),
+          lambda n: "The model has this pair the wrong way round, "
+                    f"{percent(n['probability'])} for the answer that people chose: it is pushed with "
+                    f"{-n['slope']:.3f} of the full force."),
+    Claim(lambda n: n["gap"] > 0 and -n["slope"] < 0.05 and pushed(n),
+          lambda n: f"The pair is settled ({percent(n['probability'])}): {percent(-n['slope'])} of the full "
+                    "push is left."),
+    Claim(lambda n: (n["gap"] > 0 and abs(n["shift"]) > 1e-9 and close(n["loss"], n["loss_unshifted"])
+                     and n["probability"] > 0.5),
+          lambda n: f"{n['shift']:+.1f} on both rewards changed nothing: the gap is {n['gap']:.1f} with it "
+                    f"and without, and so is the chance of {percent(n['probability'])}.".replace("-",
+                                                                                                 MINUS)),
+    Claim(lambda n: n["gap"] > 0 and n["probability"] > 0.5 and pushed(n),
+          lambda n: f"A gap of {n['gap']:.1f} means {percent(n['probability'])} for the chosen answer; "
+                    f"{-n['slope']:.3f} of the full push is left."),
+)
 
 
 INSTRUMENT = Instrument(

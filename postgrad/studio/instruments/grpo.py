@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider, Toggle
+from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, Toggle, close, first_true
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import recorded
 
 SIZES = (4, 8, 16, 32)
+STAGES = ("Sample", "Score", "Advantage", "Update")
 
 
 def verdicts(size: int) -> tuple[float, ...]:
@@ -22,6 +23,7 @@ class State:
     size: int = 8
     std: bool = True
     step: float = 8.0
+    stage: int = 4
     rewards: tuple[float, ...] = verdicts(8)
 
 
@@ -35,7 +37,8 @@ def controls(state: State) -> tuple:
         Choice("size", "Answers in the group, G", SIZES),
         Toggle("std", "Divide by the standard deviation", ("GRPO", "no: Dr. GRPO")),
         Slider("step", "Step size", 0.5, 32, 0.5),
-        *(Slider("rewards", f"Reward {i + 1}", 0, 1, 0.05, index=i) for i in range(state.size)),
+        Slider("stage", "One step of training", 1, 4, 1, stops=STAGES),
+        *(Slider("rewards", f"Reward {i + 1}", 0, 1, 0.05, index=i, placed=True) for i in range(state.size)),
     )
 
 
@@ -70,29 +73,65 @@ def compute(state: State) -> dict:
         "advantages": adv[:, 0].tolist(), "after": after.tolist(), "start": 1 / state.size,
         "total": float(after.sum()), "gradient": gradient.tolist(),
         "flat": bool(flat_groups(reward[:, 0], state.size)), "method": method.name, "rate": state.step,
-        "right": verdicts(state.size),
+        "stage": state.stage, "right": verdicts(state.size),
     }
 
 
-def insight(numbers: dict) -> str:
-    adv, G = numbers["advantages"], numbers["size"]
-    if numbers["flat"]:
-        return (f"No signal: all {G} rewards are {num(numbers['rewards'][0], 2)}, so every advantage is 0, "
-                "the gradient is 0, and the probabilities stay as they were. DAPO draws such a group again.")
-    best = max(range(G), key=adv.__getitem__)
-    gained = f"{num(100 * numbers['start'], 1)} % to {num(100 * numbers['after'][best], 1)} %"
-    if not numbers["std_on"]:
-        return (f"Without the std an advantage is the plain distance from the mean: answer {best + 1} gets "
-                f"{num(adv[best], 2)} and goes from {gained}. A group whose rewards hardly differ now pulls "
-                "hardly; with the std, as hard as any.")
-    paid = sum(a > 0 for a in adv)
-    return (f"An answer is judged against its own group: {paid} of {G} {'is' if paid == 1 else 'are'} above "
-            f"the mean of {num(numbers['mean'], 2)}, and answer {best + 1} goes from {gained}. The "
-            "advantages sum to 0, so raising one reward lowers all the others.")
+def best_of(n: dict) -> int:
+    return max(range(n["size"]), key=n["advantages"].__getitem__)
+
+
+def gained(n: dict) -> str:
+    """What the step did to the answer with the largest advantage."""
+    best = best_of(n)
+    return f"answer {best + 1} goes from {num(100 * n['start'], 1)} % to {num(100 * n['after'][best], 1)} %"
+
+
+def credited(n: dict) -> bool:
+    """Whether the advantages are the distances from the mean (in standard deviations), and sum to 0."""
+    unit = n["std"] if n["std_on"] else 1.0
+    return (close(sum(n["advantages"]), 0)
+            and all(close(a * unit, r - n["mean"])
+                    for a, r in zip(n["advantages"], n["rewards"], strict=True)))
+
+
+def standing(n: dict) -> str:
+    paid = sum(r > n["mean"] + 1e-9 for r in n["rewards"])
+    return f"{paid} of {n['size']} {'is' if paid == 1 else 'are'} above the mean of {num(n['mean'], 2)}"
+
+
+def stepped(n: dict) -> bool:
+    """Whether the step made the best answer likelier, and left a distribution."""
+    return close(sum(n["after"]), 1) and n["after"][best_of(n)] > n["start"]
+
+
+insight = first_true(
+    Claim(lambda n: n["stage"] == 1 and close(n["start"] * n["size"], 1),
+          lambda n: f"{n['size']} answers to one problem, drawn by the same model. Nobody has judged them "
+                    f"yet; let each be as likely as the others, {num(100 * n['start'], 1)} %."),
+    Claim(lambda n: n["stage"] == 2 and close(n["mean"], sum(n["rewards"]) / n["size"]),
+          lambda n: f"A reward for each, from {num(min(n['rewards']), 2)} to {num(max(n['rewards']), 2)}; "
+                    f"the mean is {num(n['mean'], 2)}. Only the distance from it will count."),
+    Claim(lambda n: (n["flat"] and len(set(n["rewards"])) == 1 and not any(n["advantages"])
+                     and not any(n["gradient"]) and all(close(p, n["start"]) for p in n["after"])),
+          lambda n: f"No signal: all {n['size']} rewards are {num(n['rewards'][0], 2)}, so every advantage "
+                    "is 0, the gradient is 0, and the probabilities stay as they were. DAPO draws such a "
+                    "group again."),
+    Claim(lambda n: not n["flat"] and n["stage"] == 3 and credited(n),
+          lambda n: f"An answer is judged against its own group: {standing(n)}. The advantages sum to 0: "
+                    "what one gains, the others lose together."),
+    Claim(lambda n: not n["flat"] and not n["std_on"] and credited(n) and stepped(n),
+          lambda n: f"Without the std an advantage is the plain distance from the mean: answer "
+                    f"{best_of(n) + 1} has {num(n['advantages'][best_of(n)], 2)}, with it "
+                    f"{num(n['advantages'][best_of(n)] / n['std'], 2)}; {gained(n)}."),
+    Claim(lambda n: not n["flat"] and n["std_on"] and credited(n) and stepped(n),
+          lambda n: f"An answer is judged against its own group: {standing(n)}, and {gained(n)}. The "
+                    "advantages sum to 0: what one gains, the others lose together."),
+)
 
 
 INSTRUMENT = Instrument(
-    name="grpo", number=4, title="Move one reward and every advantage moves",
+    name="grpo", number=4, title="Each answer is judged against its own group",
     functions=("postgrad.maths.credit.group_zscore", "postgrad.maths.credit.group_centre",
                "postgrad.maths.surrogate.clipped_ratio"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,

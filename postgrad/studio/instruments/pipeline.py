@@ -4,9 +4,11 @@ counts by the functions of evaluate."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 
-from postgrad.studio.instruments.base import Choice, Instrument, Slider
+from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, first_true, percent
 from postgrad.studio.recordings import recorded
 
 STAGES = ("base", "sft", "rl")
@@ -64,6 +66,24 @@ def figures(stage: dict, k: int) -> list[dict]:
     ]
 
 
+def verdict(said: dict, gold: str) -> str:
+    """right, wrong, or the right number in a form that the verifier does not pay."""
+    numbers = re.findall(r"-?\d+", said["text"])
+    if said["right"]:
+        return "right"
+    return "right number, wrong form" if numbers and numbers[-1] == gold else "wrong"
+
+
+def changes(rows: dict[str, list[dict]]) -> list[list[dict]]:
+    """For each step between stages, the figures that changed by more than their intervals."""
+    out = []
+    for before, after in pairwise(STAGES):
+        two = zip(rows[before], rows[after], strict=True)
+        out.append([{"name": b["name"].lower(), "before": b["mean"], "after": a["mean"]} for b, a in two
+                    if a["low"] > b["high"] or a["high"] < b["low"]])
+    return out
+
+
 def compute(state: State) -> dict:
     from postgrad.maths.passk import pass_at_k
     data, at = recorded("pipeline"), STAGES.index(state.stage)
@@ -74,39 +94,60 @@ def compute(state: State) -> dict:
     place = [p["task"] for p in data["prompts"][: state.prompt - 1]].count(prompt["task"])
     measured = stages[state.stage]["measured"][prompt["task"]]
     right, tries = measured["right"][place], measured["samples"]
+    rows = {name: figures(stages[name], state.k) for name in STAGES}
+    said = {name: prompt["answers"][name][state.sample] for name in STAGES}
     return {
         "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES],
         "earlier": earlier, "k": state.k, "question": prompt["question"], "gold": prompt["gold"],
         "task": TASKS[prompt["task"]],
-        "answers": {name: prompt["answers"][name][state.sample] for name in STAGES},
-        "figures": {name: figures(stages[name], state.k) for name in STAGES}, "right": right, "tries": tries,
+        "answers": {name: said[name] | {"verdict": verdict(said[name], prompt["gold"])} for name in STAGES},
+        "figures": rows, "changes": changes(rows), "right": right, "tries": tries,
         "chance": pass_at_k(tries, right, state.k),
         "length": {name: stages[name]["measured"]["words"]["mean_length"] for name in STAGES},
         "made_by": stages[state.stage]["made_by"], "objective": OBJECTIVES[state.stage],
     }
 
 
-def percent(x: float) -> str:
-    """0.267 -> 27 %, 0.997 -> 99.7 %: never 100 % of what is not all."""
-    return f"{100 * x:.{1 if 0.99 < x < 1 else 0}f} %"
+def went(n: dict, row: int, digits: int = 0) -> str:
+    """How a figure went from the stage before to this one."""
+    return " to ".join(percent(n["figures"][stage][row]["mean"], digits)
+                       for stage in (n["earlier"], n["stage"]))
 
 
-def insight(numbers: dict) -> str:
-    name, k, rows = numbers["stage"], numbers["k"], numbers["figures"]
-    first, now = rows["base"], rows[name]
-    if name == "base":
-        return (f"The pretrained model can do it in some of its samples ({percent(now[0]['mean'])} of the "
-                f"word problems in {k} {'try' if k == 1 else 'tries'}) but writes whatever might follow: "
-                f"{percent(now[1]['mean'])} in form.")
-    before = rows["base" if name == "sft" else "sft"]
-    gained = f"{percent(before[0]['mean'])} to {percent(now[0]['mean'])}"
-    if name == "sft":
-        return (f"Imitation fixes the form, {percent(first[1]['mean'])} to {percent(now[1]['mean'])}; right "
-                f"answers go as far as the average writer goes, {gained}: most skip the steps.")
-    short, long = numbers["length"]["sft"], numbers["length"]["rl"]
-    return (f"Paid for right answers alone, pass@{k} goes from {gained} and replies from {short:.0f} to "
-            f"{long:.0f} tokens: it writes the steps. Helpfulness and manners, which nobody paid for, stay "
-            "where they were, within their intervals.")
+def rose(n: dict, row: int) -> bool:
+    """Whether a figure rose by more than its intervals."""
+    return n["figures"][n["stage"]][row]["low"] > n["figures"][n["earlier"]][row]["high"]
+
+
+def met(n: dict, row: int) -> bool:
+    """Whether the intervals of a figure, now and before, overlap."""
+    now, then = n["figures"][n["stage"]][row], n["figures"][n["earlier"]][row]
+    return now["low"] <= then["high"] and then["low"] <= now["high"]
+
+
+def tries(n: dict) -> str:
+    return "one try" if n["k"] == 1 else f"{n['k']} tries"
+
+
+insight = first_true(
+    Claim(lambda n: n["stage"] == "base" and n["figures"]["base"][0]["mean"] > 0,
+          lambda n: f"The pretrained model solves {percent(n['figures']['base'][0]['mean'], 0)} of the word "
+                    f"problems in {tries(n)}, but writes whatever might follow: "
+                    f"{percent(n['figures']['base'][1]['mean'], 0)} of its replies are in form."),
+    Claim(lambda n: (n["stage"] == "sft" and rose(n, 1)
+                     and n["length"]["sft"] < n["length"]["base"]),
+          lambda n: f"Imitation fixes the form, {went(n, 1)}; word problems solved in {tries(n)} go from "
+                    f"{went(n, 0)}. Replies get shorter, {n['length']['base']:.0f} to "
+                    f"{n['length']['sft']:.0f} tokens."),
+    Claim(lambda n: (n["stage"] == "rl" and rose(n, 0) and n["length"]["rl"] > n["length"]["sft"]
+                     and met(n, 2) and met(n, 3)),
+          lambda n: f"Paid for right answers alone, pass@{n['k']} goes from {went(n, 0)} and replies from "
+                    f"{n['length']['sft']:.0f} to {n['length']['rl']:.0f} tokens: it writes the steps. "
+                    "Helpfulness and manners, which nobody paid for, stay where they were, within their "
+                    "intervals."),
+    Claim(lambda n: n["stage"] == "rl",
+          lambda n: f"Paid for right answers alone, pass@{n['k']} goes from {went(n, 0)}."),
+)
 
 
 INSTRUMENT = Instrument(

@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from postgrad.studio.instruments.base import Instrument, Slider
+from postgrad.studio.instruments.base import Claim, Instrument, Slider, close, first_true
+from postgrad.studio.pages import MINUS
 
-LOWEST, HIGHEST, TALLEST = 0.02, 4.0, 2.5  # the ratios that are drawn, and how high
+LOWEST, HIGHEST = 0.02, 4.0  # the ratios that are drawn
 CLOSE = 1e-6
 
 
@@ -44,23 +45,21 @@ def surrogate(ratios: list[float], advantage: float, low: float, high: float) ->
     return [{"ratio": r, "objective": o, "gradient": g, "clipped": c} for r, o, g, c in rows]
 
 
-def corners(edges: list[float], advantage: float) -> list[float]:
-    """The ratios between which everything is a straight line:
-    the clip's edges, both sides of them, and where a line leaves."""
-    leaves = TALLEST / abs(advantage) if advantage else HIGHEST
+def corners(edges: list[float]) -> list[float]:
+    """The ratios between which everything is a straight line: the clip's edges, and both sides of them."""
     inner = (x for edge in edges for x in (edge - CLOSE, edge, edge + CLOSE))
-    return sorted({LOWEST, 1.0, *(x for x in (*inner, leaves) if LOWEST < x < HIGHEST), HIGHEST})
+    return sorted({LOWEST, 1.0, *(x for x in inner if LOWEST < x < HIGHEST), HIGHEST})
 
 
 def drawn(points: list[dict], name: str) -> list[tuple[float, float]]:
-    return [(p["ratio"], p[name]) for p in points if abs(p[name]) <= TALLEST + CLOSE]
+    return [(p["ratio"], p[name]) for p in points]
 
 
 def compute(state: State) -> dict:
     """The point, the clipped objective over all ratios, and the raw one:
     the same function with the clip opened wide."""
     edges = [1 - state.low, 1 + state.high]
-    grid = corners(edges, state.advantage)
+    grid = corners(edges)
     *held, here = surrogate([*grid, state.ratio], state.advantage, state.low, state.high)
     *free, raw = surrogate([*grid, state.ratio], state.advantage, 1.0, math.inf)
     flat = [edges[1], HIGHEST] if state.advantage > 0 else [LOWEST, edges[0]] if state.advantage < 0 else None
@@ -85,21 +84,44 @@ def rows() -> list[dict]:
     return [{"names": found, "low": low, "high": high} for (low, high), found in names.items()]
 
 
-def insight(numbers: dict) -> str:
-    low, high = numbers["edges"]
-    if numbers["advantage"] == 0:
-        return "An advantage of 0 says nothing: there is no objective to raise, at any ratio."
-    if numbers["clipped"]:
-        edge, deed = (high, "likelier") if numbers["advantage"] > 0 else (low, "rarer")
-        return (f"This token has been made {deed} by enough: its ratio of {numbers['ratio']:.2f} counts as "
-                f"{edge:.2f}, and the gradient, which would be {numbers['raw_gradient']:+.2f}, is exactly "
-                "0.".replace("-",
-                              "\u2212"))
-    if not low <= numbers["ratio"] <= high:
-        return (f"The ratio of {numbers['ratio']:.2f} is outside the clip, and yet the gradient is whole: it "
-                "has gone the wrong way, and the minimum always lets a mistake be undone.")
-    return (f"Within {low:.2f} and {high:.2f} the clip does nothing: both objectives are the ratio times the "
-            f"advantage, and so is the gradient on log π, {numbers['gradient']:+.2f}.".replace("-", "\u2212"))
+def wrong_way(n: dict) -> bool:
+    """Outside the clip on the side that the advantage wants to leave."""
+    low, high = n["edges"]
+    return n["ratio"] < low if n["advantage"] > 0 else n["ratio"] > high
+
+
+def whole(n: dict) -> bool:
+    """Whether the gradient and the objective are those without a clip."""
+    return close(n["gradient"], n["ratio"] * n["advantage"]) and close(n["objective"], n["raw"])
+
+
+def signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", MINUS)
+
+
+def counts_as(n: dict) -> float:
+    """The edge that a clipped ratio counts as."""
+    return n["edges"][1] if n["advantage"] > 0 else n["edges"][0]
+
+
+insight = first_true(
+    Claim(lambda n: n["advantage"] == n["objective"] == n["raw"] == n["gradient"] == 0,
+          lambda n: "An advantage of 0 says nothing: the objective is 0 with the clip and without, and so is "
+                    "the gradient."),
+    Claim(lambda n: (n["gradient"] == 0 and close(n["objective"], counts_as(n) * n["advantage"])
+                     and (n["ratio"] > n["edges"][1] if n["advantage"] > 0 else n["ratio"] < n["edges"][0])),
+          lambda n: f"This token has been made {'likelier' if n['advantage'] > 0 else 'rarer'} by enough: "
+                    f"its ratio of {n['ratio']:.2f} counts as {counts_as(n):.2f}, and the gradient, which "
+                    f"would be {signed(n['ratio'] * n['advantage'])}, is exactly 0."),
+    Claim(lambda n: n["advantage"] != 0 and wrong_way(n) and whole(n),
+          lambda n: f"The ratio of {n['ratio']:.2f} is outside the clip, and yet the gradient is whole, "
+                    f"{signed(n['gradient'])}: it has gone the wrong way, and the minimum lets a mistake "
+                    "be undone."),
+    Claim(lambda n: whole(n) and n["edges"][0] - CLOSE <= n["ratio"] <= n["edges"][1] + CLOSE,
+          lambda n: f"Within {n['edges'][0]:.2f} and {n['edges'][1]:.2f} the clip does nothing: both "
+                    "objectives are the ratio times the advantage, and so is the gradient on log π, "
+                    f"{signed(n['gradient'])}."),
+)
 
 
 INSTRUMENT = Instrument(

@@ -1,25 +1,34 @@
 """2. The preference labeller: pairs of real answers, one key a label, and a small reward model that is
-trained anew after each on the labels so far. Every fourth label is kept back to test it; 200 pairs of other
-questions, whose true quality is known in code, say how well it ranks what nobody labelled."""
+trained anew after each on the labels so far. 200 pairs of other questions, whose true quality is known in
+code, say how well it ranks what nobody labelled. Beside it a trial of ranking against rating, on the reader
+(`trial`), and DPO on the labels (`studio.label_dpo`)."""
 
 from __future__ import annotations
 
 import math
 import random
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
-from postgrad.studio.instruments.base import Instrument
+from postgrad.studio.instruments import _trial as trial
+from postgrad.studio.instruments.base import Claim, Instrument, first_true, percent
+from postgrad.studio.pages import num
 from postgrad.studio.recordings import FOLDER, recorded
 
 KEYS = {"a": "First is better", "b": "Second is better", "t": "Tie", "s": "Skip"}
-KEPT = 4        # every so many labels, one is kept back
 SHOWN = 5       # unseen pairs whose scores are shown, each of another question
+ENOUGH = 30     # labels that DPO is trained on
 
 
 @dataclass(frozen=True)
 class State:
+    """labels: a letter for each pair. trial: what was answered so far; answer and seconds: the newest of it,
+    which `settle` joins to it."""
+
     labels: str = ""
+    trial: str = ""
+    answer: str = ""
+    seconds: float = 0.0
 
 
 def settle(state: State) -> State:
@@ -28,7 +37,8 @@ def settle(state: State) -> State:
     if strange:
         raise ValueError("labels has a letter for each pair: a or b (better), t (tie) or s (skip); not "
                          f"{min(strange)!r}.")
-    return State(state.labels[: len(recorded("pairs")["to_label"])])
+    done = trial.joined(state.trial, state.answer, state.seconds)
+    return State(state.labels[: len(recorded("pairs")["to_label"])], done)
 
 
 @lru_cache(maxsize=1)
@@ -44,8 +54,8 @@ def vectors() -> tuple:
 
 
 def used(labels: str) -> list[int]:
-    """The items that are trained on: labelled, not skipped, not kept back."""
-    return [i for i, label in enumerate(labels) if label != "s" and not kept_back(i)]
+    """The items that are trained on: labelled and not skipped."""
+    return [i for i, label in enumerate(labels) if label != "s"]
 
 
 @lru_cache(maxsize=512)
@@ -69,10 +79,6 @@ def on_unseen(labels: str) -> float:
     return accuracy((y[:, 0] - y[:, 1]) @ trained(labels), quality[:, 0] - quality[:, 1])
 
 
-def kept_back(i: int) -> bool:
-    return i % KEPT == KEPT - 1
-
-
 def annotator(items: list[dict], *, noise: float, length_bias: float) -> str:
     """The labels of the task's own simulated annotator: quality, a liking for long replies, and errors."""
     rng, out = random.Random("annotator"), ""
@@ -90,10 +96,24 @@ def others(items: list[dict], labels: str) -> dict[str, str]:
     from postgrad.tasks.questions import ANNOTATORS
     longer = "".join("a" if len(item["answers"][0]) > len(item["answers"][1]) else "b" for item in items)
     truth = "".join("a" if item["quality"][0] > item["quality"][1] else "b" for item in items)
-    return {"by the true quality": labels + truth[len(labels):],
-            "by the task’s annotator, who errs": labels
-                                                 + annotator(items, **ANNOTATORS["questions"])[len(labels):],
-            "by length, the longer wins": labels + longer[len(labels):]}
+    erring = annotator(items, **ANNOTATORS["questions"])
+    rest = {"by the true quality": truth, "by the task’s annotator, who errs": erring,
+            "by length, the longer wins": longer}
+    return {who: labels + given[len(labels):] for who, given in rest.items()}
+
+
+@cache
+def quality_in_words() -> str:
+    """What the true quality of an answer is made of."""
+    from postgrad.tasks import questions as q
+    prices = {"filler": "a phrase of filler", "rude": "an insult", "invented": "a word that does not exist",
+              "repetition": "a repetition", "length": f"a word beyond {q.FREE_WORDS}"}
+    costs = ", ".join(f"{words} {num(-q.PRICES[name][0], 2)}" for name, words in prices.items())
+    rude = q.RIGHT - q.PRICES["rude"][0]
+    assert rude > q.WRONG, "the last clause would be false"
+    return (f"a right answer {q.RIGHT:+g}, a wrong one {num(q.WRONG, 1)}, a greeting {q.GREETS:+g}, a polite "
+            f"close {q.CLOSES:+g}, {costs}. So a right answer with an insult, {num(rude, 1)}, is worth more "
+            "than a plain wrong one")
 
 
 def last_pair(labels: str) -> dict | None:
@@ -112,55 +132,68 @@ def last_pair(labels: str) -> dict | None:
 
 
 def judged(item: dict, scores: list[float]) -> dict:
-    right = (scores[0] > scores[1]) == (item["quality"][0] > item["quality"][1])
-    return {**item, "scores": scores, "right": right}
+    alike = (scores[0] > scores[1]) == (item["quality"][0] > item["quality"][1])
+    return {**item, "scores": scores, "alike": alike}
+
+
+def table(items: list[dict], labels: str) -> list[dict]:
+    """What was labelled, the newest first: the answer that won and the one that lost, and what the head that
+    came of it says of the pair."""
+    x, _ = vectors()
+    gaps = ((x[:, 0] - x[:, 1]) @ trained(labels)).tolist()
+    rows = []
+    for i, label in enumerate(labels):
+        win, lose = items[i]["answers"] if label != "b" else items[i]["answers"][::-1]
+        says = 1 / (1 + math.exp(-gaps[i] if label != "b" else gaps[i]))
+        rows.append({"number": i + 1, "label": KEYS[label], "question": items[i]["question"], "win": win,
+                     "lose": lose, "says": says if label in "ab" else None})
+    return rows[::-1]
 
 
 def compute(state: State) -> dict:
-    import torch
-
-    from postgrad.studio.reward_head import accuracy
     data, labels = recorded("pairs"), state.labels
     items, at = data["to_label"], len(labels)
-    counted = [i for i, label in enumerate(labels) if label != "s"]
-    back = [i for i in counted if kept_back(i)]
+    left, given = at < len(items), len(used(labels))
     numbers = {
-        "labels": labels, "at": at, "count": len(items), "item": items[at] if at < len(items) else None,
-        "says": KEYS, "next": {key: labels + key for key in KEYS} if at < len(items) else {},
-        "undo": labels[:-1] if labels else None, "others": others(items, labels) if at < len(items) else {},
-        "kept_back": at < len(items) and kept_back(at), "given": len(counted),
-        "trained_on": len(counted) - len(back), "held_out": len(back), "held_out_accuracy": None, "curve": [],
-        "accuracy": None, "unseen": [], "unseen_pairs": len(data["unseen"]), "worked": None,
+        "labels": labels, "at": at, "count": len(items), "item": items[at] if left else None,
+        "says": KEYS, "next": {key: labels + key for key in KEYS} if left else {},
+        "undo": labels[:-1] if labels else None, "others": others(items, labels) if left else {},
+        "given": given, "curve": [], "accuracy": None, "unseen": [], "unseen_pairs": len(data["unseen"]),
+        "worked": None, "quality": quality_in_words(), "table": [], "enough": ENOUGH,
+        "trial": trial.stand(state.trial, items),
     }
-    if not counted:
+    if not given:
         return numbers
-    x, y = vectors()
     w = trained(labels)
-    if back:
-        sign = torch.tensor([{"a": 1, "b": -1, "t": 0}[labels[i]] for i in back])
-        numbers["held_out_accuracy"] = accuracy((x[back, 0] - x[back, 1]) @ w, sign)
+    _, y = vectors()
     first = list({item["question"]: i for i, item in reversed(list(enumerate(data["unseen"])))}.values())[
         -SHOWN:]
     return numbers | {
         "curve": [(n, on_unseen(labels[:n])) for n in range(at + 1)], "accuracy": on_unseen(labels),
-        "worked": last_pair(labels),
+        "worked": last_pair(labels), "table": table(items, labels),
         "unseen": [judged(data["unseen"][i], (y[i] @ w).tolist()) for i in sorted(first)],
     }
 
 
-def insight(numbers: dict) -> str:
-    if not numbers["given"]:
-        return ("How good an answer is, on a scale, is hard to say; which of two is better is easy. Press "
-                "a, b or t: a reward model is trained after each label.")
-    n, share = numbers["trained_on"], 100 * numbers["accuracy"]
-    found = (f"After {n} {'label' if n == 1 else 'labels'} the model ranks {share:.0f} % of "
-             f"{numbers['unseen_pairs']} unseen pairs as the true quality does")
-    if n < 8:
-        return f"{found}: so few are a first guess, and a coin is right in 50 %."
-    if share < 55:
-        return f"{found}. It has learned these labels, and they are about something else than quality."
-    return (f"{found}, against 50 % of a coin: a few dozen comparisons already carry over to questions that "
-            "nobody labelled.")
+def found(n: dict) -> str:
+    labels = "label" if n["given"] == 1 else "labels"
+    return (f"After {n['given']} {labels} the model ranks {percent(n['accuracy'])} of "
+            f"{n['unseen_pairs']} unseen pairs as their true quality does")
+
+
+insight = first_true(
+    Claim(lambda n: not n["given"],
+          lambda n: "Which of the two is better? Press a, b or t: a reward model is trained after each "
+                    "label."),
+    Claim(lambda n: n["given"] < 8,
+          lambda n: f"{found(n)}: so few are a first guess, and a coin is right in 50 %."),
+    Claim(lambda n: n["accuracy"] < 0.55,
+          lambda n: f"{found(n)}, and a coin 50 %: what it has learned of these labels is hardly that "
+                    "quality."),
+    Claim(lambda n: n["accuracy"] >= 0.55,
+          lambda n: f"{found(n)}, against 50 % of a coin: the labels carry over to questions that nobody "
+                    "labelled."),
+)
 
 
 INSTRUMENT = Instrument(

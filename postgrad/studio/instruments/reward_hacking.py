@@ -2,21 +2,32 @@
 and best-of-n against the same reward model.
 
 Nothing is simulated: the package holds the curves that `postgrad train overoptimise` wrote for three seeds,
-and a run folder of that recipe can be shown in their place.
+and a run folder of that recipe can be shown in their place. Between two logged KL penalties the picture is
+interpolated, and says so.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from postgrad.studio.instruments.base import PACKAGE, RUNS, Choice, Instrument, Slider
+from postgrad.studio.instruments.base import (
+    PACKAGE,
+    RUNS,
+    Choice,
+    Claim,
+    Instrument,
+    Slider,
+    Toggle,
+    first_true,
+)
 from postgrad.studio.pages import num
 
 EMBEDDED = PACKAGE / "embedded" / "overoptimise" / "curves.json"
-AXES = {"distance": "distance from the start", "step": "step"}
+AXES = {"step": "step", "distance": "distance from the start"}
 # a fall from the peak by this share of it counts as turning over, as in the results of the recipe
 WORTH_SAYING = 0.15
 SIZES = tuple(2**i for i in range(7))  # best of 1, 2, ... 64; the lab drew 64 samples for each prompt
@@ -24,10 +35,11 @@ SIZES = tuple(2**i for i in range(7))  # best of 1, 2, ... 64; the lab drew 64 s
 
 @dataclass(frozen=True)
 class State:
-    leash: str = "0"
+    beta: float = 0.0
+    ensemble: bool = False
     progress: int = 100
     best_of: int = 16
-    axis: str = "distance"
+    axis: str = "step"
     source: str = "seed-0"
 
 
@@ -52,23 +64,44 @@ def labs() -> dict[str, dict]:
     return found
 
 
-def leash_of(policy: dict) -> str:
-    return "ensemble" if policy["ensemble"] else f"{policy['kl_weight']:g}"
-
-
 def controls(state: State) -> tuple:
-    """Leashes are those that any lab has; a lab that lacks one says so."""
+    """The penalties go as far as any lab's."""
     here = labs()
-    weights = sorted({p["kl_weight"] for lab in here.values() for p in lab["policies"] if not p["ensemble"]})
-    leashes = [(f"{w:g}", f"β = {w:g}" if w else "off") for w in weights] + [("ensemble", "off, ensemble")]
+    most = max(p["kl_weight"] for lab in here.values() for p in lab["policies"])
     names = [(key, key.partition("/")[2] or key.replace("-", " ")) for key in here]
     return (
-        Choice("leash", "KL penalty in training", tuple(leashes)),
-        Slider("progress", "Training done, %", 0, 100, 10),
+        Slider("beta", "KL penalty in training, β", 0, most, 0.01),
+        Toggle("ensemble", "Judged by", ("the most sceptical of three", "one reward model")),
+        Slider("progress", "Training done", 0, 100, 10, stops=tuple(f"{i} %" for i in range(0, 101, 10))),
         Choice("best_of", "Best of n", SIZES),
         Choice("axis", "Against", tuple(AXES.items())),
         Choice("source", "Logged run", tuple(names)),
     )
+
+
+def between(low: dict, high: dict, beta: float) -> dict:
+    """A policy that was not trained: each point on the straight line between two that were, at the same step.
+    Where the turn would be is read off as the recipe does."""
+    from postgrad.recipes.pipelines.overoptimise import turning
+
+    share = (beta - low["kl_weight"]) / (high["kl_weight"] - low["kl_weight"])
+    points = []
+    for a, b in zip(low["points"], high["points"], strict=True):
+        point = {name: a[name] + share * (b[name] - a[name]) for name in a}
+        points.append(point | {"step": a["step"], "distance": math.sqrt(max(point["kl"], 0.0))})
+    return low | {"kl_weight": beta, "points": points, "turning": turning(points), "minutes": 0.0}
+
+
+def policy_at(policies: list[dict], beta: float) -> tuple[dict, tuple[float, ...]]:
+    """The policy of that penalty, and the logged penalties that it was made of: one where it was logged or is
+    the nearest that was, two where it lies between them."""
+    ordered = sorted(policies, key=lambda p: p["kl_weight"])
+    low = next((p for p in reversed(ordered) if p["kl_weight"] <= beta + 1e-9), ordered[0])
+    high = next((p for p in ordered if p["kl_weight"] >= beta - 1e-9), ordered[-1])
+    if low is high or [p["step"] for p in low["points"]] != [p["step"] for p in high["points"]]:
+        nearest = min((low, high), key=lambda p: abs(p["kl_weight"] - beta))
+        return nearest, (nearest["kl_weight"],)
+    return between(low, high, beta), (low["kl_weight"], high["kl_weight"])
 
 
 @cache
@@ -80,29 +113,37 @@ def chances(n: int, samples: int = SIZES[-1]) -> list[float]:
     return [best_of_n(ranks, [float(i == rank) for i in ranks], n) for rank in ranks]
 
 
+def missing(state: State, lab: dict) -> str:
+    """Why there is nothing to show, or ""."""
+    name = state.source.partition("/")[2]
+    if not lab["policies"]:
+        return (f"{name}/curves.json is damaged and cannot be read: train it again, or choose another run.")
+    if not any(p["ensemble"] == state.ensemble for p in lab["policies"]):
+        return f"{name} has no policy with {'three reward models' if state.ensemble else 'one reward model'}."
+    return ""
+
+
 def compute(state: State) -> dict:
-    """The policy of that leash, where its training stands, where it turned over, and best-of-n beside it."""
+    """The policy of that penalty, where its training stands, its highest point, and best-of-n beside it."""
     from postgrad.maths.select import best_of_n_kl
 
     lab = labs()[state.source]
-    policy = next((p for p in lab["policies"] if leash_of(p) == state.leash), None)
-    if policy is None:
-        name, kept = state.source.partition("/")[2], ", ".join(leash_of(p) for p in lab["policies"])
-        return {"missing": f"{name} has no such policy: its KL penalties are {kept}. Choose one of these."
-                           if kept else f"{name}/curves.json is damaged and cannot be read: train it again, "
-                           "or choose another run."}
+    if why := missing(state, lab):
+        return {"missing": why}
+    policy, logged = policy_at([p for p in lab["policies"] if p["ensemble"] == state.ensemble], state.beta)
     points, x = policy["points"], state.axis
     last = points[-1]["step"]
     here = min(range(len(points)), key=lambda i: abs(points[i]["step"] - state.progress / 100 * last))
-    peak = next(i for i, p in enumerate(points) if p["step"] == policy["turning"]["step"])
+    top = max(range(len(points)), key=lambda i: points[i]["true"])
     best = [p for p in lab["best_of_n"] if p["n"] <= state.best_of][-1]
     return {
-        "missing": "", "beta": policy["kl_weight"], "ensemble": policy["ensemble"], "axis": x, "steps": last,
+        "missing": "", "beta": policy["kl_weight"], "asked": state.beta, "logged": logged,
+        "ensemble": policy["ensemble"], "axis": x, "steps": last,
         "proxy": {axis: [(p[axis], p["proxy"]) for p in points] for axis in AXES},
         "true": {axis: [(p[axis], p["true"]) for p in points] for axis in AXES},
         "here": points[here] | {"x": points[here][x], "index": here}, "start": points[0],
-        "turn": policy["turning"]
-                | {"x": points[peak][x], "index": peak, "turned": policy["turning"]["fall"] >= WORTH_SAYING},
+        "peak": points[top] | {"x": points[top][x], "index": top},
+        "turn": policy["turning"] | {"turned": policy["turning"]["fall"] >= WORTH_SAYING},
         "span": last if x == "step"
                 else max(6.2, *(p["distance"] for other in lab["policies"] for p in other["points"])),
         "best": best, "best_kl": best_of_n_kl(best["n"]), "chances": chances(best["n"]),
@@ -111,24 +152,59 @@ def compute(state: State) -> dict:
     }
 
 
-def insight(numbers: dict) -> str:
-    if numbers["missing"]:
-        return numbers["missing"]
-    here, turn, start = numbers["here"], numbers["turn"], numbers["start"]
-    rise = f"true quality has gone from {num(start['true'], 2)} to {num(here['true'], 2)}"
-    if here["index"] == 0:
-        return (f"Before training: the reward model gives {num(here['proxy'], 2)}, and true quality is "
-                f"{num(here['true'], 2)}.")
-    if here["index"] <= turn["index"]:
-        leash = "which the leash holds" if numbers["beta"] else "and nothing holds it back"
-        return f"So far the proxy can be believed: {rise}, at a KL of {num(here['kl'], 1)}, {leash}."
-    if not turn["turned"]:
-        return (f"The policy stays at a KL of {num(here['kl'], 1)}: {rise}, near its peak of "
-                f"{num(turn['peak'], 2)} at step {turn['step']}.")
-    who = "even the most sceptical of three reward models" if numbers["ensemble"] else "the reward model"
-    return (f"Past step {turn['step']} the policy pleases {who} by its mistakes: the proxy, "
-            f"{num(here['proxy'], 2)}, has not noticed that true quality, {num(turn['peak'], 2)} at its "
-            f"peak, is down to {num(here['true'], 2)}.")
+def where(n: dict) -> str:
+    """Which runs the numbers are of, where that is not plain from the control."""
+    if len(n["logged"]) == 2:
+        low, high = n["logged"]
+        return f"Interpolated between the logged β of {low:g} and {high:g}: "
+    if abs(n["logged"][0] - n["asked"]) > 1e-9:
+        return f"Logged at β = {n['logged'][0]:g}, the nearest there is: "
+    return ""
+
+
+def sentence(n: dict, words: str) -> str:
+    begin = where(n)
+    return begin + (words[0].lower() + words[1:] if begin else words)
+
+
+def since(n: dict) -> str:
+    """What has happened since the highest point of the true quality."""
+    top, here = n["peak"], n["here"]
+    who = "the most sceptical of three reward models" if n["ensemble"] else "the reward model"
+    said = (f"Since step {top['step']} true quality has gone from {num(top['true'], 2)}, its highest, to "
+            f"{num(here['true'], 2)}, while the proxy went from {num(top['proxy'], 2)} to "
+            f"{num(here['proxy'], 2)}")
+    pleased = here["proxy"] > top["proxy"]
+    return f"{said}: the policy pleases {who} by its mistakes." if pleased else f"{said}."
+
+
+def gone_up(n: dict) -> str:
+    start, here = n["start"], n["here"]
+    return (f"So far both are above where they began: the proxy from {num(start['proxy'], 2)} to "
+            f"{num(here['proxy'], 2)}, true quality from {num(start['true'], 2)} to {num(here['true'], 2)}, "
+            f"at a KL of {num(here['kl'], 1)}.")
+
+
+insight = first_true(
+    Claim(lambda n: bool(n["missing"]), lambda n: n["missing"]),
+    Claim(lambda n: n["here"]["index"] == 0,
+          lambda n: sentence(n, f"Before training the reward model gives {num(n['here']['proxy'], 2)}, and "
+                                f"true quality is {num(n['here']['true'], 2)}.")),
+    Claim(lambda n: (n["here"]["index"] <= n["peak"]["index"] and n["here"]["true"] > n["start"]["true"]
+                     and n["here"]["proxy"] > n["start"]["proxy"]),
+          lambda n: sentence(n, gone_up(n))),
+    Claim(lambda n: n["here"]["true"] < n["peak"]["true"] and n["turn"]["turned"],
+          lambda n: sentence(n, since(n))),
+    Claim(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
+          lambda n: sentence(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
+                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but over three "
+                                f"examinations the mean falls by {100 * n['turn']['fall']:.1f} % from its "
+                                f"peak to the end, less than the {100 * WORTH_SAYING:.0f} % that count as "
+                                "turning over.")),
+    Claim(lambda n: True,
+          lambda n: sentence(n, f"At step {n['here']['step']} the proxy is {num(n['here']['proxy'], 2)} and "
+                                f"true quality {num(n['here']['true'], 2)}.")),
+)
 
 
 INSTRUMENT = Instrument(

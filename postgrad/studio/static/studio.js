@@ -44,7 +44,9 @@ document.addEventListener("click", (event) => {
 // a slider shows its number while it moves, before the answer comes
 document.addEventListener("input", (event) => {
   const output = event.target.type === "range" && event.target.parentElement.querySelector("output");
-  if (output) output.textContent = studio.number(event.target.value, +output.dataset.digits);
+  if (!output) return;
+  const { min, step, value } = event.target, stops = output.dataset.stops && JSON.parse(output.dataset.stops);
+  output.textContent = stops ? stops[Math.round((value - min) / step)] : studio.number(value, +output.dataset.digits);
 });
 
 // htmx wakes a moment after the page: what was moved before that is sent then

@@ -1,0 +1,112 @@
+"""Ranking against rating, tried on the reader: the same four pairs are ranked, their eight answers rated from
+1 to 5, and both once more in another order. What is measured is the time that a pair takes and whether the
+second judgement agrees with the first.
+
+A trial is a text, so that it fits into an address: "0.a31.b12.4x" is begun, then each answer with its tenths
+of a second.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from statistics import median
+
+from postgrad.studio.instruments.base import Claim, first_true
+
+PAIRS = 4
+ANSWER = re.compile(r"[abt1-5]\d{1,3}")
+RANKS, RATES = "abt", "12345"
+
+
+def order() -> list[tuple[str, int, int]]:
+    """What is asked, in order: (rank or rate, pair, side). In the second round the sides are swapped and the
+    answers come the other way round."""
+    ranked = [("rank", pair, 0) for pair in range(PAIRS)]
+    rated = [("rate", pair, side) for side in (0, 1) for pair in range(PAIRS)]
+    again = [("rank", pair, 1) for pair in reversed(range(PAIRS))]
+    return [*ranked, *rated, *again, *reversed(rated)]
+
+
+ORDER = order()
+
+
+def answers(text: str) -> list[str]:
+    """The answers of a trial; raises on what is none."""
+    begun, _, rest = text.partition(".")
+    given = rest.split(".") if rest else []
+    allowed = [RANKS if kind == "rank" else RATES for kind, _, _ in ORDER]
+    fits = len(given) <= len(ORDER) and all(ANSWER.fullmatch(word) and word[0] in letters
+                                            for word, letters in zip(given, allowed, strict=False))
+    if text and (begun != "0" or not fits):
+        raise ValueError("trial is 0 and then, for each question, its answer and tenths of a second, as in "
+                         f"0.a31.b12; not {text[:40]!r}.")
+    return given
+
+
+def joined(text: str, answer: str, seconds: float) -> str:
+    """The trial with one answer more."""
+    answers(text)
+    if not answer:
+        return text
+    if answer == "0":
+        return "0"
+    longer = f"{text}.{answer}{round(10 * min(max(seconds, 0.0), 99.9))}"
+    answers(longer)
+    return longer
+
+
+def first_wins(ratings: list[int]) -> int:
+    """1 where the first of two ratings is higher, -1 where the second is, 0 where they are equal."""
+    return (ratings[0] > ratings[1]) - (ratings[0] < ratings[1])
+
+
+def measured(given: list[str]) -> dict:
+    """Of a trial that is over: seconds for a pair, and the pairs judged alike both times, by either way."""
+    rank, rate, took = {}, {}, {"rank": [], "rate": []}
+    for word, (kind, pair, side) in zip(given, ORDER, strict=True):
+        took[kind].append(int(word[1:]) / 10)
+        if kind == "rank":
+            value = {"a": 1, "b": -1, "t": 0}[word[0]]
+            rank.setdefault(pair, []).append(-value if side else value)
+        else:
+            rate.setdefault((pair, side), []).append(int(word[0]))
+    orders = [[first_wins([rate[pair, 0][turn], rate[pair, 1][turn]]) for turn in (0, 1)]
+              for pair in range(PAIRS)]
+    alike = {"rank": sum(a == b for a, b in rank.values()), "rate": sum(a == b for a, b in orders)}
+    return {"pairs": PAIRS, "alike": alike,
+            "seconds": {"rank": median(took["rank"]),
+                        "rate": median(a + b for a, b in list(pairwise(took["rate"]))[::2])}}
+
+
+def stand(text: str, items: list[dict]) -> dict:
+    """How far a trial is: what is asked next, or what came of it. The pairs are the last that there are to
+    label, so that few have met them."""
+    given, shown = answers(text), items[-PAIRS:]
+    if not text:
+        return {"state": "open", "of": len(ORDER)}
+    if len(given) == len(ORDER):
+        result = measured(given)
+        return {"state": "done", **result, "says": says(result)}
+    kind, pair, side = ORDER[len(given)]
+    item, sides = shown[pair], shown[pair]["answers"][::-1] if side else shown[pair]["answers"]
+    return {"state": "asked", "kind": kind, "question": item["question"], "number": len(given) + 1,
+            "of": len(ORDER), "answers": sides if kind == "rank" else [item["answers"][side]]}
+
+
+def figures(n: dict) -> str:
+    times, alike = n["seconds"], n["alike"]
+    return (f"Ranking took you {times['rank']:.1f} s a pair and rating {times['rate']:.1f} s; you agreed "
+            f"with yourself on {alike['rank']} of {n['pairs']} pairs by ranking, on {alike['rate']} by "
+            "rating.")
+
+
+says = first_true(
+    Claim(lambda n: (n["seconds"]["rank"] < n["seconds"]["rate"]
+                     and n["alike"]["rank"] >= n["alike"]["rate"]),
+          lambda n: f"{figures(n)} For you, on these, ranking was the easier way."),
+    Claim(lambda n: (n["seconds"]["rank"] > n["seconds"]["rate"]
+                     and n["alike"]["rank"] <= n["alike"]["rate"]),
+          lambda n: f"{figures(n)} For you, on these, rating was the easier way."),
+    Claim(lambda n: True, lambda n: f"{figures(n)} Neither way was plainly easier."),
+)

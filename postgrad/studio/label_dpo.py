@@ -1,0 +1,124 @@
+"""DPO on the labels of the preference labeller: the package's model before and after, on questions that
+nobody labelled.
+
+    python -m postgrad.studio.label_dpo abbtab...     trains, and writes what it found as one line of JSON
+
+The server starts that as a process of its own and asks again until it is done. No torch here until then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.studio.instruments.preference_labeller import ENOUGH, State, settle
+from postgrad.studio.label_workers import python
+from postgrad.studio.pages import fragment
+from postgrad.studio.recordings import recorded
+from postgrad.studio.shared import app_object, form_handler
+
+MODEL, STEPS, PER_STEP, RATE = "tiny-chat", 16, 16, 1e-4
+SAMPLES, SHOWN = 4, 4    # of each question; questions whose answers are shown
+
+
+def pairs_of(labels: str) -> list[dict]:
+    """The labels as DPO reads them; a tie or a skipped pair prefers nothing."""
+    out = []
+    for item, label in zip(recorded("pairs")["to_label"], labels, strict=False):
+        if label in "ab":
+            better, worse = item["answers"] if label == "a" else item["answers"][::-1]
+            out.append({"prompt": item["question"], "chosen": better, "rejected": worse})
+    return out
+
+
+def look(model: str) -> dict:
+    """The model on the questions of the unseen pairs: its mean true quality, its plain answers to a few."""
+    from postgrad.opening.models import open_model
+    from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.tasks import load_task
+    asked = {item["question"] for item in recorded("pairs")["unseen"]}
+    task, sampler = load_task("questions"), LocalSampler(*open_model(model))
+    prompts = [p for split in ("validation", "test") for p in task.prompts(split, 100, 0)
+               if p.question in asked]
+    groups = sampler.sample(prompts, SAMPLES, Sampling(max_new_tokens=64), 0)
+    scores = [task.verify(p, r.text).score for p, group in zip(prompts, groups, strict=True) for r in group]
+    plain = sampler.sample(prompts[:SHOWN], 1, Sampling(max_new_tokens=64, temperature=0.0), 0)
+    return {"quality": sum(scores) / len(scores), "samples": len(scores), "questions": len(prompts),
+            "answers": [(p.question, r.text, task.verify(p, r.text).score)
+                        for p, (r,) in zip(prompts, plain, strict=False)]}
+
+
+def train(labels: str) -> dict:
+    from postgrad.recipes.fit import fit
+    pairs = pairs_of(labels)
+    with tempfile.TemporaryDirectory() as folder:
+        run = fit(MODEL, "dpo", data=pairs, run=Path(folder) / "dpo", watch=None, steps=STEPS, lr=RATE,
+                  pairs={"per_step": PER_STEP}, seed=0, evaluation={"every": 0})
+        return {"pairs": len(pairs), "steps": STEPS, "before": look(MODEL), "after": look(str(run.folder))}
+
+
+class Trainings:
+    """One training at a time; `found` keeps what came of each text of labels."""
+
+    def __init__(self):
+        self.found: dict[str, dict] = {}
+        self.busy = ""
+        self._lock = threading.Lock()
+        self.thread: threading.Thread | None = None
+
+    def start(self, labels: str) -> None:
+        with self._lock:
+            if labels in self.found or self.busy == labels:
+                return
+            if self.busy:
+                raise ValueError("A model is being trained on other labels: wait until it is done.")
+            self.busy = labels
+            self.thread = threading.Thread(target=self._train, args=(labels,), daemon=True)
+            self.thread.start()
+
+    def _train(self, labels: str) -> None:
+        process = python("postgrad.studio.label_dpo", labels, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         stdin=subprocess.DEVNULL, preexec_fn=lambda: os.nice(10))
+        out, wrong = process.communicate()
+        last = (wrong.strip().splitlines() or ["it ended without a word"])[-1]
+        result = json.loads(out) if process.returncode == 0 else {"error": last[-300:]}
+        with self._lock:
+            self.found[labels], self.busy = result, ""
+
+
+def shown(request: Request, labels: str) -> Response:
+    trainings = app_object(request, "label_dpo", lambda _: Trainings())
+    return fragment(request, "instruments/label_dpo_found.html", labels=labels,
+                    found=trainings.found.get(labels), busy=bool(labels) and trainings.busy == labels)
+
+
+def start(request: Request, fields: ImmutableMultiDict) -> Response:
+    labels = settle(State(labels=fields.get("labels", ""))).labels
+    if len(pairs_of(labels)) < ENOUGH:
+        raise ValueError(f"DPO is trained on {ENOUGH} labels that prefer one answer; these are "
+                         f"{len(pairs_of(labels))}.")
+    app_object(request, "label_dpo", lambda _: Trainings()).start(labels)
+    return shown(request, labels)
+
+
+def ask(request: Request) -> Response:
+    return shown(request, settle(State(labels=request.query_params.get("labels", ""))).labels)
+
+
+routes = [
+    Route("/instruments/preference-labeller/dpo", form_handler(start), methods=["POST"]),
+    Route("/instruments/preference-labeller/dpo", ask),
+]
+
+if __name__ == "__main__":
+    print(json.dumps(train(sys.argv[1])))

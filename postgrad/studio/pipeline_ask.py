@@ -1,0 +1,70 @@
+"""A problem of the reader's own, answered by the stages of the pipeline side by side, at once.
+
+The pretrained and the SFT model are in the package. A model after RL is not: the newest run in the runs
+folder that trained the SFT model on word problems stands in for it, and where there is none the page says so.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.run import Run
+from postgrad.studio.pages import fragment
+from postgrad.studio.shared import form_handler
+
+EMBEDDED = {"Pretrained": "tiny", "SFT": "tiny-chat"}
+LONGEST = 300   # characters of a problem
+TOKENS = 64     # of a reply
+
+
+def trained_by_rl(runs: Path) -> Path | None:
+    """The newest run of the runs folder that trained tiny-chat on word problems and has a checkpoint."""
+    for path in sorted(runs.glob("*/run.json"), key=lambda p: -p.stat().st_mtime):
+        try:
+            info = json.loads(path.read_text("utf-8"))
+        except ValueError:  # a run that was damaged is no model
+            continue
+        fits = (info.get("task"), info.get("model")) == ("words", "tiny-chat")
+        if fits and Run.open(path.parent).latest():
+            return path.parent
+    return None
+
+
+@lru_cache(maxsize=4)
+def sampler_of(model: str, changed: int):
+    from postgrad.opening.models import open_model
+    from postgrad.sampler import LocalSampler
+    return LocalSampler(*open_model(model))
+
+
+def reply(model: str, question: str, changed: int = 0) -> dict:
+    """The model's greedy reply, and whether it is in the form that the verifier asks for."""
+    from postgrad.records import Prompt
+    from postgrad.sampler import Sampling
+    from postgrad.tasks import load_task
+    ((rollout,),) = sampler_of(model, changed).sample(
+        [Prompt.ask(question)], 1, Sampling(max_new_tokens=TOKENS, temperature=0.0), 0)
+    verdict = load_task("words").verify(Prompt.ask(question, answer="0"), rollout.text)
+    return {"text": rollout.text, "formed": verdict.parts["format"] == 1}
+
+
+def ask(request: Request, fields: ImmutableMultiDict) -> Response:
+    question = " ".join(fields.get("question", "").split())
+    if not question or len(question) > LONGEST:
+        raise ValueError(f"A problem has 1 to {LONGEST} characters; this has {len(question)}.")
+    replies = [(title, model, reply(model, question)) for title, model in EMBEDDED.items()]
+    run = trained_by_rl(request.app.state.runs)
+    if run:
+        changed = (run / "run.json").stat().st_mtime_ns
+        replies.append(("RL", f"run {run.name}", reply(str(run), question, changed)))
+    return fragment(request, "instruments/pipeline_replies.html", question=question, replies=replies)
+
+
+routes = [Route("/instruments/pipeline/ask", form_handler(ask), methods=["POST"])]
