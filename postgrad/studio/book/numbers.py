@@ -23,7 +23,7 @@ NAMES = ("R1-Zero", "R1", "GSM8K", "AIME 2024", "MATH-500", "SmolLM2", "pass@1",
          "H200", "RLVR", "d20")
 COUNTS = ("three layers", "three stages", "three steps", "four answers", "three algorithms",
           "three questions", "four models", "four stages", "four items", "half of", "the other half",
-          "ten to the power", "four experiments", "four small things", "four cuts", "three answers")
+          "ten to the power", "four experiments", "three small things", "four cuts", "three answers")
 CHAPTER = r"chapters? [1-6](?: and [1-6])?\b"
 
 LONGEST_FIRST = map(re.escape, sorted((*NAMES, *COUNTS), key=len, reverse=True))
