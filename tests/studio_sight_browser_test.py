@@ -38,6 +38,15 @@ def reader(origin, browser, request):  # noqa: F811
     watched.context.close()
 
 
+@pytest.fixture(scope="module")
+def desk(origin, browser):  # noqa: F811
+    """One reader at a wide screen, for what does not depend on the width."""
+    watched = Watched(browser, origin)
+    yield watched.page
+    watched.context.close()
+    watched.judge()
+
+
 @pytest.mark.parametrize("name", INSTRUMENTS)
 def test_the_figure_and_its_sentence_are_in_sight_of_every_control(reader, name):
     watched, height = reader
@@ -97,9 +106,9 @@ def test_a_point_is_dragged_and_its_slider_and_the_picture_follow(reader, name, 
 @pytest.mark.parametrize(("name", "first", "second"), [
     ("grpo", "Nobody has judged them yet", "A reward for each"), ("dpo-ppo", "Between", "Between"),
     ("reward-hacking", "Before training", "So far both")])
-def test_a_step_of_training_is_stepped_and_scrubbed(reader, name, first, second):
+def test_a_step_of_training_is_stepped_and_scrubbed(desk, name, first, second):
     """With reduced motion there is no Play, and stepping is all."""
-    page = reader[0].page
+    page = desk
     page.goto(f"/instruments/{name}")
     slider = page.locator(".slider:has(.transport) input")
     expect(page.locator("[data-play]")).to_be_hidden()
@@ -135,8 +144,8 @@ def test_play_goes_through_the_stages_and_stops(origin, browser):  # noqa: F811
     watched.judge()
 
 
-def test_a_machine_is_toggled_and_its_stages_light_up(reader):
-    page = reader[0].page
+def test_a_machine_is_toggled_and_its_stages_light_up(desk):
+    page = desk
     page.goto("/instruments/dpo-ppo?stage=2")
     expect(page.locator(".stages .now")).to_have_text("Score")
     expect(page.locator(".model.busy")).to_have_text("reward model")
@@ -162,8 +171,8 @@ def test_bars_are_in_the_colours_of_the_legend_and_all_cards_are_marked(reader):
             assert re.search(r"12\D+24\D+40\D+80 GB", " ".join(drawing.locator(".small").all_text_contents()))
 
 
-def test_a_stage_is_clicked_and_a_problem_of_one_s_own_is_answered_by_all(reader):
-    page = reader[0].page
+def test_a_stage_is_clicked_and_a_problem_of_one_s_own_is_answered_by_all(desk):
+    page = desk
     page.goto("/instruments/pipeline?prompt=2")
     page.locator(".pipeline label", has_text="Pretrained").click()
     expect(page.locator(".picture")).to_have_attribute("data-query", "stage=base&prompt=2")
@@ -206,8 +215,8 @@ def test_thirty_labels_train_the_model_and_show_before_and_after(origin, tab, mo
     expect(page.locator("#label-dpo")).to_contain_text("<b>Here.</b>")
 
 
-def test_the_sliders_of_a_group_stand_in_the_rows_of_their_answers(reader):
-    page = reader[0].page
+def test_the_sliders_of_a_group_stand_in_the_rows_of_their_answers(desk):
+    page = desk
     page.goto("/instruments/grpo")
     rows = page.locator(".group li:not(.names)")
     assert rows.count() == 8 and page.locator(".panel [name=rewards]").count() == 0
