@@ -1,8 +1,9 @@
 """Standard harnesses against `postgrad serve` and in process: each says what `postgrad eval` says.
 
     python proofs/harnesses.py [model=tiny-chat] [suite=words] [problems=200] [tokens=64]
-                               [folder=runs/proof-harnesses] [out=docs/results/harnesses.json]
-                               [python=PYTHON] [inspect=PYTHON]
+                               [folder=runs/proof-harnesses] [python=PYTHON] [inspect=PYTHON]
+
+writes docs/results/harnesses.*.
 
 Three ways of lm-eval (in process, local-completions, local-chat-completions) and inspect-ai on the same rows,
 greedy, with the same strict reading. Both have environments of their own, FOLDER/venv-NAME, made here from
@@ -24,6 +25,10 @@ from postgrad.benchmarks.suite import judged, suite_of, write_suite
 from postgrad.recipes.measuring import evaluate
 
 HERE = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(HERE / "tools"))
+import results  # noqa: E402
+
+WAYS = ("postgrad eval", "postgrad bench", "local-completions", "local-chat-completions", "inspect-ai")
 PACKAGES = {"lm-eval": "lm-eval[api]==0.4.13", "inspect": "inspect-ai openai"}
 
 
@@ -84,7 +89,7 @@ def inspect(python: Path, url: str, rows: Path, tokens: int, folder: Path) -> fl
 
 
 def main(model="tiny-chat", suite="words", problems="200", tokens="64", folder="runs/proof-harnesses",
-         out="docs/results/harnesses.json", python=None, inspect_python=None):
+         python=None, inspect_python=None):
     folder, problems, tokens = Path(folder), int(problems), int(tokens)
     lm = Path(python) if python else python_of("lm-eval", folder, behind=True)
     other = Path(inspect_python) if inspect_python else python_of("inspect", folder, behind=False)
@@ -105,11 +110,17 @@ def main(model="tiny-chat", suite="words", problems="200", tokens="64", folder="
             for kind in ("local-completions", "local-chat-completions"):
                 row[kind] = lm_eval(lm, kind, url, folder / "files", task, open_folder(model), folder)
             row["inspect-ai"] = inspect(other, url, rows, tokens, folder)
-        row["equal"] = len({round(v, 12) for k, v in row.items() if k not in ("task", "problems")}) == 1
+        row["equal"] = len({round(row[way], 12) for way in WAYS}) == 1
         found.append(row)
         print(json.dumps(row), flush=True)
-    Path(out).write_text(json.dumps({"model": model, "rows": found}, indent=1) + "\n")
-    assert all(row["equal"] for row in found)
+    write(model, found, f"python proofs/harnesses.py model={model} suite={suite} problems={problems}")
+
+
+def write(model: str, found: list[dict], command: str, **where) -> None:
+    bars = [results.bar(f"{row['task']}, {row['problems']} problems, {model}: postgrad eval, postgrad bench, "
+                        "lm-eval's local-completions and local-chat-completions, inspect-ai", "one figure",
+                        " ".join(f"{row[way]:g}" for way in WAYS), row["equal"], command) for row in found]
+    results.write("harnesses", "Standard harnesses", bars, seeds=[0], tables={"Figures": found}, **where)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ SURE = {"role": "user", "content": "Are you <|end|>sure?"}
 
 
 def keyed(name):
-    return {"headers": {"Authorization": f"Bearer {name}"}}
+    return {"headers": {"Authorization": "Bearer secret", "X-Session-ID": name}}
 
 
 def test_a_conversation_that_goes_on_is_one_row_and_its_tokens_are_those_that_were_sampled(tmp_path):
@@ -42,6 +42,15 @@ def test_a_conversation_that_goes_on_is_one_row_and_its_tokens_are_those_that_we
         tokens = torch.tensor([[*rollout.prompt_tokens, *rollout.tokens]])
         mask = torch.arange(tokens.shape[1])[None] >= len(rollout.prompt_tokens)
         assert net.logp(tokens, mask, heat)[0][mask].tolist() == pytest.approx(rollout.logp, abs=1e-4)
+
+
+def test_a_key_is_a_session_and_no_file_has_its_name(tmp_path):
+    what = served()
+    recorder = Recorder(tmp_path / "kept", what.chat)
+    ann, bob, nobody = (recorder.session({"authorization": f"Bearer {key}"}).path.stem
+                        for key in ("ann", "bob", ""))
+    assert nobody == "nobody" and len({ann, bob, nobody}) == 3 and "ann" not in ann
+    assert recorder.session({"authorization": "Bearer ann"}).path.stem == ann
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path):

@@ -191,7 +191,7 @@ class ServeOptions(Settings):
     port: int | None = option(None, "without it: 8000, or any free one where that is taken")
     host: str = option("127.0.0.1", "who can reach it; by default this machine alone, others need a token")
     record: str | None = option(None, "keep the exact tokens and log-probs of every chat, a file for each "
-                                "client's key or X-Session-ID", metavar="FOLDER")
+                                "client's X-Session-ID or key", metavar="FOLDER")
     every: float = option(2.0, "seconds between two looks for a newer checkpoint", metavar="SECONDS")
     device: str = option("cpu", "where it is computed: cpu or cuda")
 

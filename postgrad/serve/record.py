@@ -60,7 +60,7 @@ class Session:
 
 
 class Recorder:
-    """Sessions by name: the header X-Session-ID, else the client's key."""
+    """Sessions by name: the header X-Session-ID, else one made of the client's key, which is a secret."""
 
     def __init__(self, folder: Path | str, chat):
         self.folder, self.chat = Path(folder), chat
@@ -70,10 +70,10 @@ class Recorder:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def session(self, headers: Mapping[str, str]) -> Session:
-        name = headers.get("x-session-id") or headers.get("authorization", "").partition(" ")[2].strip()
-        name = name or "nobody"
+        name = headers.get("x-session-id") or ""
         if not NAME.fullmatch(name):
-            name = hashlib.sha256(name.encode()).hexdigest()[:16]
+            given = name or headers.get("authorization", "").partition(" ")[2].strip()
+            name = hashlib.sha256(given.encode()).hexdigest()[:16] if given else "nobody"
         found = self.sessions.pop(name, None) or Session(self.folder / f"{name}.jsonl", self.chat)
         self.sessions[name] = found
         if len(self.sessions) > KEPT:
