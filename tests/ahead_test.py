@@ -72,14 +72,14 @@ def test_a_fault_of_the_sampler_is_the_trainings_and_nothing_is_drawn_after_it(m
         Ahead(1, lambda number, step: threading.Event().wait(1), Log()).take(0, 9)
 
 
-def stopped(folder, at, **more):
-    """A run that ends with a fault after a step, gone on with."""
+def stopped(folder, at, sampler=None, **more):
+    """A run that ends with a fault after a step, gone on with. sampler: where it finds one then."""
     def fail(step, row):
         if step == at:
             raise RuntimeError("killed")
     with pytest.raises(RuntimeError, match="killed"):
         fit(folder, name="stopped", **STEPS, callback=fail, **more)
-    return pg.resume(folder / "stopped", watch=None)
+    return pg.resume(folder / "stopped", watch=None, sampler=sampler)
 
 
 def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_run(tmp_path):
@@ -89,7 +89,9 @@ def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_ru
     assert [row["staleness"] for row in rows] == [0, 1, 1, 1]
     assert all({"mismatch_kl", "effective_share", "time/wait"} <= row.keys() for row in alone.metrics())
     assert rows[0]["mismatch_kl"] < 1e-9 < rows[-1]["mismatch_kl"]
-    assert equal(alone, stopped(tmp_path, 3, **how))
-    with sampler_of(begin(tmp_path / "w")) as address:
+    with sampler_of(begin(tmp_path / "w")) as address, sampler_of(tmp_path / "w") as other:
         there = fit(tmp_path, name="there", **STEPS, **how, **elsewhere(tmp_path / "w", address))
-    assert equal(alone, there)
+        assert equal(alone, there)
+        assert equal(alone, stopped(tmp_path, 3, other, **how, **elsewhere(tmp_path / "w", address)))
+    with pytest.raises(ValueError, match="samples in its own process"):
+        pg.resume(alone.folder, watch=None, sampler="http://127.0.0.1:1", steps=9)

@@ -50,7 +50,8 @@ class TrainOptions(Settings):
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(Settings):
     run: str = option(about="the folder of a run or a pipeline", metavar="FOLDER", positional=True)
-    changes: list[str] = option([], "to which a run goes on, where that is not what it began with",
+    changes: list[str] = option([], "to which a run goes on, where that is not what it began with; or "
+                                "sampler=http://HOST:PORT, where its samplers are now",
                                 metavar="steps=N", positional=True)
 
 

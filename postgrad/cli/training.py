@@ -73,8 +73,8 @@ def resume(args) -> int:
     from postgrad import ranks, recipes
     from postgrad.recipes.running import finished
     from postgrad.run import Run
-    folder, steps = Path(args.run), steps_in(args.changes)
-    go = partial(recipes.resume, folder, steps=steps)
+    folder, changed = Path(args.run), changes_in(args.changes)
+    steps, go = changed.get("steps"), partial(recipes.resume, folder, **changed)
     if recipes.pipeline_in(folder):
         return carry_out(args, folder, go)
     ranks.join()
@@ -87,15 +87,19 @@ def resume(args) -> int:
     return follow(args, folder, run.info.get("method") or recipe, steps or made, go)
 
 
-def steps_in(changes: list[str]) -> int | None:
-    """["steps=80"] -> 80: the one setting that can change when a run is resumed."""
+def changes_in(changes: list[str]) -> dict:
+    """["steps=80"] -> {"steps": 80}: what can change when a run is resumed."""
     from postgrad.settings import parse
+    kinds = {"steps": int, "sampler": str}
+    found: dict = {}
     for change in changes:
-        if not change.startswith("steps="):
-            raise ValueError(f"{change!r}: a run is resumed with the settings it began with, and steps=N "
-                             "alone can change; for others start a new run, which model=RUN begins where "
-                             "this one ended.")
-    return parse(changes[-1].partition("=")[2], int, "steps") if changes else None
+        name, sign, text = change.partition("=")
+        if name not in kinds or not sign:
+            raise ValueError(f"{change!r}: a run is resumed with the settings it began with, and steps=N and "
+                             "sampler=http://HOST:PORT alone can change; for others start a new run, which "
+                             "model=RUN begins where this one ended.")
+        found[name] = parse(text, kinds[name], name)
+    return found
 
 
 def follow(args, folder: Path, title: str, steps: int, go, intro: str = "") -> int:

@@ -150,19 +150,20 @@ def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
                          callback=callback, origin=origin)
 
 
-def resume(folder: Path, *, steps: int | None = None, watch=None,
+def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None, watch=None,
            callback: Callable[[int, dict], None] | None = None, **given):
     """Goes on with the run or the pipeline in the folder; a finished run stays as it is.
 
-    steps: to which a run goes on, where that is not what it began with.
-    given: what was handed in and has no name, once more.
+    steps: to which a run goes on, where that is not what it began with. sampler: where its samplers are now,
+    as many as before or not: who writes a row decides nothing. given: what was handed in and has no name,
+    once more.
     """
     from postgrad.recipes import running
     from postgrad.run import Run
     if started := pipeline_in(folder):
-        if steps is not None:
-            raise ValueError(f"{folder} is a pipeline, whose stages have steps of their own: resume one of "
-                             f"its runs, {folder}/STAGE, with steps={steps}.")
+        if steps is not None or sampler is not None:
+            raise ValueError(f"{folder} is a pipeline, whose stages have settings of their own: resume one "
+                             f"of its runs, {folder}/STAGE.")
         config = unplain(config_class(started["recipe"]), started["config"])
         return start(started["recipe"], config, folder, watch=watch, command=started["command"])
     run = Run.open(folder)
@@ -174,6 +175,10 @@ def resume(folder: Path, *, steps: int | None = None, watch=None,
     kept = {"model": str(first)} if first.is_dir() else {}
     config = unplain(config_class(recipe), run.config | kept, objects)
     config = config if steps is None else replace(config, steps=steps)
+    if sampler is not None:
+        if not getattr(getattr(config, "elsewhere", None), "sampler", None):
+            raise ValueError(f"run {folder} samples in its own process: leave sampler out.")
+        config = replace(config, elsewhere=replace(config.elsewhere, sampler=sampler))
     return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)
 
 

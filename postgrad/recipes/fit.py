@@ -107,12 +107,12 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     return Run.open(folder)
 
 
-def resume(run: str | Path | Folder, *, steps: int | None = None, watch="auto",
+def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: str | None = None, watch="auto",
            callback: Callback | None = None, **given) -> Run:
     """Goes on with a run to the same result as if it had never stopped.
 
     steps: to which it goes on, where that is not what it began with: a finished run is trained further. The
-    learning rate then is that of a run of so many steps.
+    learning rate then is that of a run of so many steps. sampler: where its samplers are now.
     given: what was handed in as an object and has no name (task, data, reward, method), once more;
     another is refused.
     """
@@ -124,7 +124,7 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, watch="auto",
     ranks.join()
     said = finished(opened, steps)
     with _eyes(None if said else watch, opened.info.get("method") or recipe, steps or made) as eyes:
-        recipes.resume(folder, steps=steps, watch=eyes, callback=callback, **objects)
+        recipes.resume(folder, steps=steps, sampler=sampler, watch=eyes, callback=callback, **objects)
     if said and watch == "auto" and ranks.leads():
         print(said)
     return Run.open(folder)
