@@ -1,12 +1,7 @@
 """Samples from elsewhere and sampling ahead, measured: a trainer and `postgrad serve` on this machine.
 
-    python proofs/decoupled.py FOLDER [PART...]   endpoint, faulty, struck, ahead; without PART all of them;
-                                                  endpoint and faulty take minutes on two cores, the 20 kills
-                                                  of struck half an hour, ahead (4 depths x 3 seeds) two hours
-
-Every part leaves its bars in FOLDER/PART.json, and a part whose bars are there is not measured again.
-proofs/scale.py has the same parts among its own, and writes docs/results/scale.json of all of them.
-DECOUPLED_KILLS=4 makes fewer kills.
+Parts of proofs/scale.py: endpoint and faulty take minutes on two cores, the 20 kills of struck half an hour,
+ahead (4 depths x 3 seeds) two hours. DECOUPLED_KILLS=4 makes fewer kills.
 """
 
 from __future__ import annotations
@@ -118,7 +113,7 @@ def endpoint(folder: Path) -> list[dict]:
         out.append(bar(f"ahead={ahead} over two samplers against the same run in one process: grpo",
                        "metrics, samples, evaluations, weights and state equal bit for bit after 6 steps",
                        "equal" if not differ else str(differ), not differ,
-                       "python proofs/decoupled.py FOLDER endpoint"))
+                       "python proofs/scale.py FOLDER endpoint"))
     return out
 
 
@@ -174,7 +169,7 @@ def faulty(folder: Path) -> list[dict]:
                        f"{sentence.replace(address, 'http://HOST:PORT')} ({made} step, "
                        f"{time.monotonic() - began:.0f} s in all)",
                        bool(sentence) and made == 1 and process.returncode != 0,
-                       "python proofs/decoupled.py FOLDER faulty"))
+                       "python proofs/scale.py FOLDER faulty"))
     return out
 
 
@@ -224,7 +219,7 @@ def struck(folder: Path) -> list[dict]:
     return [bar(f"{len(rows)} kills of trainer or sampler, ahead=0 and ahead=1, the dead one started again",
                 "the same bits as a run in one process left alone: no group lost, none trained on twice",
                 f"{same} of {len(rows)} equal", same == len(rows) and len(rows) >= 20,
-                "python proofs/decoupled.py FOLDER struck")]
+                "python proofs/scale.py FOLDER struck")]
 
 
 def ahead(folder: Path) -> list[dict]:
@@ -247,24 +242,8 @@ def ahead(folder: Path) -> list[dict]:
         out.append(bar(f"ahead={depth}, one sampler, 2 cores, 40 collections of GRPO on words, 3 seeds",
                        "tokens/s and final pass@1, with intervals",
                        f"{mean:.0f} tokens/s ({mean / base:.2f}x), pass@1 {statistics.mean(final):.3f} "
-                       f"+- {half:.3f}", True, "python proofs/decoupled.py FOLDER ahead"))
+                       f"+- {half:.3f}", True, "python proofs/scale.py FOLDER ahead"))
     return out
 
 
 PARTS = {"endpoint": endpoint, "faulty": faulty, "struck": struck, "ahead": ahead}
-
-
-def main(folder: Path, *parts: str) -> int:
-    found: list[dict] = []
-    for name in parts or PARTS:
-        kept = folder / f"{name}.json"
-        if not kept.exists():
-            (folder / name).mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(PARTS[name](folder / name), indent=1))
-        found += json.loads(kept.read_text())
-    print(json.dumps(found, indent=1), flush=True)
-    return int(not all(row["holds"] for row in found))
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve(), *sys.argv[2:]))

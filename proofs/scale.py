@@ -1,11 +1,11 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
     python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
-                                              proofs/decoupled.py; without PART all of them, and then
-                                              docs/results/scale.json and .md are written; four hours on
+                                              proofs/decoupled.py; without PART all of them: four hours on
                                               two cores
+    python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
 
-Every part leaves its bars in FOLDER, and a part whose bars are there is not measured again.
+Every part leaves its bars and the commit in FOLDER, and a part whose bars are there is not measured again.
 """
 
 from __future__ import annotations
@@ -279,18 +279,31 @@ def main(folder: Path, *parts: str) -> int:
         kept = folder / f"{name}.json"
         if not kept.exists():
             (folder / name).mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(PARTS[name](folder / name), indent=1))
-        found += json.loads(kept.read_text())
+            made = {"commit": results.commit(), "bars": PARTS[name](folder / name)}
+            kept.write_text(json.dumps(made, indent=1))
+        found += json.loads(kept.read_text())["bars"]
         print(json.dumps(found, indent=1), flush=True)
-    if not parts:
-        rows = json.loads((folder / "kills/kills.json").read_text())
-        shown = [{key: row[key] for key in ("rank", "step", "seconds", "resumed with")} for row in rows]
-        print(results.write("scale", "Past one process", found, seeds=[SEED], tables={"Kills": shown}))
     return int(not all(row["holds"] for row in found))
+
+
+def write(folder: Path) -> None:
+    """A part that was not measured is a bar that does not hold."""
+    made = {name: json.loads((folder / f"{name}.json").read_text()) for name in PARTS
+            if (folder / f"{name}.json").exists()}
+    missing = [bar(name, "measured", "not measured", False, f"python proofs/scale.py FOLDER {name}")
+               for name in PARTS if name not in made]
+    rows = json.loads((folder / "kills/kills.json").read_text())
+    results.write("scale", "Past one process", [b for part in made.values() for b in part["bars"]] + missing,
+                  seeds=[SEED], tables={
+        "Commit at which each part was measured": [{"part": name, "commit": part["commit"]}
+                                                   for name, part in made.items()],
+        "Kills": [{key: row[key] for key in ("rank", "step", "seconds", "resumed with")} for row in rows]})
 
 
 if __name__ == "__main__":
     if sys.argv[1] in ("work", "weigh"):
         {"work": work, "weigh": weigh}[sys.argv[1]](sys.argv[2])
+    elif sys.argv[2:] == ["write"]:
+        write(Path(sys.argv[1]).resolve())
     else:
         sys.exit(main(Path(sys.argv[1]).resolve(), *sys.argv[2:]))
