@@ -17,12 +17,12 @@ Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 
 from postgrad.methods import Method
 from postgrad.models.families import Config
-from postgrad.models.layer import Layer, layer_spec, layer_specs, stored_tensors
+from postgrad.models.layer import Layer, Matrix, Norm, layer_spec, layer_specs, outer_weights
 from postgrad.options import Held
 
 GB = 1e9
@@ -109,21 +109,21 @@ class Memory:
         return max(self.sampling, self.updating)
 
 
-@cache
 def matrices(c: Config) -> int:
-    """Weights in the matrices of all layers: what LoRA adapts and NF4 shrinks."""
-    return sum(matrix.size for layer in layer_specs(c) for matrix in layer.matrices)
+    """Weights in the matrices of all layers, which are of one size: what LoRA adapts and NF4 shrinks."""
+    return c.num_hidden_layers * sum(matrix.size for matrix in layer_spec(c, 0).matrices)
 
 
-@cache
 def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
-    return sum(math.prod(tensor.shape) for tensor in stored_tensors(c))
+    def count(weights: Iterable[Matrix | Norm]) -> int:
+        return sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
+    return count(outer_weights(c)) + c.num_hidden_layers * count(layer_spec(c, 0).weights)
 
 
 def adapter(c: Config, rank: int) -> int:
     """Weights of a LoRA adapter on all matrices: rank x (inputs + outputs) of each."""
-    return rank * sum(matrix.inputs + matrix.outputs for layer in layer_specs(c) for matrix in layer.matrices)
+    return rank * c.num_hidden_layers * sum(m.inputs + m.outputs for m in layer_spec(c, 0).matrices)
 
 
 def held(method: Method, reward_model: bool = False) -> tuple[str, ...]:

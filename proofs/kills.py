@@ -59,7 +59,8 @@ def child(at: int, number: int, args: list[str]) -> int:
     for name in CALLS:
         setattr(os, name, watched(getattr(os, name)))
     code = main(args)
-    print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written}), file=sys.stderr)
+    print(json.dumps({"calls": seen, "inside_save": inside, "first_call": written,
+                      "compiler": "torch._dynamo" in sys.modules}), file=sys.stderr)
     return code
 
 

@@ -10,10 +10,12 @@ import importlib
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 import postgrad as pg
+from postgrad.adamw import AdamW
 from postgrad.models import load_scalar, save_model
 
 STEPS, LR = 2, 1e-5
@@ -57,18 +59,17 @@ class Seen:
 
     @contextmanager
     def watched(self):
-        plain = torch.optim.AdamW.step
+        def seen(plain, params):
+            def step(optim, *args, **more):
+                self.steps.append({self.name(p): p.grad.clone() for p in params(optim) if p.grad is not None})
+                return plain(optim, *args, **more)
+            return step
 
-        def step(optim, *args, **more):
-            weights = [p for group in optim.param_groups for p in group["params"]]
-            self.steps.append({self.name(p): p.grad.clone() for p in weights if p.grad is not None})
-            return plain(optim, *args, **more)
-
-        torch.optim.AdamW.step = step
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(AdamW, "step", seen(AdamW.step, lambda optim: optim.params))
+            patch.setattr(torch.optim.AdamW, "step", seen(
+                torch.optim.AdamW.step, lambda optim: [p for g in optim.param_groups for p in g["params"]]))
             yield self
-        finally:
-            torch.optim.AdamW.step = plain
 
 
 def ours(model: Path, method, folder: Path, **given) -> tuple[Seen, dict]:

@@ -12,7 +12,7 @@ import pytest
 from postgrad.run import Run
 
 HOME = Path(__file__).parent.parent
-WAITS = "print('here', flush=True); threading.Event().wait(60)"
+WAITS = "print('at work', flush=True); threading.Event().wait(60)"
 TASK = f"""
 import threading
 prompts = [{{"question": f"Say {{letter}}."}} for letter in "abcd"]
@@ -98,7 +98,7 @@ def test_while_it_is_being_imported(here, at):
 def test_a_command_that_has_nothing_to_keep(here, words):
     before = sorted(here.iterdir())
     child = Child(here, "-m", "postgrad", *words)
-    child.until("here")
+    child.until("at work")
     child.interrupt()
     assert child.end() == (130, "".join(child.lines[:-2]) + "\npostgrad: stopped by Ctrl-C.\n")
     assert sorted(here.iterdir()) == before
@@ -117,7 +117,7 @@ def test_a_training_says_what_will_happen_saves_and_says_how_to_go_on(here):
 
 def test_the_second_time_it_stops_at_once(here):
     child = Child(here, "-m", "postgrad", *ROLLOUTS)
-    child.until("here")
+    child.until("at work")
     child.interrupt()
     child.until("stopping after this step")
     child.interrupt()

@@ -16,6 +16,11 @@ def alone(request, tmp_path_factory):
     return request.param, calls, kills.facts(folder / "alone")
 
 
+def test_a_training_on_a_cpu_does_not_load_the_compiler(alone):
+    """Which takes two seconds of every start."""
+    assert not alone[1]["compiler"]
+
+
 def test_a_kill_inside_a_save_and_one_in_training(alone, tmp_path):
     recipe, calls, expected = alone
     inside = [n for n in calls["inside_save"] if n > calls["calls"] // 2][1]

@@ -165,24 +165,25 @@ LOOKED_AT = [*addresses(["one", "two"]), "/lab/clip", "/lab/gae", "/label?labell
              "/instruments/preference-labeller?labels=abtab"]
 
 
-@pytest.fixture(scope="module", params=[(1280, False), (390, True)],
-                ids=["wide and light", "narrow and dark"])
-def reader(lived_in, browser, request):  # noqa: F811
+@pytest.fixture(scope="module")
+def reader(lived_in, browser):  # noqa: F811
     """One reader who goes through all pages: what every page shares is fetched once."""
-    width, dark = request.param
-    watched = Watched(browser, lived_in, width=width, dark=dark)
-    yield watched, width
+    watched = Watched(browser, lived_in)
+    yield watched
     watched.context.close()
 
 
 @pytest.mark.parametrize("path", LOOKED_AT)
 def test_every_page_opens_fits_and_can_be_read_by_all(reader, path):
-    """No error on the console, no request elsewhere, nothing sideways, nothing serious by axe-core."""
-    watched, width = reader
-    page = watched.page
-    answer = page.goto(path)
-    assert answer.status == (404 if path == "/nowhere" else 200)
-    expect(page.locator("h1").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert axe(page) == []
-    watched.judge(("404 (Not Found)",) if path == "/nowhere" else ())
+    """On a phone at night, then on a desk by day: no error on the console, no request elsewhere, nothing
+    sideways, nothing serious by axe-core."""
+    page, opened = reader.page, False
+    for width, height, scheme in ((390, 844, "dark"), (1280, 900, "light")):
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme)
+        opened = opened or page.goto(path)
+        assert opened.status == (404 if path == "/nowhere" else 200)
+        expect(page.locator("h1").first).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert axe(page) == []
+    reader.judge(("404 (Not Found)",) if path == "/nowhere" else ())
