@@ -87,7 +87,7 @@ class Chat:
         """The tokens that end an assistant's turn, eos first."""
         return tuple(dict.fromkeys((self.id(self.eos), *self.ends)))
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
         """One more than the highest token."""
         return 1 + max(self.tokenizer.get_vocab().values(), default=-1)
