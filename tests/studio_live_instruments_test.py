@@ -56,6 +56,13 @@ def test_the_newest_run_on_word_problems_stands_for_the_rl_model(tmp_path, monke
     assert "run words" in found and str(tmp_path / "words") in found and "no model after RL" not in found
 
 
+def test_a_run_that_is_damaged_stands_for_nothing(tmp_path):
+    for name, text in (("list", "[1]"), ("cut", '{"task": ['), ("binary", "\udcff")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_bytes(text.encode(errors="surrogateescape"))
+    assert pipeline_ask.trained_by_rl(tmp_path) is None
+
+
 LABELS = "ab" * 15
 
 

@@ -6,7 +6,6 @@ folder that trained the SFT model on word problems stands in for it, and where t
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,11 +27,11 @@ def trained_by_rl(runs: Path) -> Path | None:
     """The newest run of the runs folder that trained tiny-chat on word problems and has a checkpoint."""
     for path in sorted(runs.glob("*/run.json"), key=lambda p: -p.stat().st_mtime):
         try:
-            info = json.loads(path.read_text("utf-8"))
-        except ValueError:  # a run that was damaged is no model
+            run = Run.open(path.parent)
+            fits = (run.info.get("task"), run.info.get("model")) == ("words", "tiny-chat") and run.latest()
+        except (OSError, ValueError):  # a run that was damaged is no model
             continue
-        fits = (info.get("task"), info.get("model")) == ("words", "tiny-chat")
-        if fits and Run.open(path.parent).latest():
+        if fits:
             return path.parent
     return None
 
