@@ -41,7 +41,7 @@ from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
 from postgrad.rewards.expression import parse
 from postgrad.sampler import Track
-from postgrad.settings import COUNT, SHARE, Settings, setting
+from postgrad.settings import COUNT, POSITIVE, SHARE, Settings, setting
 from postgrad.tasks import Task, countdown, word_problems
 from postgrad.tasks.base import conversation, think
 
@@ -57,13 +57,13 @@ class Lengths(Settings):
 
     cold: int = setting(20, "optimizer steps on the chains", "fewer where the model learns them by heart",
                         COUNT)
-    reasoning: int = setting(100, "collections of rollouts of the second stage",
+    reasoning: int = setting(80, "collections of rollouts of the second stage",
                              "more while pass@1 still rises", COUNT)
-    sft: int = setting(80, "optimizer steps of the third stage", "with kept.prompts: two rounds of the data",
+    sft: int = setting(160, "optimizer steps of the third stage", "with kept.prompts: two rounds of the data",
                        COUNT)
     reward: int = setting(120, "optimizer steps of the reward model",
                           "fewer where its ece rises towards the end", COUNT)
-    last: int = setting(60, "collections of rollouts of the last stage",
+    last: int = setting(110, "collections of rollouts of the last stage",
                         "fewer where the true quality falls", COUNT)
 
 
@@ -73,7 +73,7 @@ class Gathered(Settings):
 
     chains: int = setting(300, "problems whose chain is written out for the cold start",
                           "more for a firmer start, which leaves less to be found", COUNT)
-    prompts: int = setting(600, "problems that the policy answers for the third stage",
+    prompts: int = setting(1200, "problems that the policy answers for the third stage",
                            "more where few of its replies are kept", COUNT)
     samples: int = setting(4, "replies to each of them, of which all that get full marks are kept",
                            "more where hard problems have none", COUNT)
@@ -97,6 +97,8 @@ class R1Config(Settings):
     model: str = setting(MODEL, "a base model", "to start from a base of your own")
     reward: str = setting(RULES, "the rules: a sum of verifiers by name",
                           "to pay for something else as well")
+    last_lr: float = setting(1e-4, "the learning rate of the last stage",
+                             "lower where the true quality falls; higher where replies run on", POSITIVE)
     lengths: Lengths = setting(group=Lengths)
     gathered: Gathered = setting(group=Gathered)
     problems: int = setting(100, "held-out problems of each task that every stage is measured on",
@@ -192,7 +194,7 @@ def pipeline(config: R1Config) -> Pipeline:
               about="3 SFT of the base on what was kept, and general data"),
         measured("sft", "{sft}", config),
         Stage(name="reward", config=judge, about="reward model for general prompts"),
-        Stage(name="last", config=replace(last, optim=replace(last.optim, lr=1e-4)),
+        Stage(name="last", config=replace(last, optim=replace(last.optim, lr=config.last_lr)),
               about="4 last: GRPO on all prompts"),
         measured("last", "{last}", config)])
 

@@ -32,7 +32,7 @@ class R1ZeroConfig(Settings):
                          "to start from a base of your own")
     reward: str = setting(ANSWERS, "the rules: a sum of verifiers by name",
                           "to pay for something else as well; number reads a number, think is the form")
-    collections: int = setting(150, "collections of rollouts", "more while pass@1 still rises", COUNT)
+    collections: int = setting(120, "collections of rollouts", "more while pass@1 still rises", COUNT)
     problems: int = setting(100, "held-out problems of each task that both models are measured on",
                             "more: narrower intervals", COUNT)
     samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
