@@ -5,8 +5,8 @@ cost elsewhere.
     python proofs/reasoning.py control SEED FOLDER MODEL [CHANGE ...]
                                                                the same from the control (tools/make_zero.py)
     python proofs/reasoning.py r1 SEED FOLDER [CHANGE ...]     one R1
-    python proofs/reasoning.py many SEED FOLDER                pass@1 to pass@64 of the base and of R1-Zero
-    python proofs/reasoning.py ledger NAME SEED FOLDER         gains and losses of align or r1
+    python proofs/reasoning.py many SEED FOLDER [--device cuda]  pass@1 to pass@64, base and R1-Zero
+    python proofs/reasoning.py ledger NAME SEED FOLDER [--device cuda]  gains, losses of align or r1
     python proofs/reasoning.py write FOLDER                    docs/results/reasoning.json and .md
 
 Settings were chosen on seeds 0, 1 and 7; what is shown here has seeds 3, 4 and 5. Every part leaves its
@@ -51,21 +51,22 @@ def kept(out: Path, *words: str) -> None:
         out.write_text(said)
 
 
-def many(folder: Path, seed: str) -> None:
+def many(folder: Path, seed: str, *more: str) -> None:
     """pass@k of the base and of R1-Zero, on the same problems of each part."""
     found = {}
     for name, model in (("base", "tiny-zero"), ("rl", str(folder / f"zero-{seed}" / "rl"))):
         for part in PARTS:
             out = folder / f"many-{seed}-{name}-{part}.json"
             kept(out, "eval", model, "--task", part, "--problems", "100", "--samples", str(MOST),
-                 "--seed", seed)
+                 "--seed", seed, *more)
             found[f"{name} {part}"] = json.loads(out.read_text())
     (folder / f"many-{seed}.json").write_text(json.dumps(found, indent=1))
 
 
-def ledger(folder: Path, name: str, seed: str) -> None:
+def ledger(folder: Path, name: str, seed: str, *more: str) -> None:
     """What a pipeline gained and lost against the model that it began with."""
-    kept(folder / f"ledger-{name}-{seed}.json", "ledger", str(folder / f"{name}-{seed}"), "--problems", "100")
+    kept(folder / f"ledger-{name}-{seed}.json", "ledger", str(folder / f"{name}-{seed}"), "--problems", "100",
+         *more)
 
 
 # what is said of it
@@ -205,16 +206,46 @@ def stages(folder: Path) -> list[dict]:
             for row in next(iter(summary["tables"].values()))]
 
 
+def ledgers(folder: Path) -> dict[tuple[str, int], dict]:
+    """What each pipeline's last stage gained and lost: pipeline and seed, its ledger."""
+    paths = {(name, seed): folder / f"ledger-{name}-{seed}.json"
+             for name in ("align", "r1") for seed in SEEDS}
+    return {key: json.loads(path.read_text()) for key, path in paths.items() if path.exists()}
+
+
+def taxed(folder: Path) -> list[dict]:
+    """A line for each measure of a task that a ledger is read by: the last stage against the start."""
+    from postgrad import ledger as book
+    rows = []
+    for (name, seed), found in ledgers(folder).items():
+        stage, lines = list(found["against_first"].items())[-1]
+        rows += [{"pipeline": name, "seed": seed, "stage": stage, **book.shown(book.Line(**line))}
+                 for line in lines if line["measure"] in ("pass@1", "reward", "nats", book.DIVERSITY)]
+    return rows
+
+
+def ledger_bar(folder: Path) -> dict:
+    found = ledgers(folder)
+    said = {key: " ".join(list(x["says"].values())[-1]) for key, x in found.items()}
+    return bar("the ledger of align and r1, last stage against the start",
+               "the tax with intervals, 3 seeds each",
+               " ".join(f"{name}, seed {seed}: {words}" for (name, seed), words in said.items())
+               or "not measured", len(found) == 2 * len(SEEDS),
+               "python proofs/reasoning.py ledger NAME SEED FOLDER")
+
+
 def results(folder: Path) -> None:
     many_rows = curves(folder)
     bars = [base_bar(folder), *zero_bars(folder), *r1_bars(folder),
             bar("pass@1 against pass@64, base and R1-Zero", "with intervals", f"{len(many_rows)} rows below",
-                len(many_rows) == 2 * len(PARTS) * len(SEEDS), "python proofs/reasoning.py many SEED FOLDER")]
+                len(many_rows) == 2 * len(PARTS) * len(SEEDS), "python proofs/reasoning.py many SEED FOLDER"),
+            ledger_bar(folder)]
     more = folder / "by_hand.json"  # bars of other scripts
     bars += json.loads(more.read_text()) if more.exists() else []
     page = write("reasoning", "Reasoning: R1-Zero, R1, and measurements of them", bars, seeds=list(SEEDS),
                  tables={"R1, stage by stage": stages(folder),
-                         "What RL created, what it amplified": many_rows})
+                         "What RL created, what it amplified": many_rows,
+                         "Gains and losses, last stage against the start": taxed(folder)})
     print(page.read_text())
 
 
@@ -222,12 +253,12 @@ def main(what: str, *rest: str) -> None:
     if what == "write":
         return results(Path(rest[0]))
     if what == "ledger":
-        name, seed, folder = rest
-        return ledger(Path(folder), name, seed)
+        name, seed, place, *more = rest
+        return ledger(Path(place), name, seed, *more)
     seed, place, *more = rest
     folder = Path(place).resolve()
     if what == "many":
-        return many(folder, seed)
+        return many(folder, seed, *more)
     if what == "control":
         more[0] = f"model={more[0]}"
     pipeline("r1" if what == "r1" else "r1-zero", folder / f"{what}-{seed}", seed, *more)

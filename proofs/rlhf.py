@@ -7,6 +7,8 @@ the audit, bad input.
     python proofs/rlhf.py write FOLDER                  measures the rest and writes docs/results/rlhf.json
                                                         and .md
     python proofs/rlhf.py renew FOLDER                  there, alignment and over-optimisation alone, anew
+    python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 evaluation.samples=192 600 device=cuda
+                                                        the lab on seeds on which nothing was chosen
     python proofs/rlhf.py ship FOLDER                   puts the lab's curves into the package, for the studio
     make proof-rlhf                                    all of it, one after another, two hours on two cores
 
@@ -24,9 +26,8 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests", "proofs", "tools"))]
 
 SEEDS = [0, 1, 2]
-LABS = [20, 21, 22]  # seeds of the lab; its settings were chosen on others (proofs/lab_grid.py, 0 to 19)
 SHIPPED = HERE / "postgrad" / "embedded" / "overoptimise" / "curves.json"
-LEASH = 0.3  # the KL weight that the bar is measured at
+LEASH = 0.2  # the KL weight that the bar is measured at
 
 
 def pipeline(recipe: str, seed: int, folder: Path, *changes: str) -> None:
@@ -40,7 +41,7 @@ def lab_of(seed: str, changes: tuple[str, ...]):
     """The settings of a lab, and its command."""
     from postgrad import recipes
     from postgrad.recipes.defaults import fitted
-    words = [f"seed={seed}", "evaluation.every=10", "evaluation.samples=48", *changes]
+    words = [f"seed={seed}", "evaluation.samples=192", *changes]
     config, _ = fitted(recipes.resolve("overoptimise", words)[1])
     return config, " ".join(["postgrad train overoptimise", *words])
 
@@ -104,7 +105,7 @@ def align(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
 
 def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
     """The bars, every policy's turning point, best-of-n."""
-    found = [json.loads((folder / f"lab-{seed}" / "curves.json").read_text()) for seed in LABS]
+    found = [json.loads((folder / f"lab-{seed}" / "curves.json").read_text()) for seed in SEEDS]
     rows = [{"seed": f["seed"], "policy": p["name"], **{k: p["turning"][k] for k in (
         "step", "kl", "peak", "end", "fall", "gain_lost", "proxy_at_peak", "proxy_at_end")},
              "minutes": p["minutes"]} for f in found for p in f["policies"]]
@@ -114,20 +115,34 @@ def lab(folder: Path) -> tuple[list[dict], list[dict], list[dict]]:
     rises = all(t["proxy_at_end"] > t["proxy_at_peak"] for t in off)
     best = [{"seed": f["seed"], **{k: p[k] for k in ("n", "kl", "proxy", "true")}} for f in found
             for p in f["best_of_n"]]
-    command = found[0]["command"].replace(f"seed={LABS[0]}", "seed=N")
-    listed = ", ".join(map(str, LABS))
+    command = found[0]["command"].replace("seed=0", "seed=N")
     fall, lost = min(t["fall"] for t in off), min(t["gain_lost"] for t in off)
     return [
+        fresh(folder),
         bar("over-optimisation, KL off: the true reward peaks, then falls",
-            f">= 15 % of its peak, the proxy rising, seeds {listed}",
+            ">= 15 % of its peak, the proxy rising, 3 seeds",
             f"{shown(off)} (fall {fall:.0%} of the peak at least, {lost:.0%} of what had been gained); the "
             f"proxy rises in {sum(t['proxy_at_end'] > t['proxy_at_peak'] for t in off)} of {len(off)}",
-            rises and all(t["fall"] >= 0.15 for t in off), command),
-        bar(f"over-optimisation, KL on ({LEASH}): it ends near its peak", f"within 5 %, seeds {listed}",
+            rises and all(t["fall"] >= 0.15 and t["gain_lost"] >= 0.15 for t in off), command),
+        bar(f"over-optimisation, KL on ({LEASH}): it ends near its peak", "within 5 %, 3 seeds",
             f"{shown(on)} (fall {max(t['fall'] for t in on):.1%} at most)",
             all(t["fall"] <= 0.05 for t in on),
             command),
     ], rows, best
+
+
+def fresh(folder: Path) -> dict:
+    """Both bars on seeds on which nothing was chosen, each examination on 6,144 replies."""
+    rows = json.loads((folder / "fresh.json").read_text())
+    off, on = ([r for r in rows if r["policy"] == f"ppo-kl-{w:g}"] for w in (0, LEASH))
+    said = [f"KL {word}: " + ", ".join(f"{t['peak']:+.2f} -> {t['end']:+.2f} ({t['fall']:.0%})"
+                                       for t in turns)
+            for word, turns in (("off", off), (f"{LEASH:g}", on))]
+    holds = all(t["fall"] >= 0.15 for t in off) and all(t["fall"] <= 0.05 for t in on)
+    return bar(f"over-optimisation on fresh seeds ({', '.join(str(r['seed']) for r in off)}); settings were "
+               "chosen on 0 to 7", "off: a fall of >= 15 % of the peak, on: <= 5 %", "; ".join(said), holds,
+               "python proofs/lab_grid.py FOLDER/fresh.json 8,9,10,11 0/0.2 evaluation.samples=192 600 "
+               "device=cuda")
 
 
 def bar(*args):
@@ -228,7 +243,7 @@ def ship(folder: Path) -> None:
         return (float(f"{x:.4g}") if isinstance(x, float) else {k: small(v) for k, v in x.items()}
                 if isinstance(x, dict) else [small(v) for v in x] if isinstance(x, list) else x)
 
-    runs = [small(json.loads((folder / f"lab-{seed}" / "curves.json").read_text())) for seed in LABS]
+    runs = [small(json.loads((folder / f"lab-{seed}" / "curves.json").read_text())) for seed in SEEDS]
     SHIPPED.write_text(json.dumps({"made by": "python proofs/rlhf.py ship", "runs": runs}))
     print(SHIPPED, SHIPPED.stat().st_size)
 
@@ -245,8 +260,8 @@ def main(what: str, *rest: str) -> None:
     elif what == "audit":
         audited(Path(rest[1]), int(rest[0]))
     elif what == "all":
-        for part, seeds in (("align", SEEDS), ("lab", LABS)):
-            for seed in seeds:
+        for seed in SEEDS:
+            for part in ("align", "lab"):
                 subprocess.run([sys.executable, __file__, part, str(seed), *rest], check=True)
         write(Path(rest[0]))
     else:

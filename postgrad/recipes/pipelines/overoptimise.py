@@ -45,7 +45,7 @@ class Proxies(Settings):
 
     members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash",
                            "1 to leave the ensemble out; more make it more sceptical", COUNT)
-    pairs: int = setting(1000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner",
+    pairs: int = setting(2000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner",
                          COUNT)
     train_steps: int = setting(120, "optimizer steps of each", "with the pairs", COUNT)
 
@@ -62,16 +62,16 @@ class OveroptimiseConfig(Settings):
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
     method: Method = setting(methods.get("ppo"), "the row of the table that pushes",
                              "to see how another policy method over-optimises", parse=methods.named)
-    kls: str = setting("0,0.05,0.3", "the leashes: weights of the KL, with commas between",
+    kls: str = setting("0,0.05,0.2", "the leashes: weights of the KL, with commas between",
                        "to find the weight at which the true quality no longer falls")
     proxies: Proxies = setting(group=Proxies)
     best_of: int = setting(64, "best-of-n up to so many",
                            "more shows whether best-of-n turns over too; costs as many samples")
-    steps: int = setting(240, "optimizer steps of each policy",
+    steps: int = setting(140, "optimizer steps of each policy",
                          "more where the true quality has not turned yet")
-    rollouts: Rollouts = setting(group=lambda: Rollouts(prompts_per_step=64, max_new_tokens=80))
-    optim: OptimSettings = setting(group=lambda: OptimSettings(lr=1e-4, schedule="linear"))
-    evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, problems=128, samples=16))
+    rollouts: Rollouts = setting(group=lambda: Rollouts(prompts_per_step=32, max_new_tokens=80))
+    optim: OptimSettings = setting(group=lambda: OptimSettings())
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, problems=32, samples=64))
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
@@ -99,7 +99,7 @@ def questions() -> OveroptimiseConfig:
 
 
 SETTINGS = {"questions": questions}
-SPAN = 1 / 6  # of a run, on either side, over which a curve is read: the luck of one examination is no peak
+SPAN = 20  # steps on either side over which a curve is read: the luck of one examination is no peak
 
 
 def proxies(config: OveroptimiseConfig) -> list[Stage]:
@@ -139,15 +139,13 @@ def points(run: Run) -> list[dict]:
 def turning(curve: Sequence[dict]) -> dict:
     """Where the true reward turns over.
 
-    Read off means over a sixth of the run on either side.
+    Read off means over SPAN steps on either side.
 
     fall: from the peak to the end, as a share of the peak's own height; gain_lost: as a share of what had
     been gained by then.
     """
-    near = SPAN * curve[-1]["step"]
-
     def smooth(name: str, i: int) -> float:
-        return mean_of(p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= near)
+        return mean_of(p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= SPAN)
 
     true = [smooth("true", i) for i in range(len(curve))]
     top = max(range(len(curve)), key=true.__getitem__)

@@ -23,7 +23,7 @@ from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import DEVICE, SEED
 from postgrad.recipes.own_rows import OwnRows
 from postgrad.recipes.pipelines import parts
-from postgrad.recipes.pipelines.r1_zero import ANSWERS, MODEL, TASK, reasoning
+from postgrad.recipes.pipelines.r1_zero import MODEL, TASK, reasoning
 from postgrad.recipes.pipelines.stages import (
     CONVERSATIONS,
     Data,
@@ -47,7 +47,7 @@ from postgrad.tasks.base import conversation, think
 
 GENERAL = "questions"
 BOTH = f"{TASK}+{GENERAL}"  # the prompts of the last stage
-RULES = f"{ANSWERS}+0.2*language"  # and the language, which R1-Zero does not pay for
+RULES = "correct+think+0.2*language"  # the form as much as the answer, and the language
 TRIES = 6  # of a countdown at most, before the one that makes it
 
 
