@@ -142,12 +142,16 @@ def verdict_on(measure: str, first: float, last: float, gain: tuple[float, float
 
 def sentences(found: Sequence[Line]) -> list[str]:
     """Gains, losses and collapses in words; what cannot be told from chance is named too."""
-    main = [x for x in found if x.measure in ("pass@1", "nats")
-            or (x.measure == "reward" and x.task not in {y.task for y in found if y.measure == "pass@1"})]
-    said = [f"{word}: " + "; ".join(f"{x.task} {told(x)}" for x in part) + "."
+    main = [x for x in found if x.measure in ("pass@1", "reward", "nats")]
+    tasks = [x.task for x in main]
+
+    def name(x: Line) -> str:
+        return f"{x.task} ({x.measure})" if tasks.count(x.task) > 1 else x.task
+
+    said = [f"{word}: " + "; ".join(f"{name(x)} {told(x)}" for x in part) + "."
             for word, kind in (("Gained", "gain"), ("Lost", "loss"))
             if (part := [x for x in main if x.verdict == kind])]
-    if rest := [x.task for x in main if x.verdict == "not told"]:
+    if rest := [name(x) for x in main if x.verdict == "not told"]:
         said.append(f"Not told from chance: {', '.join(rest)}.")
     if gone := [x for x in found if x.verdict == "collapse"]:
         said.append("Diversity collapsed: " + "; ".join(

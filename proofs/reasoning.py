@@ -206,27 +206,28 @@ def stages(folder: Path) -> list[dict]:
             for row in next(iter(summary["tables"].values()))]
 
 
-def ledgers(folder: Path) -> dict[tuple[str, int], dict]:
-    """What each pipeline's last stage gained and lost: pipeline and seed, its ledger."""
+def ledgers(folder: Path) -> dict[tuple[str, int], tuple[str, list]]:
+    """Pipeline and seed: its last stage, and what that gained and lost."""
+    from postgrad import ledger as book
     paths = {(name, seed): folder / f"ledger-{name}-{seed}.json"
              for name in ("align", "r1") for seed in SEEDS}
-    return {key: json.loads(path.read_text()) for key, path in paths.items() if path.exists()}
+    found = {key: list(json.loads(path.read_text())["against_first"].items())[-1]
+             for key, path in paths.items() if path.exists()}
+    return {key: (stage, [book.Line(**line) for line in lines]) for key, (stage, lines) in found.items()}
 
 
 def taxed(folder: Path) -> list[dict]:
     """A line for each measure of a task that a ledger is read by: the last stage against the start."""
     from postgrad import ledger as book
-    rows = []
-    for (name, seed), found in ledgers(folder).items():
-        stage, lines = list(found["against_first"].items())[-1]
-        rows += [{"pipeline": name, "seed": seed, "stage": stage, **book.shown(book.Line(**line))}
-                 for line in lines if line["measure"] in ("pass@1", "reward", "nats", book.DIVERSITY)]
-    return rows
+    return [{"pipeline": name, "seed": seed, "stage": stage, **book.shown(line)}
+            for (name, seed), (stage, lines) in ledgers(folder).items()
+            for line in lines if line.measure in ("pass@1", "reward", "nats", book.DIVERSITY)]
 
 
 def ledger_bar(folder: Path) -> dict:
+    from postgrad import ledger as book
     found = ledgers(folder)
-    said = {key: " ".join(list(x["says"].values())[-1]) for key, x in found.items()}
+    said = {key: " ".join(book.sentences(lines)) for key, (_, lines) in found.items()}
     return bar("the ledger of align and r1, last stage against the start",
                "the tax with intervals, 3 seeds each",
                " ".join(f"{name}, seed {seed}: {words}" for (name, seed), words in said.items())

@@ -50,6 +50,15 @@ def test_sentences_name_gain_loss_and_collapse():
     assert ledger.sentences(ledger.lines(FIRST, FIRST)) == ["Not told from chance: words, text."]
 
 
+def test_a_task_with_a_reward_and_a_pass_rate_is_told_by_both():
+    def one(reward):
+        figures = {"questions": {"pass@1": [0.25] * 20, "reward": reward}}
+        return {"name": "x", "step": 0, "figures": figures}
+    said = ledger.sentences(ledger.lines(one([-1.0, -0.5] * 10), one([0.5, 0.75] * 10)))
+    assert said[0].startswith("Gained: questions (reward) +1.38 (+")
+    assert said[1:] == ["Not told from chance: questions (pass@1)."]
+
+
 def test_what_narrows_is_said():
     def one(once, within):
         figures = {"words": {"pass@1": [once] * 20, "pass@8": [within] * 20}}
