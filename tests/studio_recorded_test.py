@@ -134,10 +134,13 @@ def test_sentences_of_pass_at_k_hold_everywhere():
 # 13: languages
 
 def test_sentences_of_languages_are_the_examinations_everywhere():
-    rows = recorded("languages")["runs"][0]["examinations"]
+    runs = {run["name"]: run["examinations"] for run in recorded("languages")["runs"]}
     for state, numbers, said in said_everywhere("language-mixing"):
+        rows = runs[state.source]
         row = next(r for r in rows if r["step"] == numbers["step"])
-        assert abs(row["step"] - state.progress / 100 * rows[-1]["step"]) <= 1
+        asked = state.progress / 100 * rows[-1]["step"]
+        assert abs(row["step"] - asked) == min(abs(r["step"] - asked) for r in rows)
+        assert ("language" in numbers["reward"]) == (state.source != "zero")
         of = [row[f"{state.part}/{name}"] for name in ("worded", "wrong_language", "mixed_languages")]
         first = after(said, "steps" if row["step"] else "Before training")
         wanted = [100 * x for x in (*of, row["pass@1"])]
@@ -145,7 +148,12 @@ def test_sentences_of_languages_are_the_examinations_everywhere():
         assert ("(before," in said) == (row["step"] > 0)
         if row["step"]:
             assert after(said, "(before,") == pytest.approx(100 * rows[0][f"{state.part}/worded"], abs=0.51)
-    assert not numbers["reward"].count("language")
+
+
+def test_where_the_language_is_paid_for_it_is_kept():
+    free, paid, r1 = (language_mixing.compute(language_mixing.State(source=name))["here"]["wrong_language"]
+                      for name in ("zero", "paid", "r1"))
+    assert r1 < free / 2 and paid < free
 
 
 def test_a_run_of_one_s_own_can_be_shown(tmp_path):
@@ -158,18 +166,18 @@ def test_a_run_of_one_s_own_can_be_shown(tmp_path):
     (tmp_path / "torn" / "ledger.json").write_text("{")
     kept = RUNS.set(tmp_path)
     try:
-        assert list(language_mixing.sources()) == ["zero", "run/mine/rl"]
+        assert list(language_mixing.sources()) == ["zero", "paid", "r1", "run/mine/rl"]
         mine = language_mixing.compute(language_mixing.State(source="run/mine/rl"))
         assert mine["right"] == rows[-1]["pass@1"] and mine["command"] == mine["reward"] == ""
         assert [v for v, _ in language_mixing.controls(language_mixing.State())[-1].pairs()] == [
-            "zero", "run/mine/rl"]
+            "zero", "paid", "r1", "run/mine/rl"]
         assert list(ledger.books()) == ["zero", "run/mine"]
         assert ledger.compute(ledger.State(source="run/mine"))["rows"]
     finally:
         RUNS.reset(kept)
-    for module in (language_mixing, ledger):  # without runs there is nothing to choose, and no other name
-        assert "source" not in [c.name for c in module.controls(module.State())]
-        with pytest.raises(ValueError, match="source is one of zero, not 'run/mine'"):
+    for module, names in ((language_mixing, "zero, paid, r1"), (ledger, "zero")):  # the recorded ones alone
+        assert ("source" in [c.name for c in module.controls(module.State())]) == (", " in names)
+        with pytest.raises(ValueError, match=f"source is one of {names}, not 'run/mine'"):
             module.settle(module.State(source="run/mine"))
 
 
@@ -275,13 +283,14 @@ def test_each_stands_in_its_chapter():
 def test_a_longer_run_is_recorded_by_the_same_tool(tmp_path):
     """What a run's own examinations say, whichever run lies in the folder; others are left out."""
     row = {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6], "words-es/worded": 1 / 3, "seconds": 9.0}
-    for name, rows in (("zero", [row, row]), ("again", [row]), ("outcome", [{"step": 0, "accuracy": 0.7}])):
+    for name, rows in (("zero", [row, row]), ("paid", [row]), ("outcome", [{"step": 0, "accuracy": 0.7}])):
         (tmp_path / name).mkdir()
         (tmp_path / name / "evals.jsonl").write_text("\n".join(map(json.dumps, rows)))
         (tmp_path / name / "run.json").write_text(json.dumps({"command": f"postgrad train {name} --run /x"}))
+        (tmp_path / name / "config.json").write_text(json.dumps({"reward": "correct"}))
     found = record_reasoning.languages(tmp_path)["runs"]
     assert [(run["name"], run["command"]) for run in found] == [
-        ("zero", "postgrad train zero"), ("again", "postgrad train again")]
+        ("zero", "postgrad train zero"), ("paid", "postgrad train paid")]
     assert found[0]["examinations"][0] == {"step": 4, "pass@1": 0.5, "pass@1_interval": [0.4, 0.6],
                                            "words-es/worded": 0.33333}
     assert record_reasoning.numbered([7, None, 3, 7]) == [0, -1, 1, 0]

@@ -1,5 +1,6 @@
 """What instruments 9, 10 and 13 to 15 show of real models, recorded: a short R1-Zero with its examinations,
-pass@k of it and of its base, its ledger, samplers that are not the trainer, and samples to choose from.
+the same with the language paid for, pass@k of the first and of its base, its ledger, samplers that are not
+the trainer, and samples to choose from.
 
     python tools/record_reasoning.py FOLDER                  trains what is not in FOLDER yet and writes
                                                              postgrad/embedded/recordings/*.json; about ten
@@ -7,7 +8,8 @@ pass@k of it and of its base, its ledger, samplers that are not the trainer, and
     python tools/record_reasoning.py FOLDER languages tries  these alone
 
 FOLDER/zero is the RL stage of `postgrad train r1-zero` with fewer collections and more examinations. A longer
-run is recorded in its place by putting its folder there; another such run in FOLDER is recorded beside it.
+run is recorded in its place by putting its folder there; another such run in FOLDER is recorded beside it, as
+FOLDER/r1 is: the second stage of `postgrad train r1 seed=3 device=cuda`, its folder put there.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ OUT = HERE / "postgrad" / "embedded" / "recordings"
 BASE, PARTS = "tiny-zero", ("words", "words-es", "countdown")
 ZERO = ("postgrad train grpo task=words+words-es+countdown model=tiny-zero reward=correct+0.2*think seed=0 "
         "rollouts.collections=20 evaluation.every=2 evaluation.problems=48 evaluation.samples=4 save_every=2")
+PAID = ZERO.replace("0.2*think", "0.2*think+0.2*language")  # R1's remedy, and nothing else changed
 OUTCOME = "postgrad train outcome:words seed=0 replies.problems=400 steps=60 evaluation.every=0"
 LOOKED_AT = ("pass@1", "pass@1_interval", "mean_length", "problems", "samples",
              *(f"{part}{name}" for part in ("", *(f"{part}/" for part in PARTS))
@@ -47,13 +50,20 @@ def command_of(run: Path) -> str:
     return said.partition(" --run ")[0]
 
 
+def reward_of(run: Path) -> str:
+    """The rules that paid in a run."""
+    return json.loads((run / "config.json").read_text())["reward"]
+
+
 # 13: what a run's own examinations say
 
 def languages(folder: Path) -> dict:
-    trained(folder, "zero", ZERO)
+    for name, command in (("zero", ZERO), ("paid", PAID)):
+        trained(folder, name, command)
     runs = sorted((p.parent for p in folder.glob("*/evals.jsonl")), key=lambda p: (p.name != "zero", p.name))
     rows = {run.name: examinations(run) for run in runs}
-    return {"runs": [{"name": run.name, "command": command_of(run), "examinations": rows[run.name]}
+    return {"runs": [{"name": run.name, "command": command_of(run), "reward": reward_of(run),
+                      "examinations": rows[run.name]}
                      for run in runs if any("words-es/worded" in row for row in rows[run.name])]}
 
 

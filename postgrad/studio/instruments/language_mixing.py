@@ -1,12 +1,12 @@
 """Instrument 13, language mixing: the examinations of an R1-Zero, from the package or of a run of one's own.
 
-Nobody pays for a language there, and the replies think in whichever they like.
+Nobody pays for a language there, and the replies think in whichever they like. In a second recording the
+rules pay for the language of the problem too; a third has R1's cold start before it.
 """
 
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,11 @@ from postgrad.studio.instruments.base import RUNS, Choice, Instrument, Slider
 from postgrad.studio.recordings import recorded
 
 LANGUAGES = {"words": "English", "words-es": "Spanish"}  # the parts of the task that are asked in words
+RECORDED = {  # the package's, and what is said of each
+    "zero": ("R1-Zero", "the RL stage of R1-Zero with fewer collections and more examinations"),
+    "paid": ("language paid for", "the same, with a fifth of an answer's pay for the problem's language"),
+    "r1": ("R1, stage 2", "the second stage, after a cold start on chains in the language of the problem"),
+}
 MEASURES = ("worded", "wrong_language", "mixed_languages", "turn_back")
 
 
@@ -44,17 +49,12 @@ def sources() -> dict[str, dict]:
     for path in sorted([*root.glob("*/evals.jsonl"), *root.glob("*/rl/evals.jsonl")]) if root else ():
         if rows := read(path, path.stat().st_mtime_ns):
             name = path.parent.relative_to(root).as_posix()
-            found[f"run/{name}"] = {"name": name, "command": "", "examinations": rows}
+            found[f"run/{name}"] = {"name": name, "command": "", "reward": "", "examinations": rows}
     return found
 
 
-def reward_in(command: str) -> str:
-    """The reward that a command names; "" where it names none."""
-    return next((word.partition("=")[2] for word in shlex.split(command) if word.startswith("reward=")), "")
-
-
 def controls(state: State) -> tuple:
-    names = [(key, "recorded" if key == "zero" else key.removeprefix("run/")) for key in sources()]
+    names = [(key, RECORDED[key][0] if key in RECORDED else key.removeprefix("run/")) for key in sources()]
     return (
         Choice("part", "Problems asked in", tuple(LANGUAGES.items())),
         Slider("progress", "Training done, %", 0, 100, 10),
@@ -86,7 +86,8 @@ def compute(state: State) -> dict:
         "step": here["step"], "steps": rows[-1]["step"], "right": here["pass@1"],
         "passes": [(row["step"], row["pass@1"]) for row in rows],
         "bounds": [(row["step"], *row["pass@1_interval"]) for row in rows if row["pass@1_interval"]],
-        "command": run["command"], "reward": reward_in(run["command"]), "problems": here["problems"],
+        "command": run["command"], "reward": run["reward"], "about": RECORDED.get(state.source, ("", ""))[1],
+        "problems": here["problems"],
         "samples": here["samples"], "examinations": len(rows),
     }
 

@@ -80,8 +80,9 @@ def recordings() -> dict:
     """What the figures of the chapter were recorded from: a short R1-Zero, tries, samples to choose from."""
     from postgrad.studio.recordings import recorded
 
-    rows = recorded("languages")["runs"][0]["examinations"]
-    first, last = rows[0], rows[-1]
-    return {"zero_steps": last["step"], "worded_before": first["words-es/worded"],
+    zero, paid, r1 = (run["examinations"] for run in recorded("languages")["runs"])
+    first, last = zero[0], zero[-1]
+    return {"wrong_paid": paid[-1]["words-es/wrong_language"], "wrong_r1": r1[-1]["words-es/wrong_language"],
+            "zero_steps": last["step"], "worded_before": first["words-es/worded"],
             "worded_after": last["words-es/worded"], "wrong_after": last["words-es/wrong_language"],
             "most_tries": recorded("tries")["samples"], "spent_most": recorded("choosing")["samples"]}
