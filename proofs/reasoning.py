@@ -30,7 +30,8 @@ from results import bar, write  # noqa: E402
 SEEDS = (3, 4, 5)
 PARTS = ("words", "words-es", "countdown")
 MOST = 64  # samples of a problem for the curve of pass@k
-COMMAND = {"zero": "postgrad train r1-zero seed=N", "r1": "postgrad train r1 seed=N"}
+TWO_CORES = {"zero": "postgrad train r1-zero seed=N", "r1": "postgrad train r1 seed=N"}
+COMMAND = {name: f"{words} device=cuda" for name, words in TWO_CORES.items()}
 
 
 # what is run
@@ -135,7 +136,7 @@ def zero_bars(folder: Path) -> list[dict]:
 def minutes_bar(folder: Path, name: str, words: str, most: int) -> dict:
     found = summaries(folder / "two-cores", name)
     return bar(words, f"<= {most}", told(found, lambda x: f"{x['minutes']:.1f}"),
-               bool(found) and all(x["minutes"] <= most for x in found.values()), COMMAND[name])
+               bool(found) and all(x["minutes"] <= most for x in found.values()), TWO_CORES[name])
 
 
 def searched(before: dict, after: dict) -> str:
