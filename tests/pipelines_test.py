@@ -28,8 +28,8 @@ SMALL = {
                   "gathered.samples=4").split(),
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
     "expert-iteration": ("task=words model=tiny-chat prompts=6 lengths.sft=2 lengths.grpo=2 lengths.again=2 "
-                         "lengths.last=2 kept.practice=0 rates.imitation=none rates.grpo=none "
-                         "rates.last=none problems=2 samples=2").split(),
+                         "lengths.last=2 kept.samples=4 kept.practice=0 rates.imitation=none "
+                         "rates.grpo=none rates.last=none problems=1 samples=2").split(),
 }
 
 
