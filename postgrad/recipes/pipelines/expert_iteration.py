@@ -96,6 +96,15 @@ class Rates(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Groups(Settings):
+    """What a collection of rollouts is made of, in both stages of GRPO."""
+
+    count: int = setting(32, "prompts of a collection of rollouts", "more: a steadier gradient", COUNT)
+    size: int = setting(16, "samples of each of them",
+                        "more where pass@1 is low and samples of a prompt score the same", COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExpertIterationConfig(Settings):
     """SFT, GRPO, the base again on what was right, GRPO on problems of middling difficulty."""
 
@@ -110,10 +119,7 @@ class ExpertIterationConfig(Settings):
     lengths: Lengths = setting(group=Lengths)
     kept: Kept = setting(group=Kept)
     rates: Rates = setting(group=Rates)
-    prompts_per_step: int = setting(32, "prompts of a collection of rollouts", "more: a steadier gradient",
-                                    COUNT)
-    group_size: int = setting(16, "samples of each of them", "more where pass@1 is low and groups score the "
-                              "same", COUNT)
+    groups: Groups = setting(group=Groups)
     problems: int = setting(1319, "test problems that every stage is measured on",
                             "more: narrower intervals", COUNT)
     samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
@@ -131,7 +137,7 @@ def quick() -> ExpertIterationConfig:
     return ExpertIterationConfig(
         task="words", model="tiny", prompts=24, lengths=Lengths(sft=2, grpo=1, again=2, last=1),
         kept=Kept(samples=4, practice=0), rates=Rates(imitation=None, grpo=None, last=None),
-        prompts_per_step=8, group_size=4, problems=4, samples=2)
+        groups=Groups(count=8, size=4), problems=4, samples=2)
 
 
 SETTINGS = {"gsm8k": gsm8k, "quick": quick}
@@ -150,8 +156,8 @@ def policy(config: ExpertIterationConfig, model: str, collections: int, optim: O
     return RolloutConfig(
         task=config.task, model=model, anchor=Anchor(kl=0.0), optim=optim, difficulty=difficulty,
         seed=config.seed, device=config.device, save_every=-(-collections // 2),
-        rollouts=Rollouts(prompts=config.prompts, prompts_per_step=config.prompts_per_step,
-                          group_size=config.group_size, collections=collections),
+        rollouts=Rollouts(prompts=config.prompts, prompts_per_step=config.groups.count,
+                          group_size=config.groups.size, collections=collections),
         evaluation=Evaluation(every=-(-collections // 3), problems=min(128, config.problems), samples=4))
 
 
