@@ -24,8 +24,8 @@ from postgrad.settings import FRACTION, Settings, setting
 class Difficulty(Settings):
     """Which prompts are trained on, by how often they were answered well before."""
 
-    rates: str | None = setting(None, "a file of pass rates, as `postgrad pick --rates` writes it; only "
-                                "prompts in it are trained on; none: all prompts",
+    rates: str | None = setting(None, "a file of pass rates, as `postgrad pick` writes it with --rates; "
+                                "only prompts in it are trained on; none: all prompts",
                                 "where most groups score the same (flat_groups): prompts of middling "
                                 "difficulty teach more")
     above: float = setting(0.0, "the pass rate has to be above this",
