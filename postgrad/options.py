@@ -15,6 +15,7 @@ MODEL = ("tiny, tiny-chat, a run's folder (RUN@20: at a step), a folder with a m
          "hub id")
 RULES = "rules"  # the judge that holds the rules by code
 KEEP = ("best", "passing")
+DISTINCT = ("any", "text", "numbers")
 
 
 def option(default=MISSING, about: str = "", when: str = "", *, metavar: str | None = None,
@@ -62,13 +63,21 @@ class PickConfig(Writing):
                                      "with a reward model it has to be named: its scores have no natural bar")
     prompts: int = option(200, "prompts that are asked", "more for more data")
     samples: int = option(8, "replies to each prompt", "more: better replies, in proportion more sampling")
+    most: int | None = option(None, "of the replies that pass, at most so many to a prompt; without it: all",
+                              "4 or so where easy prompts would crowd out those that are seldom solved")
+    distinct: str = option("any", "of the replies to a prompt that pass, any; those of one text once; or "
+                           "those with the same numbers in the same order once",
+                           "numbers where ways of calculating are to be imitated, and not wordings",
+                           choices=DISTINCT)
 
     def __post_init__(self):
         super().__post_init__()
-        if self.keep not in KEEP:
-            raise ValueError(f"keep is {self.keep!r}: expected {' or '.join(KEEP)}.")
-        if min(self.prompts, self.samples) < 1:
-            raise ValueError(f"prompts {self.prompts} and samples {self.samples} must be at least 1.")
+        for name, known in (("keep", KEEP), ("distinct", DISTINCT)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}: expected {' or '.join(known)}.")
+        for name in ("prompts", "samples", "most"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} must be at least 1.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The pipelines that ship: each cut at everything it does, and gone on with to the same bits."""
 
 import json
+from collections import Counter
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ from rlhf_small import SMALL as FEW
 
 from postgrad import recipes
 from postgrad.cli import main
+from postgrad.recipes.difficulty import read_rates
 from postgrad.recipes.pipelines.r1 import write_chains
 from postgrad.recipes.pipelines.stages import Stage
 from postgrad.run import Run
@@ -25,6 +27,9 @@ SMALL = {
                   "gathered.lessons=8 gathered.labelled=8 gathered.criticised=8 gathered.problems=3 "
                   "gathered.samples=4").split(),
     "instruct": "sft_steps=2 pairs=8 reward_steps=2 collections=1 problems=2 samples=2".split(),
+    "expert-iteration": ("task=words model=tiny-chat prompts=6 lengths.sft=2 lengths.grpo=2 lengths.again=2 "
+                         "lengths.last=2 kept.samples=4 kept.practice=0 rates.imitation=none "
+                         "rates.grpo=none rates.last=none problems=1 samples=2").split(),
 }
 
 
@@ -152,6 +157,29 @@ def test_oversight_is_a_weak_teacher_a_student_and_a_judge(whole):
     assert gap[0]["recovered"] == summary["recovered"]["recovered"]
 
 
+def test_expert_iteration_is_taught_what_was_right_and_trains_on_what_was_not_always(whole):
+    folder, summary = whole("expert-iteration")
+    runs = {name: Run.open(folder / name) for name in ("sft", "grpo", "again", "last")}
+    starts = {name: run.info["model"].removeprefix(f"{folder}/") for name, run in runs.items()}
+    assert starts == {"sft": "tiny-chat", "grpo": "sft", "again": "tiny-chat", "last": "again"}
+    task = load_task("words")
+    prompts = {p.question: p for p in task.prompts("train", 6, 0)}
+    kept = [json.loads(line)["messages"] for line in
+            (folder / "kept/conversations.jsonl").read_text().splitlines()]
+    assert all(task.verify(prompts[asked["content"]], said["content"]).score == 1 for asked, said in kept)
+    most = Counter(asked["content"] for asked, _ in kept).most_common(1)[0][1]
+    assert most <= 4 and len({*map(str, kept)}) == len(kept)
+    sources = [source["name"].rpartition("/")[2] for source in runs["again"].info["data"]["sources"]]
+    assert sources == ["words", "conversations.jsonl"]
+    rates = read_rates(str(folder / "kept/rates.jsonl"))
+    trained = {row["prompt"] for row in runs["last"].rows("samples")[0]}
+    assert trained <= {p.question for p in prompts.values() if 0 < rates[p.id] < 1} and len(rates) == 6
+    (rows,) = summary["tables"].values()
+    assert [row["stage"] for row in rows] == ["sft", "grpo", "again", "last"]
+    assert all({"pass@1", "lenient", "greedy", "greedy_lenient", "pass@2", "minutes"} <= row.keys()
+               for row in rows)
+
+
 def test_a_mixture_is_measured_part_by_part():
     from postgrad.recipes.pipelines import parts
     from postgrad.recipes.pipelines.r1_zero import R1ZeroConfig
@@ -163,7 +191,7 @@ def test_a_mixture_is_measured_part_by_part():
     assert [row["task"] for row in parts.rows(found)] == ["words", "countdown"]
 
 
-@pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick"])
+@pytest.mark.parametrize("spec", ["r1-zero:quick", "r1:quick", "expert-iteration:quick"])
 def test_quick_settings_are_a_few_steps(spec):
     config = flat(recipes.resolve(spec)[1])
     whole = flat(recipes.resolve(spec.partition(":")[0])[1])

@@ -79,7 +79,7 @@ def pick(args) -> int:
     from postgrad.options import PickConfig
     from postgrad.recipes.pick import run
     config = made(PickConfig, args)
-    found = run(config, Path(args.out),
+    found = run(config, Path(args.out), rates=Path(args.rates) if args.rates else None,
                 track=iter if args.json else partial(progress, label=f"sampling {args.model}"))
     if args.json:
         return say_json(found)

@@ -63,6 +63,8 @@ class RLAIFOptions(RLAIFConfig):
 @dataclass(frozen=True, kw_only=True)
 class PickOptions(PickConfig):
     out: str = option(about="where the kept replies are written", metavar="FILE.jsonl")
+    rates: str | None = option(None, "where to write how often each prompt was answered well enough, for "
+                               "difficulty.rates of a training", metavar="FILE.jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)

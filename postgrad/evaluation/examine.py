@@ -119,7 +119,7 @@ def figures(task, drawn: Drawn) -> dict:
     A sample whose verdict failed for reasons of its own is counted in `errors` and judged
     neither right nor wrong.
     lenient: pass@1 of the lenient reading, where the verifier keeps both;
-        pass@1 itself is the strict one, which is paid.
+        pass@1 itself is the strict one, which is paid; greedy_lenient of greedy likewise.
     """
     rows, judged, samples = [s for group in drawn.groups for s in group], drawn.judged, len(drawn.groups[0])
     right = [(len(group), sum(passed(task, s) for s in group)) for group in judged]
@@ -143,4 +143,6 @@ def figures(task, drawn: Drawn) -> dict:
     if drawn.greedy:
         right_greedy = [float(passed(task, s)) for s in drawn.greedy]
         out |= with_interval("greedy", mean_interval(right_greedy, SHARE))
+        if loose:
+            out["greedy_lenient"] = mean_of(s.verdict.parts.get("lenient", 0.0) for s in drawn.greedy)
     return out

@@ -47,6 +47,11 @@ USUAL = (
         healthy="A little above pass@1. A wide gap is a matter of form, which a few demonstrations mend.",
         formula="mean over problems of right answers, read leniently / samples", source=EVAL),
     Metric(
+        name="greedy_lenient",
+        meaning="greedy by the lenient reading: the right answer is there, marked as such or not.",
+        healthy="A little above greedy. A wide gap is a matter of form.",
+        formula="right answers, read leniently / problems at temperature 0", source=EVAL),
+    Metric(
         name="length", meaning="The mean number of tokens in a sampled completion, the stop token included.",
         healthy="It may grow if writing out steps helps. Growth without better scores is padding; a jump to "
                 "the limit is a loop.",

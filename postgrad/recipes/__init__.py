@@ -22,7 +22,8 @@ RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConf
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
 PIPELINES = {"r1-zero": "R1ZeroConfig", "r1": "R1Config", "instruct": "InstructConfig",
              "align": "AlignConfig", "overoptimise": "OveroptimiseConfig",
-             "oversight": "OversightConfig"}  # several runs in one folder
+             "oversight": "OversightConfig",
+             "expert-iteration": "ExpertIterationConfig"}  # several runs in one folder
 OWN = {"data": "data=FILE.jsonl", "task": "--task FILE"}  # how a recipe is given something of the user's
 STAGED = PIPELINES | {"demo": "DemoConfig", "own": "OwnConfig"}  # with those that have a door of their own
 CONFIGS = RECIPES | STAGED  # whatever can be resumed

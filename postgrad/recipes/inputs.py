@@ -22,6 +22,9 @@ def inputs(config) -> dict:
     agent = getattr(config, "agent", None)
     if agent and (found := [Path(word) for word in agent.words if Path(word).is_file()]):
         files["agent"] = found
+    rates = getattr(getattr(config, "difficulty", None), "rates", None)
+    if rates and Path(rates).is_file():
+        files["difficulty.rates"] = [Path(rates)]
     teacher = getattr(config, "teacher", None)
     return {"judged_by": [fingerprint(open_folder(name)) for name in rewards.model_names(reward)],
             "taught_by": fingerprint(open_folder(teacher)) if isinstance(teacher, str) else None,
@@ -60,8 +63,11 @@ def check_inputs(run: Run, config) -> None:
     if "row" in run.info and (changed := methods.difference(run.info["row"], methods.described(config.row))):
         raise ValueError(f"the row {config.method.name} has changed since this run began "
                          f"({changed}), {remedy}")
+    within = {"agent": "agent.command"}  # a setting of what was kept under its first name
     for name, before in run.info.get("files", {}).items():
         if now["files"].get(name) != before:
-            value = getattr(config, name, "")
-            what = f"{name} {value.command if name == 'agent' else value!s:.100}"
+            value = config
+            for part in within.get(name, name).split("."):
+                value = getattr(value, part, "")
+            what = f"{name} {value!s:.100}"
             raise ValueError(f"{what} has changed since this run began, {remedy}")

@@ -8,6 +8,8 @@ keep the good replies as conversations that `sft` reads.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,29 +19,65 @@ from postgrad.environments import sampler_for
 from postgrad.evaluation import mean_of, sample_all
 from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
-from postgrad.maths.select import best_of, best_of_n_kl, passing
+from postgrad.maths.select import ROUNDING, best_of, best_of_n_kl, passing
 from postgrad.opening.models import Beginning, open_folder, open_writer
 from postgrad.opening.rewards import best_score, open_judge, reward_models
 from postgrad.options import PickConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.records import Rollout, Verdict
 from postgrad.rewards.base import refuse_all_errors
 from postgrad.run.disk import refuse_if_unwritable
 from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.tasks import load_task
+from postgrad.tasks import Task, load_task
+
+NUMBER = re.compile(r"[0-9]+(?:[.][0-9]+)?")
 
 
-def run(config: PickConfig, out: Path, *, track: Track = iter) -> dict:
-    """Writes the kept replies, one conversation a line with its score;
-    -> counts, and the KL bound of best-of-n."""
-    if out.exists():
-        raise ValueError(f"{out} is there already: give another file with --out.")
-    refuse_if_unwritable(out)
+def run(config: PickConfig, out: Path, *, rates: Path | None = None, track: Track = iter) -> dict:
+    """Writes the kept replies, one conversation a line with its score; -> counts, and the KL bound of
+    best-of-n. rates: where to write how often each prompt was answered well enough, for `difficulty`."""
+    for file, flag in ((out, "--out"), (rates, "--rates")):
+        if file is not None:
+            refuse_if_there(file, flag)
     task = load_task(config.task)
     bar = best_score(config.reward, task) if config.threshold is None else config.threshold
-    if config.keep == "passing" and bar is None:
+    if bar is None and (config.keep == "passing" or rates):
         raise ValueError("a reward model's scores have no natural bar: say which score passes with "
                          "--threshold.")
+    rollouts, verdicts = judged(config, task, track)
+    score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
+    select = best_of if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
+    good = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
+    if not good:
+        raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
+                         "keep the best.")
+    kept = apart(good, config.samples, config.most, lambda i: path_of(rollouts[i].text, i, config.distinct))
+    write_rows(out, [{"messages": [*map(dict, rollouts[i].prompt.messages),
+                                   {"role": "assistant", "content": rollouts[i].text}],
+                      "score": verdicts[i].score} for i in kept])
+    asked = [r.prompt for r in rollouts[::config.samples]]
+    if rates:
+        assert bar is not None
+        found = pass_rates(verdicts, config.samples, bar)
+        write_rows(rates, [{"prompt": prompt.id, "rate": rate}
+                           for prompt, rate in zip(asked, found, strict=True) if rate is not None])
+    sound = [v.score for v in verdicts if v.error is None]
+    return {"prompts": len(asked), "replies": len(rollouts), "passing": len(good), "kept": len(kept),
+            "errors": len(verdicts) - len(sound),
+            "prompts without one": len(asked) - len({i // config.samples for i in kept}),
+            "mean score": mean_of(sound), "mean score kept": mean_of(verdicts[i].score for i in kept),
+            "KL at most": best_of_n_kl(config.samples) if config.keep == "best" else None, "out": str(out)}
+
+
+def refuse_if_there(file: Path, flag: str) -> None:
+    if file.exists():
+        raise ValueError(f"{file} is there already: give another file with {flag}.")
+    refuse_if_unwritable(file)
+
+
+def judged(config: PickConfig, task: Task, track: Track) -> tuple[list[Rollout], list[Verdict]]:
+    """Every reply, those to one prompt side by side, and what is said of each."""
     model, chat = open_writer(config.model, config.device)
     judging = RolloutConfig(task=config.task, model=config.model, reward=config.reward, device=config.device)
     begins = Beginning(origin=open_folder(config.model), name=config.model)
@@ -50,25 +88,39 @@ def run(config: PickConfig, out: Path, *, track: Track = iter) -> dict:
     sampler = sampler_for(task, LocalSampler(model, chat))
     prompts = task.prompts("train", config.prompts, config.seed)
     sampler.check(prompts, settings)
-    seed = seed_of(config.seed, "pick")
-    rollouts = [r for group in sample_all(sampler, prompts, config.samples, settings, seed, track)
-                for r in group]
+    groups = sample_all(sampler, prompts, config.samples, settings, seed_of(config.seed, "pick"), track)
+    rollouts = [r for group in groups for r in group]
     verdicts = judge(rollouts)
     refuse_all_errors(verdicts)
-    score = torch.tensor([v.score if v.error is None else -torch.inf for v in verdicts])
-    select = best_of if config.keep == "best" else partial(passing, best=bar, threshold=1.0)
-    kept = (select(score, config.samples) & score.isfinite()).nonzero().squeeze(1).tolist()
-    if not kept:
-        raise ValueError(f"none of {len(rollouts)} replies scores {bar:g}: lower --threshold, or "
-                         "keep the best.")
-    rows = [{"messages": [*map(dict, rollouts[i].prompt.messages),
-                          {"role": "assistant", "content": rollouts[i].text}], "score": verdicts[i].score}
-            for i in kept]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    sound = [v.score for v in verdicts if v.error is None]
-    return {"prompts": len(prompts), "replies": len(rollouts), "kept": len(kept),
-            "errors": len(verdicts) - len(sound),
-            "prompts without one": len(prompts) - len({i // config.samples for i in kept}),
-            "mean score": mean_of(sound), "mean score kept": mean_of(row["score"] for row in rows),
-            "KL at most": best_of_n_kl(config.samples) if config.keep == "best" else None, "out": str(out)}
+    return rollouts, list(verdicts)
+
+
+def path_of(text: str, number: int, distinct: str) -> object:
+    """What makes a reply another than the others to its prompt: its place, its text, or its numbers in order
+    (the distinct reasoning paths of Yuan et al. 2023, arXiv:2308.01825)."""
+    if distinct == "any":
+        return number
+    return " ".join(text.split()) if distinct == "text" else tuple(NUMBER.findall(text.replace(",", "")))
+
+
+def apart(good: Sequence[int], samples: int, most: int | None, key: Callable[[int], object]) -> list[int]:
+    """Of good replies, the first of those with one key, and the first `most` to each prompt.
+
+    apart([0, 1, 2, 4], 3, 1, key) -> [0, 4]: replies 0 to 2 answer one prompt, 3 to 5 the next.
+    """
+    found: dict[int, dict[object, int]] = {}
+    for i in good:
+        found.setdefault(i // samples, {}).setdefault(key(i), i)
+    return [i for paths in found.values() for i in [*paths.values()][:most]]
+
+
+def pass_rates(verdicts: Sequence[Verdict], samples: int, bar: float) -> list[float | None]:
+    """The share of replies to each prompt that score the bar; None where none of them could be judged."""
+    sound = [[v.score for v in verdicts[i: i + samples] if v.error is None]
+             for i in range(0, len(verdicts), samples)]
+    return [mean_of(score >= bar - ROUNDING for score in scores) if scores else None for scores in sound]
+
+
+def write_rows(file: Path, rows: Sequence[dict]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

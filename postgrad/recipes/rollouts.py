@@ -39,6 +39,7 @@ from postgrad.recipes.base import (
 )
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
+from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import Elsewhere, open_sampler
 from postgrad.records import Prompt, Rollout
 from postgrad.rewards.base import Judge, judge_all
@@ -73,6 +74,7 @@ class RolloutConfig(RunConfig):
     anchor: Anchor = setting(group=Anchor)
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
+    difficulty: Difficulty = setting(group=Difficulty)
     agent: Agent = setting(group=Agent)
     elsewhere: Elsewhere = setting(group=Elsewhere)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
@@ -218,7 +220,7 @@ def sampling(sampler: RowSampler, config: RolloutConfig, task: Task, judge: Judg
 
 
 def paid_by(judge: Judge, rollouts: Sequence[Rollout]) -> list[float]:
-    """What a judge pays for the rollouts that it can judge."""
+    """Of the rollouts that it can judge."""
     return [s.verdict.score for s in judge_all(judge, [rollouts])[0] if s.verdict.given]
 
 
@@ -239,18 +241,19 @@ def examination(config: RolloutConfig, models: Models, chat: Chat, task: Task,
 
 def drawn_prompts(config: RolloutConfig, models: Models, chat: Chat, task: Task,
                   again: Again | None) -> tuple[list[Prompt], tuple[str, ...]]:
-    """The prompts of the run that fit its models with their reply, and a note on those that do not. again:
-    how the teacher is asked them, where it is shown more."""
-    drawn, how = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts
+    """The prompts of the run, of the difficulty that is asked for, that fit its models with their reply; and
+    notes on those that do not. again: how the teacher is asked them, where it is shown more."""
+    asked, how = task.prompts("train", config.rollouts.prompts, config.seed), config.rollouts
+    drawn = config.difficulty.chosen(asked)
     settings = Sampling(max_new_tokens=how.budget)
     prompts = fitting(LocalSampler(models.policy, chat), drawn, settings, how.truncate)
     if models.teacher:
         read = [again(p) for p in prompts] if again else prompts
         kept = {p.id for p in fitting(LocalSampler(models.teacher, chat), read, settings, how.truncate)}
         prompts = [p for p in prompts if p.id in kept]
-    note = (f"{len(drawn) - len(prompts):,} of {len(drawn):,} prompts do not fit the model with their reply, "
-            "and are left out")
-    return prompts, (note,) if len(prompts) < len(drawn) else ()
+    long = len(drawn) - len(prompts)
+    note = f"{long:,} of {len(drawn):,} prompts do not fit the model with their reply, and are left out"
+    return prompts, (*config.difficulty.note(len(asked), len(drawn)), *([note] if long else ()))
 
 
 @fits
@@ -264,8 +267,8 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     rewards = reward_models(config.reward, policy, chat, config, begins)
     compared = method.reference or config.anchor.measure
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
-                    critic=new_critic(config.reward, policy, rewards, config, begins) if needs_critic(method)
-                           else None,
+                    critic=new_critic(config.reward, policy, rewards, config, begins)
+                           if getattr(method, "critic", False) else None,
                     reward=rewards[0] if rewards else None,
                     teacher=open_teacher(config, begins, policy, chat))
     again = demonstrated(task, config.seed) if shown else None
@@ -293,7 +296,3 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                  examine=examination(config, models, chat, task, judge),
                  hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
                  notes=(*left_out, *helped))
-
-
-def needs_critic(method: Method) -> bool:
-    return getattr(method, "critic", False)

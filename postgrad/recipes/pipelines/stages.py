@@ -8,7 +8,8 @@ In whatever a step is given, {NAME} is the folder of the step NAME: model="{sft}
 data="{kept}/conversations.jsonl".
 
 FOLDER/pipeline.json        what was started, and the steps in order
-FOLDER/NAME/                a run; or data, conversations.jsonl or a model, and counts.json
+FOLDER/NAME/                a run; or data, conversations.jsonl or a model, and counts.json; of replies that
+                            passed also rates.jsonl, how often each prompt was solved
 FOLDER/measured/NAME.json   figures
 FOLDER/state.json           the seconds of every step that is done
 FOLDER/summary.json         written at the end
@@ -29,7 +30,7 @@ from postgrad import recipes
 from postgrad.environments import sampler_for
 from postgrad.evaluation import evaluate
 from postgrad.files import load_json, whole_folder, write_text
-from postgrad.opening.models import open_model
+from postgrad.opening.models import open_writer
 from postgrad.opening.tasks import open_task
 from postgrad.options import PickConfig
 from postgrad.recipes import pick, running
@@ -42,7 +43,8 @@ from postgrad.settings import Settings, override, plain, suggest
 from postgrad.tasks import reflection
 from postgrad.user_code import is_record, record
 
-CONVERSATIONS, COUNTS, MEASURED = "conversations.jsonl", "counts.json", "measured"
+CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
+COUNTS, MEASURED = "counts.json", "measured"
 NAMED = re.compile(r"\{([A-Za-z][^{}]*)\}")  # begins with a letter: \d{3} is a pattern's own
 
 
@@ -247,7 +249,10 @@ def keep(name: str, **settings) -> Data:
 
 
 def picked(config: PickConfig, out: Path, track: Track) -> dict:
-    return {key: value for key, value in pick.run(config, out, track=track).items() if key != "out"}
+    """Beside the replies stand the pass rates of their prompts, for difficulty.rates of a later stage."""
+    rates = out.with_name(RATES) if config.keep == "passing" else None
+    return {key: value for key, value in pick.run(config, out, rates=rates, track=track).items()
+            if key != "out"}
 
 
 def measure(name: str, model: str, task, **settings) -> Measurement:
@@ -260,7 +265,7 @@ def examined(task, model: str, track: Track, *, problems: int = 100, samples: in
              device: str = "cpu") -> dict:
     """A model on a task's held-out problems: the figures of `evaluate`, and what replies do as they think."""
     opened = open_task(task)
-    policy, chat = open_model(model, device)
+    policy, chat = open_writer(model, device)
     settings = Sampling(max_new_tokens=max_new_tokens or tokens_for(opened, policy))
     sampler = sampler_for(opened, LocalSampler(policy, chat))
     return evaluate(opened, sampler, opened.prompts(split, problems, seed), samples=samples,

@@ -1,0 +1,212 @@
+"""Expert iteration: what a policy gets right becomes what the base is taught, and the policy is trained anew.
+
+    postgrad train expert-iteration task=gsm8k:data/gsm8k device=cuda
+
+1  sft     SFT of the base on the task's worked solutions
+2  grpo    GRPO by the task's verifier
+3  again   the base again, on the solutions and on what `grpo` got right on the training problems: of several
+           samples those that are right, one of each way of calculating, a few of each problem at most, so
+           that easy ones do not crowd out those that are seldom solved; and on calculations to practise
+4  last    GRPO on the problems that were solved in some of those samples and not in all
+
+Again from the base, as STaR (Zelikman et al. 2022, arXiv:2203.14465), rejection sampling fine-tuning (Yuan et
+al. 2023, arXiv:2308.01825) and R1 (DeepSeek-AI 2025, arXiv:2501.12948) do: a model that has read the
+solutions several times has learned some by heart, and reading on would add to that. That different ways of
+calculating are what counts, and samples at temperature 0.7, are from the second of them; there, ways are told
+apart by their equations, here by all their numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from postgrad.batches import Rollouts
+from postgrad.loop import OptimSettings
+from postgrad.maths.noise import seed_of
+from postgrad.opening.tasks import open_task
+from postgrad.recipes.anchor import Anchor
+from postgrad.recipes.base import DEVICE, SEED, Evaluation
+from postgrad.recipes.difficulty import Difficulty
+from postgrad.recipes.own_rows import OwnRows
+from postgrad.recipes.pick import write_rows
+from postgrad.recipes.pipelines.stages import (
+    CONVERSATIONS,
+    RATES,
+    Data,
+    Done,
+    Measurement,
+    Pipeline,
+    Stage,
+    keep,
+    measure,
+    minutes,
+)
+from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.recipes.sft import SFTConfig
+from postgrad.sampler import Track
+from postgrad.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
+from postgrad.tasks.calculations import practice
+
+SHOWN = ("pass@1", "lenient", "greedy", "greedy_lenient", "format", "mean_length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths(Settings):
+    """How long each stage is."""
+
+    sft: int = setting(420, "optimizer steps on the worked solutions",
+                       "fewer where the model learns them by heart", COUNT)
+    grpo: int = setting(150, "collections of rollouts of the second stage", "more while pass@1 still rises",
+                        COUNT)
+    again: int = setting(900, "optimizer steps of the third stage", "two or three rounds of all that is kept",
+                         COUNT)
+    last: int = setting(100, "collections of rollouts of the last stage", "more while pass@1 still rises",
+                        COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept(Settings):
+    """What the base is taught beside the worked solutions."""
+
+    samples: int = setting(8, "replies to each training problem",
+                           "more where hard problems have none that is right", COUNT)
+    temperature: float = setting(0.7, "of these samples",
+                                 "1 for more different ones, of which fewer are right", POSITIVE)
+    most: int = setting(4, "right replies of one problem at most, no two with the same numbers in order",
+                        "fewer where easy problems make up most of what is kept", COUNT)
+    practice: int = setting(4000, "rows of calculations with other numbers, of the kinds that the solutions "
+                            "note as <<48/2=24>>; 0: none", "more where replies miscalculate; 0 where "
+                            "solutions have no such notes", NOT_NEGATIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Settings):
+    """The learning rates; none: by the model's size."""
+
+    imitation: float | None = setting(5e-4, "of both stages that imitate",
+                                      "lower where the loss jumps", POSITIVE)
+    grpo: float | None = setting(1.5e-5, "of the second stage, constant", "lower where replies fall apart",
+                                 POSITIVE)
+    last: float | None = setting(3e-5, "of the last stage, falling to 0", "lower where replies fall apart",
+                                 POSITIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Groups(Settings):
+    """What a collection of rollouts is made of, in both stages of GRPO."""
+
+    count: int = setting(32, "prompts of a collection of rollouts", "more: a steadier gradient", COUNT)
+    size: int = setting(16, "samples of each of them",
+                        "more where pass@1 is low and samples of a prompt score the same", COUNT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertIterationConfig(Settings):
+    """SFT, GRPO, the base again on what was right, GRPO on problems of middling difficulty."""
+
+    recipe: ClassVar[str] = "expert-iteration"
+    task: str = setting(about="a task with demonstrations and answers that can be checked",
+                        when="to teach another task")
+    model: str = setting(about="the model that both imitations start from",
+                         when="to teach a model of your own")
+    prompts: int = setting(10_000, "training problems: their solutions are imitated, the policy answers them "
+                           "and is trained on them; a task with fewer gives all it has",
+                           "fewer for a quicker look", COUNT)
+    lengths: Lengths = setting(group=Lengths)
+    kept: Kept = setting(group=Kept)
+    rates: Rates = setting(group=Rates)
+    groups: Groups = setting(group=Groups)
+    problems: int = setting(1319, "test problems that every stage is measured on",
+                            "more: narrower intervals", COUNT)
+    samples: int = setting(8, "samples of each problem", "the k of pass@k", COUNT)
+    seed: int = setting(0, *SEED)
+    device: str = setting("cpu", *DEVICE)
+
+
+def gsm8k() -> ExpertIterationConfig:
+    """GSM8K for SmolLM2-135M, on a GPU."""
+    return ExpertIterationConfig(task="gsm8k", model="models/smollm2")
+
+
+def quick() -> ExpertIterationConfig:
+    """A few steps of each stage on word problems, to see that it works."""
+    return ExpertIterationConfig(
+        task="words", model="tiny", prompts=24, lengths=Lengths(sft=2, grpo=1, again=2, last=1),
+        kept=Kept(samples=4, practice=0), rates=Rates(imitation=None, grpo=None, last=None),
+        groups=Groups(count=8, size=4), problems=4, samples=2)
+
+
+SETTINGS = {"gsm8k": gsm8k, "quick": quick}
+
+
+def imitation(config: ExpertIterationConfig, steps: int, **source: str) -> SFTConfig:
+    """SFT of the base. source: a task's demonstrations, or data."""
+    return SFTConfig(**source, model=config.model, examples=config.prompts, steps=steps, save_every=steps,
+                     seed=config.seed, device=config.device, rows=OwnRows(holdout=0.0),
+                     optim=OptimSettings(lr=config.rates.imitation, schedule="linear", warmup=10))
+
+
+def policy(config: ExpertIterationConfig, model: str, collections: int, optim: OptimSettings,
+           difficulty: Difficulty) -> RolloutConfig:
+    """GRPO without a KL, by the task's verifier; saved at half its way, examined in thirds."""
+    return RolloutConfig(
+        task=config.task, model=model, anchor=Anchor(kl=0.0), optim=optim, difficulty=difficulty,
+        seed=config.seed, device=config.device, save_every=-(-collections // 2),
+        rollouts=Rollouts(prompts=config.prompts, prompts_per_step=config.groups.count,
+                          group_size=config.groups.size, collections=collections),
+        evaluation=Evaluation(every=-(-collections // 3), problems=min(128, config.problems), samples=4))
+
+
+def write_practice(config: ExpertIterationConfig, out: Path, track: Track) -> dict:
+    """Calculations of the kinds that the training solutions note."""
+    task = open_task(config.task)
+    if task.gold is None:
+        raise ValueError(f"task {task.name} has no solutions to take calculations from: set kept.practice=0.")
+    solutions = map(task.gold, task.prompts("train", config.prompts, config.seed))
+    rows = practice(solutions, config.kept.practice, random.Random(seed_of(config.seed, "practice")))
+    write_rows(out, [{"id": row.id, "messages": [*map(dict, row.messages)]} for row in rows])
+    return {"rows": len(rows)}
+
+
+def measured(name: str, config: ExpertIterationConfig) -> Measurement:
+    """Samples and greedy replies on the same test problems, whatever the seed."""
+    return measure(name, f"{{{name}}}", config.task, problems=config.problems, samples=config.samples,
+                   greedy=True, device=config.device)
+
+
+def pipeline(config: ExpertIterationConfig) -> Pipeline:
+    lengths, kept, rates = config.lengths, config.kept, config.rates
+    sums = [Data(name="practice", given=config, write=write_practice)] if kept.practice else []
+    files = [f"{{{name}}}/{CONVERSATIONS}" for name in ("kept", *(step.name for step in sums))]
+    first = policy(config, "{sft}", lengths.grpo, OptimSettings(lr=rates.grpo, warmup=5), Difficulty())
+    last = policy(config, "{again}", lengths.last, OptimSettings(lr=rates.last, warmup=5, schedule="linear"),
+                  Difficulty(rates=f"{{kept}}/{RATES}"))
+    return Pipeline(name="expert-iteration", summarise=partial(summarise, config), steps=[
+        Stage(name="sft", config=imitation(config, lengths.sft, task=config.task),
+              about="1 SFT on worked solutions"),
+        measured("sft", config),
+        Stage(name="grpo", config=first, about="2 GRPO by the verifier"),
+        measured("grpo", config),
+        keep("kept", model="{grpo}", task=config.task, keep="passing", distinct="numbers", most=kept.most,
+             prompts=config.prompts, samples=kept.samples, temperature=kept.temperature, seed=config.seed,
+             device=config.device),
+        *sums,
+        Stage(name="again", config=imitation(config, lengths.again, data=",".join([config.task, *files])),
+              about="3 SFT of the base on solutions and what was right"),
+        measured("again", config),
+        Stage(name="last", config=last, about="4 GRPO on problems of middling difficulty"),
+        measured("last", config)])
+
+
+def summarise(config: ExpertIterationConfig, done: Done) -> dict:
+    """All stages in one table, with what is paid (strict) and what is only watched (lenient)."""
+    shown = (*SHOWN, f"pass@{config.samples}")
+    rows = [{"stage": name, **{key: found[key] for wanted in shown for key in (wanted, f"{wanted}_interval")
+                               if key in found}, "minutes": minutes(done.runs[name])}
+            for name, found in done.measured.items()]
+    return {"task": config.task, "seed": config.seed, "data": done.data, "measured": done.measured,
+            "tables": {f"{config.problems} test problems, {config.samples} samples and greedy": rows}}
