@@ -32,29 +32,16 @@ STRANGE = ("main :is(img, iframe, video, marquee, object, embed, style), [onload
 AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
 
 
-BY_LOOK = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
-LOOK = """async ([again, byLook]) => {
-    const options = { resultTypes: ["violations"], preload: false, elementRef: false };
-    const shown = (e) => e.checkVisibility({ visibilityProperty: true });
-    const hidden = [...document.querySelectorAll("*")].filter((e) => !shown(e));
-    const risen = again ? window.unseen.filter((e) => e.isConnected && shown(e)) : [];
-    window.unseen = hidden;
-    const runs = again ? [[document, { runOnly: byLook }]] : [[document, {}]];
-    if (risen.length) runs.push([{ include: risen.map((e) => [e]) }, {}]);
-    const found = [];
-    for (const [where, more] of runs) found.push(...(await axe.run(where, { ...options, ...more })).violations);
-    return found.flatMap((v) => v.nodes.map((n) => [v.impact, `${v.id} (${v.impact}): ${v.help}: ${n.html}`]));
-}"""
-
-
-def axe(page, levels=("serious", "critical"), again=False) -> list[str]:
-    """What axe-core finds wrong with a page, as sentences. again: a page that was seen in another look, of
-    another width or colours: the rules that depend on the look, and all of them for what was not visible.
-    Equations, which see a little later whether they have to scroll, see to it now."""
-    if not again:
+def axe(page, levels=("serious", "critical")) -> list[str]:
+    """What axe-core finds wrong with a page, as sentences. Equations, which see a little later whether they
+    have to scroll, see to it now."""
+    if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text())
     page.evaluate("document.querySelectorAll('tex-math').forEach(e => e.reach())")
-    return [sentence[:320] for impact, sentence in page.evaluate(LOOK, [again, BY_LOOK]) if impact in levels]
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})"
+                          ".then((found) => found.violations)")
+    return [f"{v['id']} ({v['impact']}): {v['help']}: {node['html'][:160]}" for v in found
+            if v["impact"] in levels for node in v["nodes"]]
 
 
 @contextmanager
