@@ -9,8 +9,8 @@ def opened(number: int) -> None:
 
 
 def pytest_configure():
-    """A sync is for a power cut, which no test makes; two short trainings would wait a second for theirs. What
-    is to be synced still has to be open."""
+    """A sync is for a power cut, which no test makes; two short trainings would wait a second for theirs.
+    What is to be synced still has to be open."""
     os.fsync = opened
 
 

@@ -31,8 +31,9 @@ class Server:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            self.process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno()), *modules], env=env,
-                                            stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            command = [sys.executable, __file__, str(theirs.fileno()), *modules]
+            self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL,
+                                            pass_fds=[theirs.fileno()])
 
 
 server = functools.cache(Server)

@@ -85,7 +85,7 @@ class Killer:
 
 
 def carry_out(work, folder, at=None, when="before"):
-    """What a child does: a function of this module, killed or left alone; it says how many calls there were."""
+    """What a child does: a function of this module, killed or left alone; it says how many calls it made."""
     killer = Killer(at, when)
     globals()[work](Path(folder))
     print(killer.count)
