@@ -1,5 +1,6 @@
 # make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems; two to three minutes on two cores
 # make test   sets up .venv and runs the tests, style and types beside them
+# make test-long   further variants of what the tests check (marked long); a minute
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
@@ -19,8 +20,8 @@ PYTHON ?= python3
 BIN = .venv/bin
 READY = .venv/.ready
 
-.PHONY: demo test suite proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes proof-mend proof-house \
-	proof-doctor proof-rows proof-exercises proof-scale bench lint clean
+.PHONY: demo test suite test-long proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes \
+	proof-mend proof-house proof-doctor proof-rows proof-exercises proof-scale bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -37,6 +38,9 @@ test: $(READY)
 
 suite: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-long: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m long
 
 proof: $(READY)
 	$(BIN)/python proofs/foundation.py

@@ -21,7 +21,7 @@ from pathlib import Path
 
 CALLS = ("write", "fsync", "rename", "replace", "open")
 SMALL = {
-    "sft": ("sft:words", "steps=12", "rows_per_step=8", "examples=64", "save_every=3"),
+    "sft": ("sft:words", "steps=12", "rows_per_step=2", "examples=32", "save_every=3"),
     "grpo": ("grpo:words", "steps=9", "save_every=3", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
              "rollouts.group_size=4", "rollouts.max_new_tokens=24", "method.epochs=2",
              "method.minibatches=2", "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),

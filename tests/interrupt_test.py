@@ -1,4 +1,7 @@
-"""Ctrl-C in real processes: acknowledged at once, without a traceback, and what was done is kept."""
+"""Ctrl-C in real processes: acknowledged at once, without a traceback, and what was done is kept.
+
+While it is imported, in a command and in a training the process is started afresh; the others are forked.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forks
 import pytest
 
 from postgrad.run import Run
@@ -22,37 +26,47 @@ def verify(prompt, completion):
     return 1.0
 """
 SLOW = f"import threading\n{WAITS}\n"
-SHORT = """
-import sys
-from dataclasses import replace
-from postgrad.batches import Rollouts
-from postgrad.recipes import rollouts, sft
-from postgrad.recipes.pipelines import demo
-texts, words = sft.words(), rollouts.words()
-small = Rollouts(prompts=4, prompts_per_step=2, group_size=2, max_new_tokens=12)
-sft.words = lambda: replace(texts, rows_per_step=2)
-rollouts.words = lambda: replace(words, rollouts=small)
-demo.quick = lambda seed: demo.DemoConfig(seed=seed, sft_steps=60, sft_examples=50, rl_steps=1, problems=3,
-                                          samples=2)
-from postgrad.__main__ import main
-sys.argv = ["postgrad", "demo", "--quick"]
-sys.exit(main())
-"""
 TRAIN = ["train", "sft:words", "steps=100", "rows_per_step=2", "examples=50", "--run", "run"]
 ROLLOUTS = ["train", "grpo", "--task", "task.py", "prompts_per_step=2", "group_size=2", "prompts=4",
             "rollouts.max_new_tokens=8", "evaluation.every=0", "--run", "run"]
 
 
-class Child:
-    """A process whose lines are read as they come, both streams as one."""
+def short_demo() -> int:
+    """The command's demo, of few steps."""
+    from dataclasses import replace
 
-    def __init__(self, folder: Path, *words: str):
-        env = os.environ | {"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, *words], cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            # a shell that runs the tests in the background leaves its children deaf to Ctrl-C
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    from postgrad.__main__ import main
+    from postgrad.batches import Rollouts
+    from postgrad.recipes import rollouts, sft
+    from postgrad.recipes.pipelines import demo
+    texts, words = sft.words(), rollouts.words()
+    small = Rollouts(prompts=4, prompts_per_step=2, group_size=2, max_new_tokens=12)
+    sft.words = lambda: replace(texts, rows_per_step=2)
+    rollouts.words = lambda: replace(words, rollouts=small)
+    demo.quick = lambda seed: demo.DemoConfig(seed=seed, sft_steps=60, sft_examples=50, rl_steps=1,
+                                              problems=3, samples=2)
+    return main()
+
+
+def started(folder: Path, *words: str):
+    """A fresh process, both streams as one."""
+    env = os.environ | {"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, *words], cwd=folder, env=env, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        # a shell that runs the tests in the background leaves its children deaf to Ctrl-C
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
+def forked(folder: Path, *words: str, call: str = "postgrad.__main__:main"):
+    return forks.Child(call, argv=["postgrad", *words], cwd=folder)
+
+
+class Child:
+    """A process whose lines are read as they come."""
+
+    def __init__(self, process):
+        self.process = process
         self.lines: list[str] = []
 
     def until(self, words: str) -> str:
@@ -82,7 +96,7 @@ def here(tmp_path):
 
 @pytest.mark.parametrize("at", ["argparse", "numpy", "torch.cuda"])
 def test_while_it_is_being_imported(here, at):
-    child = Child(here, "-X", "importtime", "-m", "postgrad", "eval", "tiny", "--task", "slow.py")
+    child = Child(started(here, "-X", "importtime", "-m", "postgrad", "eval", "tiny", "--task", "slow.py"))
     child.until(f" {at}\n")
     child.interrupt()
     code, said = child.end()
@@ -97,7 +111,7 @@ def test_while_it_is_being_imported(here, at):
 ], ids=lambda words: f"{words[0]}-{words[3]}")
 def test_a_command_that_has_nothing_to_keep(here, words):
     before = sorted(here.iterdir())
-    child = Child(here, "-m", "postgrad", *words)
+    child = Child(started(here, "-m", "postgrad", *words) if words[0] == "pick" else forked(here, *words))
     child.until("at work")
     child.interrupt()
     assert child.end() == (130, "".join(child.lines[:-2]) + "\npostgrad: stopped by Ctrl-C.\n")
@@ -105,7 +119,7 @@ def test_a_command_that_has_nothing_to_keep(here, words):
 
 
 def test_a_training_says_what_will_happen_saves_and_says_how_to_go_on(here):
-    child = Child(here, "-m", "postgrad", *TRAIN)
+    child = Child(started(here, "-m", "postgrad", *TRAIN))
     child.until("step 10/100")
     child.interrupt()
     child.until("stopping after this step, with a checkpoint; Ctrl-C again stops at once, without one")
@@ -116,7 +130,7 @@ def test_a_training_says_what_will_happen_saves_and_says_how_to_go_on(here):
 
 
 def test_the_second_time_it_stops_at_once(here):
-    child = Child(here, "-m", "postgrad", *ROLLOUTS)
+    child = Child(forked(here, *ROLLOUTS))
     child.until("at work")
     child.interrupt()
     child.until("stopping after this step")
@@ -129,7 +143,7 @@ def test_the_second_time_it_stops_at_once(here):
 
 
 def test_a_demo_that_was_stopped_goes_on(here):
-    child = Child(here, "-c", SHORT)
+    child = Child(forked(here, "demo", "--quick", call="interrupt_test:short_demo"))
     child.until("step 6/60")
     child.interrupt()
     code, said = child.end()
@@ -137,7 +151,7 @@ def test_a_demo_that_was_stopped_goes_on(here):
     stopped = Run.open(here / "runs/demo/sft")
     rows, steps = (stopped.folder / "metrics.jsonl").read_bytes(), stopped.state()["step"]
     assert 6 <= steps < 60 and stopped.state()["state"] == "stopped"
-    child = Child(here, "-c", SHORT)
+    child = Child(forked(here, "demo", "--quick", call="interrupt_test:short_demo"))
     child.until("going on with the demo in runs/demo, which was stopped")
     code, said = child.end()
     assert code == 0 and "Next:" in said

@@ -13,6 +13,7 @@ from tilted import BETAS, THEOREM, distance, optimum, rows_at, solution
 from postgrad.methods import METHODS
 
 BAR = 0.05
+FIRST_BETA = [BETAS[0], *(pytest.param(beta, marks=pytest.mark.long) for beta in BETAS[1:])]
 
 
 @pytest.mark.parametrize("beta", BETAS)
@@ -59,18 +60,18 @@ def test_at_the_optimum_nothing_is_praised_or_blamed(name, beta):
     assert shifted.adv.abs().max() > 0.1
 
 
-@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("beta", FIRST_BETA)
 @pytest.mark.parametrize("name", THEOREM)
 def test_a_row_converges_to_the_optimum(name, beta):
     assert distance(solution(name, beta), optimum(beta)) <= BAR
 
 
-@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("beta", FIRST_BETA)
 def test_dpo_and_ppo_find_the_same_policy(beta):
     assert distance(solution("dpo", beta), solution("ppo", beta)) <= BAR
 
 
-@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("beta", FIRST_BETA)
 def test_grpo_with_its_kl_in_the_loss_converges_elsewhere(beta):
     """As in the paper GRPO ends more than three bars away; tilted.grpo_rows has the four reasons."""
     plain = rows_at(beta)["grpo as in the paper"]

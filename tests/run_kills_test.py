@@ -1,6 +1,7 @@
 """Runs killed at any call: they are resumed, and end as if nothing had been.
 
-Kills happen in forked children; nobody sleeps.
+Kills happen in forked children, of a process that is small: of one that has torch a fork costs ten times
+as much. Nobody sleeps.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import hashlib
 import json
 import os
 import shutil
+from pathlib import Path
 
+import forks
 import pytest
-from run_small import STEPS, in_child, logged, make, names, put
+from run_small import STEPS, logged, make, names, put
 
 from postgrad.run import LOGS, Run
 
@@ -81,24 +84,27 @@ class Killer:
         return call
 
 
+def carry_out(work, folder, at=None, when="before"):
+    """What a child does: a function of this module, killed or left alone; it says how many calls it made."""
+    killer = Killer(at, when)
+    globals()[work](Path(folder))
+    print(killer.count)
+
+
+def in_child(work, folder, *kill) -> tuple[int, str]:
+    return forks.run("run_kills_test:carry_out", work, str(folder), *kill, modules=("run_kills_test",))
+
+
 def calls_of(work, folder) -> int:
-    read, write = os.pipe()
-
-    def count():
-        killer = Killer()
-        work(folder)
-        killer.real["write"](write, str(killer.count).encode())
-
-    assert in_child(count) == 0
-    os.close(write)
-    with open(read, "rb") as pipe:
-        return int(pipe.read())
+    code, said = in_child(work, folder)
+    assert code == 0, said
+    return int(said)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "run"
-    calls = calls_of(live, folder)
+    calls = calls_of("live", folder)
     assert calls > 80
     return calls, trace_of(folder)
 
@@ -108,21 +114,13 @@ def test_a_kill_at_any_call_leaves_a_run_that_ends_the_same(tmp_path, whole, whe
     calls, want = whole
     for at in range(1, calls + 1):
         folder = tmp_path / f"run{at}"
-
-        def killed(folder=folder, at=at):
-            Killer(at, when)
-            live(folder)
-
-        def finish(folder=folder):
-            Killer()
-            live(folder)
-
-        assert in_child(killed) == 9
+        assert in_child("live", folder, at, when)[0] == 9
         if folder.exists():
             run = Run.open(folder)
             for step in run.checkpoints():
                 run.verify(step)  # what has a checkpoint's name is whole, at each moment
-        assert in_child(finish) == 0, f"kill {when} call {at}"
+        code, said = in_child("live", folder)
+        assert code == 0, f"kill {when} call {at}: {said}"
         assert trace_of(folder) == want, f"kill {when} call {at}"
         # a kill between the last save and its clearing of old ones may leave one more
         left = names(folder / "checkpoints")
@@ -139,43 +137,29 @@ def test_a_second_kill_while_resuming(tmp_path, whole):
     for at in range(calls // 3, calls, 7):
         for then in range(2, 60, 9):
             folder = tmp_path / f"run{at}-{then}"
-
-            def killed(folder=folder, at=at):
-                Killer(at, "torn")
-                live(folder)
-
-            assert in_child(killed) == 9
-            assert in_child(lambda killed=killed, then=then: killed(at=then)) in (0, 9)
-            assert in_child(lambda folder=folder: live_quick(folder)) == 0
+            assert in_child("live", folder, at, "torn")[0] == 9
+            assert in_child("live", folder, then, "torn")[0] in (0, 9)
+            code, said = in_child("live", folder)
+            assert code == 0, said
             assert trace_of(folder) == want
 
 
-def live_quick(folder):
-    Killer()
-    live(folder)
+def again(folder):
+    Run.open(folder).save(2, put("new"))
 
 
 def test_saving_a_step_again_is_safe_at_every_call(tmp_path):
-    def again(folder):
-        run = Run.open(folder)
-        run.save(2, put("new"))
-
     def prepared(name):
         with logged(make(tmp_path / name), 2).locked() as run:
             run.save(2, put("old"))
         return tmp_path / name
 
-    calls = calls_of(again, prepared("count"))
+    calls = calls_of("again", prepared("count"))
     assert calls > 10
     seen = set()
     for at in range(1, calls + 1):
         folder = prepared(f"run{at}")
-
-        def killed(folder=folder, at=at):
-            Killer(at, "before")
-            again(folder)
-
-        assert in_child(killed) == 9
+        assert in_child("again", folder, at)[0] == 9
         reader = Run.open(folder).latest()
         assert reader is not None, "even before any clean-up there is a usable checkpoint"
         run = Run.open(folder)

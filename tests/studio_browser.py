@@ -35,8 +35,11 @@ AXE = Path(__file__).parent / "assets" / "axe" / "axe.min.js"
 def axe(page, levels=("serious", "critical")) -> list[str]:
     """What axe-core finds wrong with a page, as sentences. Equations, which see a little later whether they
     have to scroll, see to it now."""
-    page.evaluate(AXE.read_text() + "; document.querySelectorAll('tex-math').forEach(e => e.reach())")
-    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE.read_text())
+    page.evaluate("document.querySelectorAll('tex-math').forEach(e => e.reach())")
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations'], preload: false})"
+                          ".then((found) => found.violations)")
     return [f"{v['id']} ({v['impact']}): {v['help']}: {node['html'][:160]}" for v in found
             if v["impact"] in levels for node in v["nodes"]]
 
