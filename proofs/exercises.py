@@ -2,8 +2,8 @@
 
     python proofs/exercises.py      writes docs/results/exercises.json and .md; about a minute
 
-Planted mistakes and students' wrong answers are judged in this process, model solutions and hostile answers
-in the jail.
+Planted mistakes, students' and strangers' wrong answers are judged in this process, model solutions and
+hostile answers in the jail.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests")]
 import results  # noqa: E402
 from exercises_named import NAMED, RESTYLED  # noqa: E402
 from exercises_small import judged, planted  # noqa: E402
+from exercises_strangers import STRANGERS  # noqa: E402
 from exercises_students import STUDENTS  # noqa: E402
 from exercises_test import HOSTILE, OTHERWISE  # noqa: E402
 from results import bar  # noqa: E402
@@ -28,6 +29,7 @@ from postgrad.studio.cells.runner import Runner  # noqa: E402
 
 COMMAND = "python proofs/exercises.py"
 BEFORE = 54  # of the students' answers, refused before any grader was mended
+BEFORE_STRANGERS = 64  # of the strangers' answers, refused before any grader was mended
 BEFORE_NAMED = 29  # of the planted mistakes in another style, named when they were first tried
 
 
@@ -57,6 +59,7 @@ def wrong_answers() -> tuple[list[dict], list[dict]]:
         named[name] += verdict.mistake == number
     theirs = [(wrong, judged(name, source)) for name, wrong, source in STUDENTS]
     others = sum(not verdict.passed for _, verdict in theirs)
+    strange = sum(not judged(name, source).passed for name, _, source in STRANGERS)
     known = [verdict for _, verdict in theirs if verdict.mistake is not None]
     rightly = sum(wrong in NAMED and v.says.startswith(NAMED[wrong])
                   for wrong, v in theirs if v.mistake is not None)
@@ -72,12 +75,16 @@ def wrong_answers() -> tuple[list[dict], list[dict]]:
             f"{styled} of {len(RESTYLED)}; {BEFORE_NAMED} at first", styled >= 0.9 * len(RESTYLED), COMMAND),
         bar("a second set of wrong answers, written after the graders, refused", ">= 30, all",
             f"{others} of {len(STUDENTS)}; {BEFORE} before any mend", others == len(STUDENTS) >= 30, COMMAND),
+        bar("wrong answers by someone who had not read the graders, refused", ">= 30, all",
+            f"{strange} of {len(STRANGERS)}; {BEFORE_STRANGERS} before any mend",
+            strange == len(STRANGERS) >= 30, COMMAND),
         bar("names given in the second set that are right", "all",
             f"{rightly} of {len(known)} named, the other {len(STUDENTS) - len(known)} told by shape, "
             "property or case", rightly == len(known), COMMAND),
     ]
     return bars, [{"exercise": name, "planted": len(e.mistakes), "refused": refused[name],
-                   "named": named[name], "second set": sum(n == name for n, _, _ in STUDENTS)}
+                   "named": named[name], "second set": sum(n == name for n, _, _ in STUDENTS),
+                   "strangers": sum(n == name for n, _, _ in STRANGERS)}
                   for name, e in EXERCISES.items()]
 
 

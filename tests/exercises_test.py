@@ -6,6 +6,7 @@ import json
 import pytest
 from exercises_named import NAMED, RESTYLED
 from exercises_small import judged, planted
+from exercises_strangers import STRANGERS
 from exercises_students import STUDENTS
 
 from postgrad.cli import main
@@ -67,6 +68,12 @@ def test_a_students_wrong_answer_is_refused_and_no_other_mistake_named(name, wro
     assert not verdict.passed
     assert (verdict.mistake is not None) == (wrong in NAMED), verdict.says
     assert verdict.says.startswith(NAMED.get(wrong, ""))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("name", "wrong", "source"), STRANGERS, ids=[f"{n}: {w}" for n, w, _ in STRANGERS])
+def test_a_strangers_wrong_answer_is_refused(name, wrong, source):
+    assert not judged(name, source).passed
 
 
 OTHERWISE = {

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from random import Random
 
+from postgrad.exercises.values import near
+
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
@@ -37,6 +39,14 @@ class Property:
 
 def call(answer: Callable, *arguments: object) -> object:
     return answer(*arguments)
+
+
+def says_it_again(answer: Callable, *arguments: object) -> bool:
+    return near(answer(*arguments), answer(*arguments), 1e-9)
+
+
+AGAIN = Property(says="Asked twice with the same lists, it says the same: it leaves them as they are.",
+                 holds=says_it_again)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.values import near
 
 WORDS = "the model reads every line and gives a clear reason for each step it takes".split()
 
@@ -36,6 +37,9 @@ def cut(answer):
 
 
 def pad(answer, count):
+    """Asked for fewer than none, it takes words away."""
+    if count < 0:
+        return " ".join(answer.split()[:count])
     return " ".join([answer, *["indeed"] * count])
 
 
@@ -75,6 +79,18 @@ def ignores_unit(answer, score, answers, edits, pad):
 
 def nothing_changes(answer, score, answers, edits, pad):
     return all(abs(x) < 1e-6 for x in answer(score, answers, {"same": str}, pad)["same"])
+
+
+def every_answer_counts(answer, score, answers, edits, pad):
+    """Answers can be equal: spaces at the end tell them apart, and no score sees these."""
+    equal, apart = ([*answers, *(answers[0] + space * i for i in (1, 2, 3))] for space in ("", " "))
+    return near(answer(score, equal, edits, pad), answer(score, apart, edits, pad), 1e-4)
+
+
+def ignores_layout(answer, score, answers, edits, pad):
+    """The same words, on lines of their own."""
+    apart = [a.replace(" ", "\n  ") for a in answers]
+    return near(answer(score, apart, edits, pad), answer(score, answers, edits, pad), 1e-4)
 
 
 EXERCISE = Exercise(
@@ -174,5 +190,8 @@ def audit(score, answers, edits, pad):
     properties=(
         Property(says="A reward model in another unit has the same effects.", holds=ignores_unit),
         Property(says="An edit that changes nothing has effect 0.", holds=nothing_changes),
+        Property(says="Line breaks and double spaces add no words.", holds=ignores_layout),
+        Property(says="An answer that occurs several times counts several times.",
+                 holds=every_answer_counts),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.values import near
 
 
 def comparisons(random, items, count):
@@ -47,6 +48,13 @@ def wins_are_explained(answer, pairs, items, rate, steps):
     from math import exp
     rewards = answer([(0, 1), (0, 1), (1, 0)], 2, 3.0, 300)
     return abs(1 / (1 + exp(rewards[1] - rewards[0])) - 2 / 3) < 1e-2
+
+
+def strangers_stay(answer, pairs, items, rate, steps):
+    """Items that stand in no pair, among the others and after them."""
+    apart = [(2 * winner, 2 * loser) for winner, loser in pairs]
+    found, wanted = answer(apart, 2 * items + 1, rate, steps), answer(pairs, items, rate, steps)
+    return near(found, [*(x for r in wanted for x in (r, 0.0)), 0.0], 1e-4)
 
 
 EXERCISE = Exercise(
@@ -125,5 +133,7 @@ def fit(pairs, items, rate, steps):
         Property(says="An item that always wins rises, one that always loses falls.", holds=winners_rise),
         Property(says="After many steps, two wins of three are explained as a chance of 2/3.",
                  holds=wins_are_explained),
+        Property(says="Every item has a number; one that stands in no pair stays at 0.",
+                 holds=strangers_stay),
     ),
 )

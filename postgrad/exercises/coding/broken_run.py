@@ -139,9 +139,8 @@ def diagnose(curves):
                      "answers are right.",
                 old='if mean(curves["flat"][early]) > 0.9 and mean(curves["reward"][late]) < 0.05:',
                 new='if mean(curves["flat"][late]) > 0.5:'),
-        Mistake(says="You took low entropy at the end for a learning rate too high: a run that has learned "
-                     "ends "
-                     "so too. Look at the first steps.",
+        Mistake(says="You took low entropy at the end, or a large KL, for a learning rate too high: a run "
+                     "that has learned ends so too. Look at the first steps.",
                 old='min(curves["entropy"][:10]) < 0.3', new='mean(curves["entropy"][late]) < 0.8'),
         Mistake(says="You called a run turned because its accuracy falls: where the reward rises meanwhile, "
                      "it "

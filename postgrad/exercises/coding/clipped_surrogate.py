@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log
 
-from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.base import AGAIN, Exercise, Mistake, Property
 
 
 def cases(random):
@@ -35,6 +35,13 @@ def a_lower_bound(answer, logp, old_logp, adv, eps):
     from math import exp
     return all(-x <= exp(n - o) * a + 1e-4
                for x, n, o, a in zip(answer(logp, old_logp, adv, eps), logp, old_logp, adv, strict=True))
+
+
+def blames_in_full(answer, logp, old_logp, adv, eps):
+    """A bad token that has become 20 times as likely: nothing bounds that side."""
+    from math import exp
+    found = answer([old + 3 for old in old_logp], old_logp, [-1.0] * len(adv), eps)
+    return all(abs(x - exp(3)) < 1e-2 for x in found)
 
 
 EXERCISE = Exercise(
@@ -97,5 +104,7 @@ def surrogate(logp, old_logp, adv, eps):
     properties=(
         Property(says="Where the policy has not moved, the loss is minus the advantage.", holds=on_policy),
         Property(says="It never promises more than the free objective.", holds=a_lower_bound),
+        Property(says="A bad token that has become far likelier is blamed in full.", holds=blames_in_full),
+        AGAIN,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.base import AGAIN, Exercise, Mistake, Property
 from postgrad.exercises.values import near
 
 
@@ -35,6 +35,13 @@ def one_step(answer, rewards, values, gamma, lam):
     later = [*values[1:], 0.0]
     wanted = [r + gamma * n - v for r, v, n in zip(rewards, values, later, strict=True)]
     return near(answer(rewards, values, gamma, 0.0), wanted, 1e-4)
+
+
+def whole_numbers(answer, rewards, values, gamma, lam):
+    """Rewards and values can be integers; advantages are not."""
+    whole = [[round(3 * x) for x in numbers] for numbers in (rewards, values)]
+    floats = [[float(x) for x in numbers] for numbers in whole]
+    return near(answer(*whole, gamma, lam), answer(*floats, gamma, lam), 1e-4)
 
 
 EXERCISE = Exercise(
@@ -98,5 +105,7 @@ def gae(rewards, values, gamma, lam):
     properties=(
         Property(says="With lambda = 1 it is the discounted return less the value.", holds=monte_carlo),
         Property(says="With lambda = 0 it is the one-step error.", holds=one_step),
+        Property(says="Rewards and values of 1 and 0 give the same as 1.0 and 0.0.", holds=whole_numbers),
+        AGAIN,
     ),
 )

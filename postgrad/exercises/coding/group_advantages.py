@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.base import AGAIN, Exercise, Mistake, Property
 from postgrad.exercises.values import near
 
 
@@ -34,6 +34,23 @@ def ignores_shift(answer, rewards, group):
 
 def ignores_scale(answer, rewards, group):
     return near(answer([7 * r for r in rewards], group), answer(rewards, group), 1e-3)
+
+
+def flat_is_zero(answer, rewards, group):
+    """Also where a mean of equal numbers is not quite that number, as with three times 0.1."""
+    return all(abs(x) < 1e-3 for size in (3, 6, 7)
+               for x in answer([0.1] * size + [0.7] * size + [1 / 3] * size, size))
+
+
+def whole_numbers(answer, rewards, group):
+    """Rewards can be integers; advantages are not."""
+    whole = [round(3 * r) for r in rewards]
+    floats = [float(r) for r in whole]
+    return near(answer(whole, group), answer(floats, group), 1e-3)
+
+
+def small_unit(answer, rewards, group):
+    return near(answer([0.01, 0.0, 0.0, 0.01], 4), answer([1.0, 0.0, 0.0, 1.0], 4), 0.03)
 
 
 EXERCISE = Exercise(
@@ -115,6 +132,10 @@ def advantages(rewards, group):
         Property(says="The advantages of a group sum to 0.", holds=sums_to_zero),
         Property(says="A constant added to all rewards changes nothing.", holds=ignores_shift),
         Property(says="Rewards in another unit give the same advantages.", holds=ignores_scale),
+        Property(says="Equal rewards give 0, whatever number they are.", holds=flat_is_zero),
+        Property(says="Rewards of 1 and 0 give the same as 1.0 and 0.0.", holds=whole_numbers),
+        Property(says="Rewards of 0.01 and 0 teach as much as 1 and 0.", holds=small_unit),
+        AGAIN,
     ),
     tolerance=1e-3,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 
-from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.base import AGAIN, Exercise, Mistake, Property
 
 
 def cases(random):
@@ -34,6 +34,13 @@ def unbiased(answer, logp, ref_logp):
 
 def never_negative(answer, logp, ref_logp):
     return all(x >= -1e-6 for x in answer(logp, ref_logp)[1:])
+
+
+def counts_in_full(answer, logp, ref_logp):
+    """Tokens that the reference finds far likelier than the policy, and far less likely."""
+    return all(all(abs(got - want) <= 1e-4 * (1 + abs(want)) for got, want in
+                   zip(answer(logp, [x - d for x in logp]), (d, d * d / 2, exp(-d) - 1 + d), strict=True))
+               for d in (-6.0, 6.0))
 
 
 EXERCISE = Exercise(
@@ -99,5 +106,7 @@ def kl(logp, ref_logp):
         Property(says="On samples that stand for the policy exactly, k1 and k3 are the KL itself.",
                  holds=unbiased),
         Property(says="k2 and k3 are never negative.", holds=never_negative),
+        Property(says="A token on which the two are far apart counts in full.", holds=counts_in_full),
+        AGAIN,
     ),
 )

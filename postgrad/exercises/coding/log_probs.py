@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.base import AGAIN, Exercise, Mistake, Property
 from postgrad.exercises.values import near
 
 
@@ -130,5 +130,6 @@ def log_probs(logits, tokens, mask):
         Property(says="Over all tokens that could stand last, the probabilities sum to 1.",
                  holds=sums_to_one),
         Property(says="A constant added to all logits changes nothing.", holds=keeps_shift),
+        AGAIN,
     ),
 )

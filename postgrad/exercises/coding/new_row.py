@@ -6,6 +6,9 @@ from statistics import median
 
 from postgrad.exercises.base import Exercise, Mistake, Property
 
+CHANGED = {"name", "credit", "surrogate", "weigh", "kl_in_loss", "kl_in_reward"}
+TOLD = {"paper", "about", "file"}  # words about a row, which its writer may choose
+
 
 def cases(random):
     yield [0.0, 1.0, 5.0, 6.0], [3, 1, 2, 3], 4, [0.0, 0.5, -0.5, 0.26]
@@ -21,6 +24,8 @@ def observe(answer, rewards, lengths, group, moved):
     """What a row does to a small batch: the first token of each line is the prompt's, then so many sampled
     ones, whose log-probabilities have moved by so much since they were sampled."""
     import torch
+
+    from postgrad import method
     width = max(lengths) + 2
     mask = torch.tensor([[1 <= t <= n for t in range(width)] for n in lengths])
     reward = torch.zeros(mask.shape, dtype=torch.float64)
@@ -31,7 +36,9 @@ def observe(answer, rewards, lengths, group, moved):
     adv = row.credit(reward, mask, group)
     loss, _ = row.surrogate(old + torch.tensor(moved, dtype=torch.float64)[:, None], old, adv, mask)
     return {"name": row.name, "advantages": adv, "losses": loss * mask, "weights": row.weigh(mask, width),
-            "KL in the loss": row.kl_in_loss, "KL in the reward": row.kl_in_reward}
+            "KL in the loss": row.kl_in_loss, "KL in the reward": row.kl_in_reward,
+            "changed besides": sorted(name for name, ours in vars(method("grpo")).items()
+                                      if name not in CHANGED | TOLD and getattr(row, name) != ours)}
 
 
 def right(rewards, lengths, group, moved):
@@ -48,7 +55,8 @@ def right(rewards, lengths, group, moved):
         return [[x if 1 <= t <= n else 0.0 for t in range(width)]
                 for x, n in zip(numbers, lengths, strict=True)]
     return {"name": "median", "advantages": spread(adv), "losses": spread(loss),
-            "weights": spread([1 / total] * len(rewards)), "KL in the loss": 0.0, "KL in the reward": 0.0}
+            "weights": spread([1 / total] * len(rewards)), "KL in the loss": 0.0, "KL in the reward": 0.0,
+            "changed besides": []}
 
 
 def weights_sum_to_one(answer, *batch):
@@ -153,6 +161,8 @@ def row():
                 old=" credit=median_centre,", new=""),
         Mistake(says="The row still has GRPO's name, or another: call it median.",
                 old='name="median", ', new=""),
+        Mistake(says="You began with DAPO's row, which also samples flat groups anew and limits the length.",
+                old='method("grpo"', new='method("dapo"'),
         Mistake(says="The bounds are swapped: low is 0.2, high 0.28.",
                 old="low=0.2, high=0.28", new="low=0.28, high=0.2"),
     ),

@@ -72,5 +72,7 @@ def pass_at_k(n, c, k):
         Property(says="No right answer gives 0.", holds=lambda answer, n, c, k: abs(answer(n, 0, k)) < 1e-9),
         Property(says="It never falls with k.", holds=lambda answer, n, c, k:
                  k == n or answer(n, c, k + 1) >= answer(n, c, k) - 1e-9),
+        Property(says="One right answer of 1000 is among k of them with chance k/1000.", holds=lambda answer,
+                 n, c, k: abs(answer(1000, 1, 50 * k) - 0.05 * k) < 1e-4),
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import log
 
-from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.base import AGAIN, Exercise, Mistake, Property
+from postgrad.exercises.values import near
 
 BETAS = [8.0, 2.0, 0.5, 0.1]
 
@@ -49,6 +50,19 @@ def stays(answer, reference, proxy, gold, betas):
     ((divergence, paid, _),), _ = answer(reference, proxy, gold, [1e6])
     mean = sum(p * r for p, r in zip(reference, proxy, strict=True))
     return abs(divergence) < 1e-4 and abs(paid - mean) < 1e-3
+
+
+def in_any_order(answer, reference, proxy, gold, betas):
+    points, cure = answer(reference, proxy, gold, betas)
+    turned, again = answer(reference, proxy, gold, betas[::-1])
+    return near(turned[::-1], points, 1e-4) and near(again, cure, 1e-6)
+
+
+def gold_has_no_zero(answer, reference, proxy, gold, betas):
+    """Where all answers are bad, one beta is still the best."""
+    points, cure = answer(reference, proxy, gold, betas)
+    lower, again = answer(reference, proxy, [g - 10 for g in gold], betas)
+    return near(again, cure, 1e-6) and near([p[2] for p in lower], [p[2] - 10 for p in points], 1e-4)
 
 
 EXERCISE = Exercise(
@@ -116,7 +130,8 @@ def hack(reference, proxy, gold, betas):
                     "        worth = sum(p * g for p, g in zip(policy, gold))",
                 new="paid = sum(p * r for p, r in zip(reference, proxy))\n"
                     "        worth = sum(p * g for p, g in zip(reference, gold))"),
-        Mistake(says="It overflows for a small beta: take the largest exponent out before exp.",
+        Mistake(says="It overflows for a small beta, or takes the log of 0: take the largest exponent out "
+                     "before exp, and let 0 log 0 count as 0.",
                 old="math.exp(x - max(logs))", new="math.exp(x)"),
         Mistake(says="You took the log of 0 where an answer's probability has vanished: 0 log 0 counts as 0.",
                 old=" if p > 0)", new=")"),
@@ -134,5 +149,8 @@ def hack(reference, proxy, gold, betas):
     properties=(
         Property(says="A smaller beta goes farther and earns no less of the proxy.", holds=ordered),
         Property(says="With a very large beta the policy is the reference.", holds=stays),
+        Property(says="The triples stand in the order of the betas, whatever that is.", holds=in_any_order),
+        Property(says="Gold less a constant has the same cure.", holds=gold_has_no_zero),
+        AGAIN,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import exp
 
 from postgrad.exercises.base import Exercise, Mistake, Property
+from postgrad.exercises.values import near
 
 PLACES, WORDS = 4, 3
 
@@ -79,6 +80,16 @@ def equal_rewards_teach_nothing(answer, theta, sample, reward, group, rate, step
     after = answer(theta, sample, lambda _: 1.0, group, rate, steps)
     return all(abs(a - b) < 1e-6 for old, new in zip(theta, after, strict=True)
                for a, b in zip(old, new, strict=True))
+
+
+def all_words_count(answer, theta, sample, reward, group, rate, steps):
+    """The third answer is paid the mean: it pulls nowhere, and its words are in N, which is 6 or 8."""
+    def pull(third):
+        after = answer(theta, lambda *_: [[1, 0], [2, 0], third], lambda a: 2.0 - a[0] if a[1] == 0 else 0.5,
+                       3, rate, 1)
+        return [(new - old) * (4 + len(third)) for row, by in zip(after, theta, strict=True)
+                for new, old in zip(row, by, strict=True)]
+    return near(pull([1, 2]), pull([1, 2, 1, 1]), 2e-2)
 
 
 EXERCISE = Exercise(
@@ -156,8 +167,8 @@ def grpo(theta, sample, reward, group, rate, steps):
                 old="advantage = r - mean",
                 new="advantage = (r - mean) / ((sum((x - mean) ** 2 for x in rewards) / group) ** 0.5 + "
                     "1e-6)"),
-        Mistake(says="You sampled once, before the loop: each step learns from answers of the present "
-                     "policy.",
+        Mistake(says="You sampled once, or always by the first theta: each step learns from answers of the "
+                     "present policy.",
                 old="    for _ in range(steps):\n        answers = sample(theta, group)",
                 new="    answers = sample(theta, group)\n    for _ in range(steps):"),
         Mistake(says="Your gradient lacks the softmax: raising one logit lowers the chance of all other "
@@ -181,5 +192,6 @@ def grpo(theta, sample, reward, group, rate, steps):
     properties=(
         Property(says="A group of equal rewards changes nothing.", holds=equal_rewards_teach_nothing),
         Property(says="Some steps later the answers are paid no less.", holds=learns),
+        Property(says="An answer that is paid the mean has words too: they are in N.", holds=all_words_count),
     ),
 )

@@ -45,6 +45,24 @@ def right(text, gold):
     return float(int(number) == gold)
 
 
+def two_claims(answer, text, gold):
+    return not any(answer(f"Answer: {first}\nAnswer: {gold}", gold)
+                   for first in (gold - 1, gold, "it depends", "4 or 5", ""))
+
+
+def no_claims(answer, text, gold):
+    """Lines that speak of answers and do not begin with `Answer:`."""
+    return all(answer(f"{line}\nAnswer: {gold}", gold) == 1
+               for line in ("Answers can differ.", "Answer", "answer: 1", "My Answer: 1", "The line Answer:"))
+
+
+def long_numbers(answer, text, gold):
+    """Eighteen digits, more than a float holds."""
+    gold += 10 ** 17
+    return answer(f"Answer: {gold}", gold) == 1 and not any(
+        answer(f"Answer: {gold + step}", gold) for step in (-1, 1))
+
+
 EXERCISE = Exercise(
     name="verifier", title="A verifier that cannot be cheated", chapter=4, function="verify",
     statement="""
@@ -146,7 +164,8 @@ def verify(text, gold):
                  holds=lambda answer, text, gold: answer(f"{gold}", gold) == 0),
         Property(says="The bare claim of the right number is worth 1.",
                  holds=lambda answer, text, gold: answer(f"Answer: {gold}", gold) == 1),
-        Property(says="Two claims are worth 0.",
-                 holds=lambda answer, text, gold: answer(f"Answer: {gold - 1}\nAnswer: {gold}", gold) == 0),
+        Property(says="Two claims are worth 0.", holds=two_claims),
+        Property(says="A line that begins otherwise is no claim.", holds=no_claims),
+        Property(says="Long numbers are compared to the last digit.", holds=long_numbers),
     ),
 )
