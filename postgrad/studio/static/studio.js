@@ -68,7 +68,7 @@ function follow(picture) {
   const set = (act, url) => panel.querySelector(`[data-act=${act}]`)?.setAttribute("href", url);
   set("link", join(query, before));
   set("hold", join(query, query && `before=${encodeURIComponent(query)}`));
-  if (location.pathname !== page) return;
+  if (location.pathname !== new URL(page, location).pathname) return;
   clearTimeout(follow.later);  // browsers refuse a flood of replaceState
   follow.later = setTimeout(() => history.replaceState(history.state, "", join(query, before)), 150);
 }
