@@ -153,7 +153,7 @@ def export(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
                          "that away first.")
     pages, lost = wait(crawl(create_app(runs=runs, token=TOKEN, hosts=(HOST,), store=store)))
     shutil.copytree(STATIC, folder / "static", dirs_exist_ok=True)
-    for name, text in scripts(runs).items():
+    for name, text in scripts().items():
         (folder / "static" / "alive" / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / "static" / "alive" / name).write_text(text, encoding="utf-8")
     for file, text in pages.items():

@@ -3,11 +3,12 @@ templates that the server uses, so that both say the same."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from postgrad.studio.instruments import INSTRUMENTS
+from postgrad.studio.script.instruments import script_of
+from postgrad.studio.script.samples import script_of_samples
 
-from postgrad.studio.script import instruments
 
-
-def scripts(runs: Path) -> dict[str, str]:
+def scripts() -> dict[str, str]:
     """File below static/alive/ -> script."""
-    return {f"{name}.js": text for name, text in instruments.scripts().items()}
+    return {f"{name}.js": script_of(one) for name, one in INSTRUMENTS.items()} | {
+        "samples.js": script_of_samples()}

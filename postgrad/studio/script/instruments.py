@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 
-from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.instruments.base import Instrument
 from postgrad.studio.script import given
 from postgrad.studio.script.python import Script, literal
@@ -53,7 +52,3 @@ def script_of(instrument: Instrument) -> str:
     return (f'"use strict";\n(() => {{\n{head}{script.text()}\n{templates.text()}\n'
             f"alive.instruments[{literal(instrument.name)}] = {{\n{body}\n}};\n}})();\n")
 
-
-def scripts() -> dict[str, str]:
-    """name -> script, of every instrument."""
-    return {name: script_of(instrument) for name, instrument in INSTRUMENTS.items()}

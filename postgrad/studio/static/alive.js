@@ -3,7 +3,7 @@
 "use strict";
 
 const alive = (() => {
-  const instruments = {}, samples = {};
+  const instruments = {};
 
   /** The numbers of every state, as studio/script/given.py keeps them. */
   const table = (fields, pool, rows) => (state, query) => Object.fromEntries(fields.map((name, i) => [name, pool[rows[query][i]]]));
@@ -57,6 +57,19 @@ const alive = (() => {
     }).text;
   }
 
+  /** One step of a run's samples, as /runs/-/samples gives it; the run's page holds the rows. */
+  let step = () => null;
+  function samples(panel, template, colours) {
+    const { run, steps, rows } = JSON.parse(document.getElementById("samples-data").textContent);
+    step = (query) => {
+      const whole = (name, otherwise) => /^\d{1,15}$/.test(query.get(name) ?? "") ? Number(query.get(name)) : otherwise;
+      const at = Math.max(0, steps.findLastIndex((s) => s <= whole("step", Infinity)));
+      const colour = colours.includes(query.get("colour")) ? query.get("colour") : "adv";
+      const found = panel(rows[at], [steps[at - 1] ?? null, steps[at + 1] ?? null], [steps[0], steps.at(-1)], whole("group", 0), whole("sample", 0), colour);
+      return template({ samples: found, name: run }).text;
+    };
+  }
+
   /** Addresses of the site in a picture, from where this page lies. */
   const root = new URL("..", document.currentScript?.src || location);
   const local = (html) => html.replace(/ href="\/([^"?#]*)/g, (_, path) => ` href="${new URL(`${path}/index.html`, root)}`);
@@ -66,8 +79,7 @@ const alive = (() => {
     const { pathname, searchParams } = new URL(url, "http://here/");
     const [, name] = /\/instruments\/([^/]+)\/figure$/.exec(pathname) ?? [];
     if (instruments[name]) return local(figure(name, searchParams));
-    if (pathname.endsWith("/runs/-/samples") && samples[searchParams.get("run")]) return samples[searchParams.get("run")](searchParams);
-    return null;
+    return pathname.endsWith("/runs/-/samples") ? step(searchParams) : null;
   }
 
   document.addEventListener("htmx:config:request", ({ detail: { ctx } }) => {
@@ -79,6 +91,12 @@ const alive = (() => {
 
   // an address with a state, as a link or a reader gives it
   document.addEventListener("DOMContentLoaded", () => {
+    const body = document.getElementById("samples-body"), slider = document.getElementById("step"), there = body && location.search && step(new URLSearchParams(location.search));
+    if (there) {
+      body.outerHTML = there;
+      slider.value = document.getElementById("samples-body").dataset.step;
+      slider.parentElement.querySelector("output").textContent = slider.value;
+    }
     const form = document.querySelector("main > .instrument [data-instrument]");
     if (!form || !location.search) return;
     const name = form.closest(".instrument").id, picture = document.getElementById(`${name}-picture`);
@@ -88,6 +106,7 @@ const alive = (() => {
     document.getElementById(`${name}-controls`).innerHTML = '<legend class="sr">Controls</legend>'
       + of.controls(state).filter((c) => !c.placed).map((c) => macros.control(c, state, name)).join("");
     if (query.has("before")) form.insertAdjacentHTML("afterbegin", `<input type="hidden" name="before" value="${py.out(query.get("before"))}">`);
+    follow(document.getElementById(`${name}-picture`));
   });
 
   return { instruments, samples, table, figure, read, address, numbers, answer };

@@ -298,7 +298,7 @@ const live = {
     const list = document.querySelector("[data-signature]"), query = new URLSearchParams();
     for (const [run, at] of Object.entries(shown.runs)) query.append("watch", [run, ...at].join(":"));
     if (list) query.append("list", list.dataset.signature);
-    if (document.hidden || this.source || !query.size || location.protocol === "file:") return;
+    if (document.hidden || this.source || !query.size || "exported" in document.documentElement.dataset) return;
     this.source = new EventSource(`/runs/-/live?${query}`);
     this.source.addEventListener("rows", (event) => this.rows(JSON.parse(event.data), event.lastEventId));
     this.source.addEventListener("progress", (event) => this.progress(JSON.parse(event.data)));
