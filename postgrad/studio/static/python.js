@@ -48,8 +48,10 @@ const py = (() => {
     return sign + (digits ? `${even.slice(0, -digits)}.${even.slice(-digits)}` : even);
   }
   function power(x, digits) {
-    const [mantissa, exponent] = x.toExponential(digits).split("e");
-    return `${mantissa}e${exponent[0]}${exponent.slice(1).padStart(2, "0")}`;
+    const [long, exponent] = Math.abs(x).toExponential(digits + 40).split("e"), kept = long.slice(0, digits ? digits + 2 : 1);
+    const even = /^50*$/.test(long.slice(digits + 2)) && +kept.at(-1) % 2 === 0;
+    const [mantissa, tail] = even ? [kept, exponent] : Math.abs(x).toExponential(digits).split("e");
+    return `${x < 0 ? "-" : ""}${mantissa}e${tail[0]}${tail.slice(1).padStart(2, "0")}`;
   }
   function general(x, digits) {
     if (!Number.isFinite(x)) return fixed(x, 0);

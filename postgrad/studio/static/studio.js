@@ -3,6 +3,9 @@
 "use strict";
 
 const studio = {
+  /** Whether these are the pages of an export, which have no server to ask. */
+  exported: "exported" in document.documentElement.dataset,
+
   /** A number with a true minus sign. */
   number: (value, digits = 3) => (+value).toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "\u2212"),
 
