@@ -1,5 +1,6 @@
-"""The site that `postgrad studio export` writes, in a real browser and from files: its bytes, its scripts against
-Python on random states of every instrument, and the time from a control to its picture; FOLDER/site.json.
+"""The site that `postgrad studio export` writes, in a real browser and from files: its bytes, its scripts
+against Python on random states of every instrument, and the time from a control to its picture;
+FOLDER/site.json.
 
     python proofs/static_site.py FOLDER         needs chromium and a quiet machine; about four minutes
 """
@@ -29,10 +30,12 @@ STATES, MOVES = 220, 40
 COMMAND = "python proofs/static_site.py FOLDER"
 # a control is moved so many times, by what it has: from the event to the frame after the picture is there
 TIME = """async (moves) => {
-  const wait = () => new Promise((done) => document.addEventListener("htmx:after:swap", () => requestAnimationFrame(done), { once: true }));
+  const wait = () => new Promise((done) => document.addEventListener(
+    "htmx:after:swap", () => requestAnimationFrame(done), { once: true }));
   const took = [];
   for (let i = 0; i < moves; i++) {
-    const slider = document.querySelector(".instrument input[type=range]"), link = document.querySelector("[data-key=a], [data-key=u]");
+    const slider = document.querySelector(".instrument input[type=range]");
+    const link = document.querySelector("[data-key=a], [data-key=u]");
     const begun = performance.now(), there = wait();
     if (slider) {
       slider.value = +slider.value >= +slider.max ? slider.min : +slider.value + +slider.step;
@@ -67,7 +70,7 @@ def main(folder: Path) -> None:
             written["bytes"] <= 12e6, COMMAND),
         bar("Static site: opens from files, no console error, no other host", "0",
             f"{len(strange)} on {len(pages)} pages", not strange, COMMAND),
-        bar("Static site: numbers of the scripts against Python, every instrument", ">= 200 states each, 1e-9",
+        bar("Static site: numbers of every instrument's script against Python", ">= 200 states each, 1e-9",
             f"{STATES} states of {len(rows)} instruments, {furthest['largest_difference']:.1e} at most "
             f"({furthest['name']})", furthest["largest_difference"] <= 1e-9, COMMAND),
         bar("Static site: sentences and pictures that differ from Python's", "0",

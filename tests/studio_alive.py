@@ -1,5 +1,5 @@
-"""An exported site against Python: random states of an instrument, what its script makes of them in a browser,
-and how far the two are apart. Used by the tests, and with more states by proofs/static_site.py."""
+"""An exported site against Python: random states of an instrument, what its script makes of them in a
+browser, and how far the two are apart. Used by the tests, and with more states by proofs/static_site.py."""
 
 import json
 import random
@@ -49,12 +49,13 @@ def labelled(instrument, draw, whole: str):
     """Some pairs labelled, and a trial begun. Beginnings of a few series, for each label is a training."""
     given = [draw.choice("abt" if kind == "rank" else "12345") + str(draw.randrange(1000))
              for kind, _, _ in _trial.ORDER[:draw.randrange(len(_trial.ORDER) + 1)]]
-    return instrument.settle(instrument.state(labels=whole[:draw.randrange(41)], trial=".".join(["0", *given])))
+    labels, trial = whole[:draw.randrange(41)], ".".join(["0", *given])
+    return instrument.settle(instrument.state(labels=labels, trial=trial))
 
 
 def apart(one, other, where="") -> tuple[float, str]:
-    """The largest difference of two nested results and where it is, numbers relative to their size where that
-    is above 1; infinite where anything else differs."""
+    """The largest difference of two nested results and where it is, numbers relative to their size where
+    that is above 1; infinite where anything else differs."""
     if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
         pairs = [(one[key], other[key], f"{where}.{key}") for key in one]
     elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
@@ -106,7 +107,8 @@ def same_picture(one: str, other: str) -> str:
 def by_python(instrument, query: str) -> tuple[dict, str, str]:
     """(numbers, sentence, picture) as the server has them."""
     shown = context(instrument, QueryParams(query))
-    picture = environment().get_template("instrument_figure.html").render(swapped=True, exported=True, **shown)
+    template = environment().get_template("instrument_figure.html")
+    picture = template.render(swapped=True, exported=True, **shown)
     return json.loads(json.dumps(shown["numbers"])), shown["insight"], picture
 
 

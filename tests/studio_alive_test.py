@@ -111,7 +111,7 @@ def test_a_moved_control_moves_the_picture(site, reader):
 
 
 def test_the_instruments_of_a_chapter_move(site, reader):
-    """More of them than before: a group of 16, whose sliders stand in the picture; each of those moves too."""
+    """A group of 16 brings its sliders with it; each of those moves the picture too."""
     chapter = next(p.parent for p in sorted(site.glob("book/*/index.html")) if "grpo-form" in p.read_text())
     reader.goto((chapter / "index.html").as_uri())
     figure = reader.locator("#grpo")
@@ -168,9 +168,11 @@ def test_numbers_are_written_as_python_writes_them(site, reader):
     found = reader.evaluate("([values, kinds]) => kinds.map((kind) => values.map((x) => py.format(x, kind)))",
                             [values, list(texts)])
     assert dict(zip(texts, found, strict=True)) == texts
-    rounded = reader.evaluate("(values) => [0, 1, 2, 3].map((d) => values.map((x) => py.round(x, d)))", values)
+    rounded = reader.evaluate("(values) => [0, 1, 2, 3].map((d) => values.map((x) => py.round(x, d)))",
+                              values)
     assert rounded == [[round(x, digits) for x in values] for digits in range(4)]
-    shown = reader.evaluate("(values) => [0, 1, 2, 3, 4].map((d) => values.map((x) => py.num(x, d)))", values)
+    shown = reader.evaluate("(values) => [0, 1, 2, 3, 4].map((d) => values.map((x) => py.num(x, d)))",
+                            values)
     assert shown == [[num(x, digits) for x in values] for digits in range(5)]
 
 

@@ -80,7 +80,7 @@ def test_from_files(browser, tmp_path):  # noqa: F811
         (site / file).write_text(relative(text, file, set(pages)), encoding="utf-8")
     shutil.copytree(STATIC, site / "static")
     (site / "static" / "alive").mkdir()
-    (site / "static" / "alive" / "pipeline.js").write_text(script_of(INSTRUMENTS["pipeline"]), encoding="utf-8")
+    (site / "static" / "alive" / "pipeline.js").write_text(script_of(INSTRUMENTS["pipeline"]))
     page = browser.new_page()
     faults = []
     page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)

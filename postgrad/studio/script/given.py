@@ -26,12 +26,11 @@ from postgrad.studio.instruments import (
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import Choice, Control, Instrument, Slider
 from postgrad.studio.recordings import FOLDER, recorded
-
-FEW = 1500  # states, of which a table is shipped
+from postgrad.studio.script.expressions import literal
 
 
 def tables(instrument: Instrument) -> dict[Any, list[tuple]]:
-    """Functions that what is translated of an instrument calls -> the arguments that it may call them with."""
+    """Functions that the script of an instrument calls -> the arguments that it may call them with."""
     sizes, ranks, bits = ("1B", "7B", "13B", "70B"), (0, algorithms.RANK), (16, 4)
     tokens = next(places(c) for c in algorithms.CONTROLS if c.name == "tokens")
     return {
@@ -96,19 +95,12 @@ def places(control: Control) -> list:
     return [value for value, _ in control.pairs()] if isinstance(control, Choice) else [True, False]
 
 
-def count(instrument: Instrument) -> int:
-    """How many states its controls have together."""
-    total = 1
-    for control in instrument.shown(instrument.state()):
-        total *= len(places(control))
-    return total
-
-
 def states(instrument: Instrument) -> Iterator[Any]:
     """Every state that its controls can make."""
     controls = instrument.shown(instrument.state())
+    names = [control.name for control in controls]
     for values in product(*map(places, controls)):
-        yield instrument.settle(instrument.state(**dict(zip([c.name for c in controls], values, strict=True))))
+        yield instrument.settle(instrument.state(**dict(zip(names, values, strict=True))))
 
 
 def table(instrument: Instrument) -> dict:
@@ -117,7 +109,6 @@ def table(instrument: Instrument) -> dict:
     names: list[str] = []
     pool: dict[str, int] = {}
     rows = {}
-    from postgrad.studio.script.python import literal
     for state in states(instrument):
         numbers = instrument.compute(state)
         names = names or list(numbers)

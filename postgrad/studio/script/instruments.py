@@ -13,7 +13,8 @@ from dataclasses import asdict
 
 from postgrad.studio.instruments.base import Instrument
 from postgrad.studio.script import given
-from postgrad.studio.script.python import Script, literal
+from postgrad.studio.script.expressions import literal
+from postgrad.studio.script.python import Script
 from postgrad.studio.script.template import Templates
 
 TRANSLATED = ("algorithms", "preference-labeller", "reward-hacking")  # their compute is plain Python
@@ -24,9 +25,9 @@ def numbers(instrument: Instrument, script: Script) -> str:
     module = sys.modules[instrument.compute.__module__]
     if instrument.name in TRANSLATED:
         return script.name(module, "compute")
-    constants = given.constants()
-    if instrument.name in constants:
-        return f"(state) => formulas[{literal(instrument.name)}](state, {literal(constants[instrument.name])})"
+    constants = given.constants().get(instrument.name)
+    if constants:
+        return f"(state) => formulas[{literal(instrument.name)}](state, {literal(constants)})"
     found = given.table(instrument)
     pool = f"[{','.join(found['pool'])}]"
     return f"alive.table({literal(found['fields'])}, {pool}, {literal(found['rows'])})"
@@ -46,7 +47,8 @@ def script_of(instrument: Instrument) -> str:
              "fresh": literal(asdict(instrument.state())), "kinds": literal(given.kinds(instrument)),
              "settle": settle, "controls": controls if callable(instrument.controls) else f"() => {controls}",
              "numbers": numbers(instrument, script), "insight": script.name(module, "insight"),
-             "figure": figure, "macros": templates.use("controls.html"), "instrument": literal({"name": instrument.name})}
+             "figure": figure, "macros": templates.use("controls.html"),
+             "instrument": literal({"name": instrument.name})}
     head = (f"const head = formulas.head({literal(given.features())});\n" if "head." in script.text() else "")
     body = ",\n".join(f"{name}: {text}" for name, text in parts.items())
     return (f'"use strict";\n(() => {{\n{head}{script.text()}\n{templates.text()}\n'

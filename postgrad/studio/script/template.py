@@ -11,11 +11,13 @@ from contextlib import contextmanager
 
 from jinja2 import nodes
 
-from postgrad.studio import pages
-from postgrad.studio.script.python import Script, literal, variable
+from postgrad.studio import pages, svg
+from postgrad.studio.script.expressions import literal, variable
+from postgrad.studio.script.python import Script
 
 BINARY = {"Add": "py.add({}, {})", "Sub": "({} - {})", "Mul": "({} * {})", "Div": "({} / {})",
-          "FloorDiv": "Math.floor({} / {})", "Mod": "py.mod({}, {})", "Pow": "({} ** {})"}
+          "FloorDiv": "Math.floor({} / {})", "Mod": "py.mod({}, {})", "Pow": "({} ** {})",
+          "And": "py.and(() => {}, () => {})", "Or": "py.or(() => {}, () => {})"}
 COMPARE = {"eq": "py.eq({}, {})", "ne": "!py.eq({}, {})", "lt": "({} < {})", "lteq": "({} <= {})",
            "gt": "({} > {})", "gteq": "({} >= {})", "in": "py.has({1}, {0})", "notin": "!py.has({1}, {0})"}
 TESTS = {"none": "({} === null)", "defined": "({} !== undefined)", "mapping": "py.isMapping({})"}
@@ -41,8 +43,8 @@ class Templates:
         name = "t_" + "".join(c if c.isalnum() else "_" for c in file.removesuffix(".html"))
         if name not in self.made:
             self.made[name] = ""
-            tree = pages.environment().parse(pages.environment().loader.get_source(
-                pages.environment(), file)[0])
+            jinja = pages.environment()
+            tree = jinja.parse(jinja.loader.get_source(jinja, file)[0])
             self.macros[file] = {m.name: m for m in tree.body if isinstance(m, nodes.Macro)}
             body = Writer(self, constants or {}).root(tree)
             del self.made[name]
@@ -102,7 +104,7 @@ class Writer:
                 return f"{variable(node.name)} = {self.macro(node)};"
             case nodes.CallBlock():
                 inner = self.macro(node)
-                return f"out += py.out({self.call(node.call, inner)});"
+                return f"out += py.out({self.expr_call(node.call, inner)});"
             case nodes.FromImport():
                 return self.imported(node)
             case nodes.Include():
@@ -114,8 +116,10 @@ class Writer:
 
     def branches(self, node: nodes.If) -> str:
         decided = self.decided(node.test)
-        others = [*node.elif_[:1]] and [nodes.If(node.elif_[0].test, node.elif_[0].body, node.elif_[1:],
-                                                 node.else_)] or node.else_
+        others = node.else_
+        if node.elif_:
+            first, *rest = node.elif_
+            others = [nodes.If(first.test, first.body, rest, node.else_)]
         if decided is not None:
             return self.statements(node.body if decided else others)
         other = f" else {{ {self.statements(others)} }}" if others else ""
@@ -209,14 +213,10 @@ class Writer:
         if node.name in GLOBALS:
             return GLOBALS[node.name]
         if node.name in ("plot", "spread", "ticks"):
-            from postgrad.studio import svg
             return self.templates.script.name(svg, "Plot" if node.name == "plot" else node.name)
         return f"ctx.{node.name}"
 
-    def expr_call(self, node: nodes.Call) -> str:
-        return self.call(node)
-
-    def call(self, node: nodes.Call, caller: str = "") -> str:
+    def expr_call(self, node: nodes.Call, caller: str = "") -> str:
         args = [self(a) for a in node.args]
         named = {k.key: self(k.value) for k in node.kwargs}
         if isinstance(node.node, nodes.Getattr):
@@ -251,12 +251,6 @@ class Writer:
         sides = [self(node.expr), *(self(op.expr) for op in node.ops)]
         return "(" + " && ".join(COMPARE[op.op].format(a, b) for op, a, b in
                                  zip(node.ops, sides, sides[1:], strict=False)) + ")"
-
-    def expr_and(self, node: nodes.And) -> str:
-        return f"py.and(() => {self(node.left)}, () => {self(node.right)})"
-
-    def expr_or(self, node: nodes.Or) -> str:
-        return f"py.or(() => {self(node.left)}, () => {self(node.right)})"
 
     def expr_not(self, node: nodes.Not) -> str:
         return f"!py.truth({self(node.node)})"
