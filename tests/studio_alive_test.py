@@ -17,6 +17,8 @@ from postgrad.user_code import syntax
 
 expect = pytest.importorskip("playwright.sync_api").expect
 LARGEST = 12_000_000  # bytes of the site
+# the forms that a page without a server has: the book's search, what scripts answer, and the list of runs
+ANSWERED = re.compile(r'role="search"|hx-get="/(instruments/[\w-]+/figure|runs/-/samples)"|id="list"')
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,7 @@ def test_exported_pages_stand_alone(site):
                 there = file.parent / unquote(re.split("[?#]", address)[0])
                 assert there.is_file(), f"{file}: {address}"
         assert "hx-post" not in text and TOKEN not in text and export.TOKEN not in text
+        assert all(ANSWERED.search(form) for form in re.findall(r"<form\b[^>]*>", text)), file
         assert not re.search(r"<(input|button|select|textarea|fieldset)\b[^>]*\sdisabled", text), file
     with pytest.raises(ValueError, match="not an empty folder"):
         export.export(site, runs=site)

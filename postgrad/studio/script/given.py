@@ -55,7 +55,7 @@ def constants() -> dict[str, dict]:
     return {
         "bradley-terry": {"widest": bradley_terry.WIDEST, "count": bradley_terry.GRID},
         "ppo-clip": {"lowest": ppo_clip.LOWEST, "highest": ppo_clip.HIGHEST, "close": ppo_clip.CLOSE,
-                     "rows": ppo_clip.rows()},
+                     "rounding": ppo_clip.ROUNDING, "rows": ppo_clip.rows()},
         "grpo": {"group": recorded("group"), "flat": FLAT, "methods": ["grpo", "dr_grpo"]},
         "dpo-ppo": {"reference": dpo_ppo.REFERENCE, "pairs": dpo_ppo.PAIRS, "farthest": dpo_ppo.FARTHEST,
                     "count": dpo_ppo.GRID, "length": dpo_ppo.STEP, "machines": dpo_ppo.machines(),

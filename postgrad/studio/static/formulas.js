@@ -26,7 +26,7 @@ const formulas = (() => {
     };
   }
 
-  function ppoClip(state, { lowest, highest, close, rows }) {
+  function ppoClip(state, { lowest, highest, close, rounding, rows }) {
     const { ratio, advantage, low, high } = state, edges = [1 - low, 1 + high];
     const inner = edges.flatMap((edge) => [edge - close, edge, edge + close]).filter((x) => lowest < x && x < highest);
     const corners = [...new Set([lowest, 1, ...inner, highest])].sort((a, b) => a - b);
@@ -34,7 +34,7 @@ const formulas = (() => {
       const bounded = Math.min(Math.max(at, bottom), top), whole = at * advantage, clipped = bounded * advantage < whole;
       return { ratio: at, objective: (clipped ? bounded : at) * advantage + 0, gradient: clipped ? 0 : whole + 0, clipped };
     };
-    const held = (at) => surrogate(at, ...edges), free = (at) => surrogate(at, 0, Infinity);
+    const held = (at) => surrogate(at, edges[0] - rounding, edges[1] + rounding), free = (at) => surrogate(at, 0, Infinity);
     const drawn = (how, name) => corners.map((x) => [x, how(x)[name]]);
     return {
       ...held(ratio), raw: free(ratio).objective, raw_gradient: free(ratio).gradient, advantage, edges,
@@ -119,9 +119,10 @@ const formulas = (() => {
   }
 
   const CHOICES = 8;
+  const replies = range(2 ** CHOICES).map((i) => range(CHOICES).map((t) => i >> (CHOICES - 1 - t) & 1));
+  const before = replies.map((reply) => reply.map((_, t) => sum(reply.slice(0, t))));  // good ones before each choice
+  const gaeErrors = new Map();  // by lambda and how wrong the critic is
   function gae(state, { values, needed, lambdas, paths }) {
-    const replies = range(2 ** CHOICES).map((i) => range(CHOICES).map((t) => i >> (CHOICES - 1 - t) & 1));
-    const before = replies.map((reply) => reply.map((_, t) => sum(reply.slice(0, t))));  // good ones before each
     const value = before.map((counts) => counts.map((s, t) => values[t][s]));
     const then = before.map((counts, i) => counts.map((s, t) => values[t + 1][s + replies[i][t]]));
     const truly = then.map((row, i) => plus(row, value[i], -1)), empty = value[0][0];
@@ -146,11 +147,16 @@ const formulas = (() => {
       }
       return [bias, noise];
     };
+    const errorsAt = (lam) => {
+      const key = `${lam} ${state.wrong}`;
+      if (!gaeErrors.has(key)) gaeErrors.set(key, errors(advantages(lam)));
+      return gaeErrors.get(key);
+    };
     const whole = ([bias, noise]) => {
       const found = { bias: rms(bias), noise: rms(noise) / Math.sqrt(state.samples) };
       return { ...found, error: Math.hypot(found.bias, found.noise) };
     };
-    const found = advantages(state.lam), apart = errors(found), curve = lambdas.map((lam) => ({ lam, ...whole(errors(advantages(lam))) }));
+    const found = advantages(state.lam), apart = errorsAt(state.lam), curve = lambdas.map((lam) => ({ lam, ...whole(errorsAt(lam)) }));
     const choices = paths[state.path], shown = parseInt(choices.join(""), 2);
     return {
       lam: state.lam, wrong: state.wrong, samples: state.samples, ...whole(apart), best: curve.reduce((a, b) => b.error < a.error ? b : a), curve,

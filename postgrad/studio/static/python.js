@@ -77,7 +77,7 @@ const py = (() => {
     if (value === null || value === undefined) return "–";
     if (typeof value === "boolean" || typeof value === "string") return str(value);
     if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "∞" : "\u2212∞";
-    if (Math.abs(value) >= 1e-6) value = +value.toFixed(12);
+    if (Math.abs(value) < 1e-12 || Math.abs(value) >= 1e-6) value = +value.toFixed(12);
     const size = Math.abs(value);
     const text = size && (size < 0.5 * 10 ** -digits || size >= 1e6) ? power(value, Math.max(digits - 1, 1))
       : fixed(value || 0, size < 100 ? digits : Math.min(digits, 1));
