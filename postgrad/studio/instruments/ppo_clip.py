@@ -11,7 +11,7 @@ from postgrad.studio.pages import MINUS
 
 LOWEST, HIGHEST = 0.02, 4.0  # the ratios that are drawn
 CLOSE = 1e-6
-ROUNDING = 1e-12  # by which the clip is wider: a ratio at its edge is within, whatever exp and log round it to
+ROUNDING = 1e-12  # by which the clip is wider: a ratio at its edge is within, however exp and log round it
 
 
 @dataclass(frozen=True)
