@@ -43,7 +43,7 @@ MUST = (  # what issue 6 asks for -> the tests that show it: a file, and words i
      ("goes_on_when_the_server_is_killed",)),
     ("What runs code is refused where other machines can reach the port", "",
      ("other_machines", "others_can_reach")),
-    ("The export opens as files, without a server", "pages", ("opens_as_files",)),
+    ("The export opens as files, without a server", "alive", ("opens_as_files",)),
 )
 
 

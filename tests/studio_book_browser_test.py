@@ -1,12 +1,16 @@
 """The book in a browser: the layers, a question, a figure, search; on a phone; and from files."""
 
+import shutil
+
 import pytest
 from studio_browser import axe, browser, studio, tab  # noqa: F401
 from studio_small import client
 
 from postgrad.studio.book.chapters import book
 from postgrad.studio.export import place, relative
+from postgrad.studio.instruments import INSTRUMENTS
 from postgrad.studio.pages import STATIC
+from postgrad.studio.script import script_of
 
 expect = pytest.importorskip("playwright.sync_api").expect
 
@@ -74,13 +78,16 @@ def test_from_files(browser, tmp_path):  # noqa: F811
     for file, text in pages.items():
         (site / file).parent.mkdir(parents=True, exist_ok=True)
         (site / file).write_text(relative(text, file, set(pages)), encoding="utf-8")
-    (site / "static").symlink_to(STATIC)
+    shutil.copytree(STATIC, site / "static")
+    (site / "static" / "alive").mkdir()
+    (site / "static" / "alive" / "pipeline.js").write_text(script_of(INSTRUMENTS["pipeline"]))
     page = browser.new_page()
     faults = []
     page.on("console", lambda m: faults.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda e: faults.append(str(e)))
     page.goto(f"file://{site}/book/1/index.html")
-    expect(page.locator("#pipeline-picture .insight")).to_be_visible()
+    page.get_by_label("Pretrained", exact=True).check(force=True)
+    expect(page.locator("#pipeline-picture .insight")).to_contain_text("The pretrained model solves")
     page.get_by_role("link", name="Mathematics", exact=True).click()
     page.wait_for_url("**/book/1/mathematics/index.html")
     page.get_by_label("Search the book").fill("bandit view discards")

@@ -180,8 +180,7 @@ def test_accuracy_by_hand():
 
 
 def test_a_few_dozen_labels_suffice_and_length_is_another_taste():
-    items = recorded("pairs")["to_label"]
-    rest = labeller.others(items, "")
+    rest = labeller.others("")
     truth = labeller.compute(labeller.State(rest["by the true quality"]))
     assert truth["given"] == 40 == len(truth["table"]) and truth["accuracy"] > 0.68
     longer = labeller.compute(labeller.State(rest["by length, the longer wins"]))

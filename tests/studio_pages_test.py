@@ -14,7 +14,6 @@ from postgrad.data.items import Item
 from postgrad.data.store import Store
 from postgrad.maths.preference import bradley_terry
 from postgrad.run import Run
-from postgrad.studio.export import export
 from postgrad.studio.security import start_url
 
 expect = pytest.importorskip("playwright.sync_api").expect
@@ -135,29 +134,6 @@ def test_100_poisons_in_addresses_and_on_the_first_page(studio, tab, tmp_path): 
         page.goto(place.format(quote("'\"><img src=x onerror=window.pwned=1>", safe="")))
         assert page.evaluate("window.pwned") is None, place
         assert page.locator(STRANGE).count() == 0, place
-
-
-def test_a_kept_copy_opens_as_files(tab, browser, tmp_path):  # noqa: F811
-    """No server: pages, fonts, mathematics and links work from the disk,
-    and the controls don't pretend to."""
-    run = Run.create(tmp_path / "runs" / "one", recipe="grpo", config={}, steps=1)
-    run.log(1, {"reward": 1.0})
-    run.status("done")
-    export(tmp_path / "site", runs=tmp_path / "runs")
-    page = browser.new_page()
-    errors = []
-    page.on("console", lambda m: errors.append(m.text) if m.type in ("error", "warning") else None)
-    page.on("pageerror", lambda e: errors.append(str(e)))
-    page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else errors.append(r.url))
-    page.goto((tmp_path / "site" / "index.html").as_uri())
-    page.get_by_role("link", name="Instruments", exact=True).click()
-    page.get_by_role("link", name="A reward is a bet").click()
-    expect(page.locator("tex-math .katex").first).to_be_visible()
-    assert page.get_by_label("Reward of the chosen answer").is_disabled()
-    loaded = page.evaluate("document.fonts.ready.then(all => [...all].filter(f => f.status == "
-                           "'loaded').map(f => f.family))")
-    page.close()
-    assert "Source Serif 4" in {name.strip('"') for name in loaded} and not errors
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from studio_sentences_recorded import ALGORITHMS, HACKING, LABELLER, PIPELINE
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import Choice, Slider, percent
-from postgrad.studio.recordings import recorded
 
 SAID = {"bradley-terry": BRADLEY_TERRY, "ppo-clip": PPO_CLIP, "grpo": GRPO, "dpo-ppo": DPO_PPO,
         "reward-hacking": HACKING, "algorithms": ALGORITHMS, "pipeline": PIPELINE,
@@ -70,7 +69,7 @@ def more(name, rng):
         for size in (1, 2, 5, 7, 8, 9, 16, 40):
             yield labeller.State("".join(rng.choices("abts", (4, 4, 1, 1), k=size)))
         yield labeller.State("ssss")
-        for given in labeller.others(recorded("pairs")["to_label"], "").values():
+        for given in labeller.others("").values():
             yield labeller.State(given)
     if name == "reward-hacking":
         kind = INSTRUMENTS[name].state

@@ -227,22 +227,6 @@ def test_static_files_stay_small():
 
 # export
 
-def test_exported_pages_stand_alone(tmp_path):
-    small_run(tmp_path / "runs" / "one")
-    found = export.export(tmp_path / "site", runs=tmp_path / "runs", store=tmp_path / "p.db")
-    files = list((tmp_path / "site").rglob("*.html"))
-    assert found["pages"] == len(files) >= 4
-    for file in files:
-        text = file.read_text()
-        for _, _, address in export.LINK.findall(text):
-            assert not address.startswith("/"), f"{file}: {address}"
-            if not address.startswith(("#", "http")):
-                assert (file.parent / address.partition("#")[0]).is_file(), f"{file}: {address}"
-        assert "hx-post" not in text and TOKEN not in text and export.TOKEN not in text
-    with pytest.raises(ValueError, match="not an empty folder"):
-        export.export(tmp_path / "site", runs=tmp_path / "runs")
-
-
 def test_what_writes_is_cut_out_and_text_is_left():
     form = '<form class="x" hx-post="/runs/-/stop"><button>Stop</button></form>'
     text = f'<a href="/label">L</a>{form}<p>a &#34;/x&#34;</p><a href="/">h</a>'

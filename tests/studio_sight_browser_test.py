@@ -206,7 +206,7 @@ def test_thirty_labels_train_the_model_and_show_before_and_after(origin, tab, mo
     def at_once(self, labels):
         self.found[labels], self.busy = found, ""
     monkeypatch.setattr(Trainings, "_train", at_once)
-    page, labels = tab(origin), labeller.others(recorded("pairs")["to_label"], "")["by the true quality"]
+    page, labels = tab(origin), labeller.others("")["by the true quality"]
     page.goto(f"/instruments/preference-labeller?labels={labels[:29]}")
     assert page.get_by_role("button", name="Train the model").count() == 0
     page.keyboard.press(labels[29])

@@ -98,7 +98,8 @@ COMMANDS = (
     Command("studio", "see every run, label preferences and touch the mathematics, in the browser",
             options.StudioOptions,
             "postgrad studio export DIR [--runs FOLDER] writes the same pages as files that open without a "
-            "server: instruments at their first state, and the runs."),
+            "server and can be published as they are: the book with its search, instruments that answer in "
+            "the page, and the runs with every step. Cells, labelling and new runs say what they need."),
     Command("serve", "a model or a running training for other programs, by OpenAI's protocol",
             options.ServeOptions, SERVE),
     Command("label", "preferences: a store of pairs of answers, and what labellers say of them",

@@ -2,8 +2,10 @@
 whatever links lead to, with relative addresses.
 
 The app itself is asked, in this process and without a port; so what is exported is what is served.
-Templates see `exported`.
-Left out on purpose: what lives on a server (labelling, cells, starting runs), and whatever writes.
+Templates see `exported`. Instruments and samples stay alive: what a moved control asks for is answered by
+scripts, made of the same Python and templates (studio/script/).
+Left out on purpose: what lives on a server (labelling, cells, starting runs), of which a page says what it
+needs, and whatever writes.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
@@ -23,7 +25,8 @@ from markupsafe import escape
 from starlette.types import ASGIApp
 
 from postgrad.studio.app import create_app
-from postgrad.studio.pages import STATIC
+from postgrad.studio.pages import STATIC, environment
+from postgrad.studio.script import scripts
 from postgrad.studio.security import COOKIE
 
 # autoescape leaves no quote in text, so these are attributes
@@ -31,7 +34,16 @@ LINK = re.compile(r'(\s)(href|src|action)="([^"]*)"')
 WRITES = re.compile(r'<(form|button)\b[^>]*(?:\shx-(?:post|put|patch|delete)=|\smethod="post")[^>]*>.*?</\1>',
                     re.S | re.I)
 HOST = "export"
-STAYS = ("/start", "/label", "/lab", "/runs/new", "/runs/compare", "/runs/-")  # these need a server
+STAYS = ("/start", "/runs/compare", "/runs/-")  # these need a server
+NEEDS = {  # so do these: their place is taken by a sentence, and a link to what there is without one
+    "/label": ("Label", "Labelling keeps each judgement on a disk and trains a reward model on it, so it "
+                        "needs the studio on your own machine. Here you can try the",
+               "/instruments/preference-labeller", "preference labeller"),
+    "/lab": ("Lab", "A cell runs Python, so the lab needs the studio on your own machine. Here you can move "
+                    "what its functions compute: the", "/instruments", "instruments"),
+    "/runs/new": ("New run", "A training needs a processor and Python, so it is started from the studio on "
+                             "your own machine. Here you can look at the", "/runs", "recorded runs"),
+}
 TOKEN = "an export asks itself, and nobody else"
 
 
@@ -67,15 +79,19 @@ def wait(work: Coroutine):
         return apart.submit(asyncio.run, work).result()
 
 
+def within(path: str) -> Callable[[str], bool]:
+    return lambda above: path == above or path.startswith(f"{above}/")
+
+
 def place(address: str) -> str | None:
     """The file of an address: / -> index.html, /runs/a?step=3 -> runs/a/index.html;
     None for what is not exported."""
     path = unquote(urlsplit(address).path)
     if path.startswith("/static/"):
         return path[1:]
-    if (any(path == p or path.startswith(f"{p}/") for p in STAYS) or {"..", "."} & set(path.split("/"))
-            or "\0" in path):
+    if any(map(within(path), STAYS)) or {"..", "."} & set(path.split("/")) or "\0" in path:
         return None
+    path = next(filter(within(path), NEEDS), path)
     return f"{path.strip('/')}/index.html".lstrip("/")
 
 
@@ -89,18 +105,29 @@ def relative(text: str, file: str, known: set[str]) -> str:
         target = place(address)
         if target is None or (target not in known and not target.startswith("static/")):
             return ""
-        mark = urlsplit(address).fragment
-        goal = quote(relpath(target, os.path.dirname(file))) + (f"#{mark}" if mark else "")
+        parts = urlsplit(address)
+        state = f"?{parts.query}" if parts.query and not target.startswith("static/") else ""
+        mark = f"#{parts.fragment}" if parts.fragment else ""
+        goal = quote(relpath(target, os.path.dirname(file))) + state + mark
         return f'{space}{name}="{escape(goal)}"'
 
     return LINK.sub(turn, WRITES.sub("", text))
+
+
+def needing(address: str) -> str:
+    """The page of what cannot be without a server: one sentence."""
+    title, sentence, link, words = NEEDS[address]
+    return environment().get_template("needs.html").render(
+        title=title, sentence=sentence, link=link, words=words, path=address, exported=True, nonce="",
+        theme="")
 
 
 async def crawl(app: ASGIApp) -> tuple[dict[str, str], list[str]]:
     """file -> page, for every page that links lead to from the first one; and the addresses that did not
     answer with a page."""
     headers = {"host": HOST, "cookie": f"{COOKIE}={TOKEN}", "x-postgrad-export": "1"}
-    pages, lost, waiting, seen = {}, [], ["/"], {"index.html"}
+    pages = {place(address): needing(address) for address in NEEDS}
+    lost, waiting, seen = [], ["/"], {"index.html", *pages}
     while waiting:
         address = waiting.pop(0)
         status, kind, body = await ask(app, unquote(address), headers=headers)
@@ -126,6 +153,9 @@ def export(folder: Path, *, runs: Path, store: Path | None = None) -> dict:
                          "that away first.")
     pages, lost = wait(crawl(create_app(runs=runs, token=TOKEN, hosts=(HOST,), store=store)))
     shutil.copytree(STATIC, folder / "static", dirs_exist_ok=True)
+    for name, text in scripts().items():
+        (folder / "static" / "alive" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "static" / "alive" / name).write_text(text, encoding="utf-8")
     for file, text in pages.items():
         target = folder / file
         target.parent.mkdir(parents=True, exist_ok=True)

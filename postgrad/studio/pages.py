@@ -31,7 +31,8 @@ MINUS = "\u2212"
 def num(value: object, digits: int = 3) -> str:
     """A number for people: -0.5 -> −0.500, 12 -> 12, nan -> nan, None -> –.
 
-    A true minus sign; never "-0.000".
+    A true minus sign; never "-0.000". What the last bits of a float say is not shown: 0.5875 computed in any
+    order is the same text, and what is below 1e-12 is 0.
     """
     if value is None:
         return "–"
@@ -42,6 +43,7 @@ def num(value: object, digits: int = 3) -> str:
             "-", MINUS)
     if not math.isfinite(value):
         return {"inf": "∞", "-inf": f"{MINUS}∞"}.get(str(value), "nan")
+    value = value if 1e-12 <= abs(value) < 1e-6 else round(value, 12)
     size = abs(value)
     if size and (size < 0.5 * 10**-digits or size >= 1e6):
         text = f"{value:.{max(digits - 1, 1)}e}"

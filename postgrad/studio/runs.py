@@ -9,6 +9,7 @@ from __future__ import annotations
 from json import dumps
 from urllib.parse import urlencode
 
+from markupsafe import Markup
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -19,7 +20,7 @@ from postgrad.studio import curves, ledger, live, pace, pipelines, processes, sa
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.runs_compare import compare, part_pairs
 from postgrad.studio.runs_list import index, part_list
-from postgrad.studio.runs_shared import asked, data, flat, trace_of, watch
+from postgrad.studio.runs_shared import asked, block, data, flat, trace_of, watch
 from postgrad.studio.traces import NoRun, Trace, address, find, locate, text_of
 
 
@@ -58,7 +59,8 @@ def one(request: Request) -> Response:
                 data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
                 events=events(trace), checkpoints=list(trace.run.checkpoints()),
                 ledgers=ledger.ledgers(trace.run.folder, request.app.state.runs),
-                output=output_of(request, name), again=again(trace), **panel(request, name, trace))
+                output=output_of(request, name), again=again(trace), kept=kept(request, name, trace),
+                **panel(request, name, trace))
 
 
 def part_head(request: Request) -> Response:
@@ -121,26 +123,25 @@ def panel(request: Request, name: str, trace: Trace) -> dict:
     rows, before, after = trace.run.at("samples", asked(request, "step", 2**53))
     if not rows:
         return {"name": name, "samples": None}
-    found = samples.groups(rows)
-    group = found[min(asked(request, "group", 0), len(found) - 1)]
-    picked = min(asked(request, "sample", 0), len(group["rows"]) - 1)
-    ways = samples.known(rows)
     colour = request.query_params.get("colour", "adv")
     if colour not in samples.COLOURS:
         raise ValueError(f"tokens can't be coloured by {colour!r:.40}: choose one of "
                          f"{', '.join(samples.COLOURS)}.")
-    colour = colour if colour in ways or not ways else ways[0]
-    largest = samples.scale(rows, colour)
     (opening, *_), *_ = trace.run.at("samples", 0)
     (latest, *_), *_ = trace.run.at("samples", 2**53)
-    return {"name": name, "samples": {
-        "step": rows[0]["step"], "before": before, "after": after, "first": opening["step"],
-        "last": latest["step"], "groups": found, "group": group, "at": found.index(group), "picked": picked,
-        "sample": group["rows"][picked], "colour": colour,
-        "ways": [(key, samples.COLOURS[key][0]) for key in ways], "says": samples.COLOURS[colour][2],
-        "kind": samples.COLOURS[colour][1], "largest": largest,
-        "strip": samples.strip(group["rows"][picked]["raw"], colour, largest),
-        "episode": samples.episode(group["rows"][picked]["raw"])}}
+    return {"name": name, "samples": samples.panel(
+        rows, (before, after), (opening["step"], latest["step"]), asked(request, "group", 0),
+        asked(request, "sample", 0), colour)}
+
+
+def kept(request: Request, name: str, trace: Trace) -> Markup | None:
+    """Every step's samples as data, for a page that has no server to ask."""
+    if request.headers.get("x-postgrad-export") != "1":
+        return None
+    steps: dict[int, list] = {}
+    for row in trace.run.rows("samples")[0]:
+        steps.setdefault(row["step"], []).append(samples.cleaned(row))
+    return block({"run": name, "steps": list(steps), "rows": list(steps.values())})
 
 
 def part_samples(request: Request) -> Response:

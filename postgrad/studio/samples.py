@@ -129,9 +129,9 @@ def episode(row: dict) -> list[dict]:
     for (start, end, who), span in zip(turns_of(row), spans, strict=True):
         if not 0 <= start <= end <= len(tokens):
             continue  # a file that somebody has changed
-        here = slice(int(start), int(end))
-        made.append({"who": who, "text": clean("".join(map(str, tokens[here]))), "tokens": len(tokens[here]),
-                     "trained": sum(bool(plain(x)) for x in mask[here]), "reward": plain(span.get("reward"))})
+        wrote, trained = tokens[int(start):int(end)], mask[int(start):int(end)]
+        made.append({"who": who, "text": clean("".join(map(str, wrote))), "tokens": len(wrote),
+                     "trained": sum(bool(plain(x)) for x in trained), "reward": plain(span.get("reward"))})
     return made
 
 
@@ -158,6 +158,37 @@ def look(name: str, x: float | None, largest: float) -> str:
 def shown(text: object) -> str:
     """A token as it is printed in the strip: a line's end has a sign."""
     return clean(text).replace("\n", "↵\n").replace("\t", "⇥")
+
+
+def panel(rows: list[dict], neighbours: tuple[int | None, int | None], ends: tuple[int, int], at: int,
+          picked: int, colour: str) -> dict:
+    """What the page shows of one step: a group, and the tokens of one of its samples.
+
+    neighbours: the logged steps before and after it. ends: the first and the last that there are.
+    """
+    found = groups(rows)
+    at = min(at, len(found) - 1)
+    shown_group = found[at]
+    picked = min(picked, len(shown_group["rows"]) - 1)
+    ways = known(rows)
+    colour = colour if colour in ways or not ways else ways[0]
+    largest, one = scale(rows, colour), shown_group["rows"][picked]
+    return {"step": rows[0]["step"], "before": neighbours[0], "after": neighbours[1], "first": ends[0],
+            "last": ends[1], "groups": found, "group": shown_group, "at": at, "picked": picked, "sample": one,
+            "colour": colour, "ways": [(key, COLOURS[key][0]) for key in ways], "says": COLOURS[colour][2],
+            "kind": COLOURS[colour][1], "largest": largest, "strip": strip(one["raw"], colour, largest),
+            "episode": episode(one["raw"])}
+
+
+def cleaned(value):
+    """A logged row with texts that cannot steer a page, and without what JSON has no word for."""
+    if isinstance(value, dict):
+        return {clean(key): cleaned(x) for key, x in value.items()}
+    if isinstance(value, list):
+        return [cleaned(x) for x in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return clean(value) if isinstance(value, str) else value
 
 
 WORKED = {

@@ -8,14 +8,12 @@ of a second.
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 from statistics import median
 
 from postgrad.studio.instruments.base import Claim, first_true
 
 PAIRS = 4
-ANSWER = re.compile(r"[abt1-5]\d{1,3}")
 RANKS, RATES = "abt", "12345"
 
 
@@ -36,12 +34,18 @@ def answers(text: str) -> list[str]:
     begun, _, rest = text.partition(".")
     given = rest.split(".") if rest else []
     allowed = [RANKS if kind == "rank" else RATES for kind, _, _ in ORDER]
-    fits = len(given) <= len(ORDER) and all(ANSWER.fullmatch(word) and word[0] in letters
+    fits = len(given) <= len(ORDER) and all(is_answer(word, letters)
                                             for word, letters in zip(given, allowed, strict=False))
     if text and (begun != "0" or not fits):
         raise ValueError("trial is 0 and then, for each question, its answer and tenths of a second, as in "
                          f"0.a31.b12; not {text[:40]!r}.")
     return given
+
+
+def is_answer(word: str, letters: str) -> bool:
+    """One of the letters, and up to three digits."""
+    tenths = word[1:]
+    return 2 <= len(word) <= 4 and word[0] in letters and tenths.isascii() and tenths.isdecimal()
 
 
 def joined(text: str, answer: str, seconds: float) -> str:

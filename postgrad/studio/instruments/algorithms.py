@@ -12,6 +12,7 @@ from postgrad.studio.pages import num
 NAMES = ("ppo", "dpo", "grpo")
 CARDS = (12, 24, 40, 80)
 RANK = 16
+GB = 1e9
 STEPS = {  # the way of one batch; a step's kind is the model that is busy
     "ppo": (("sample", "policy"), ("score", "reward"), ("value each token", "critic"),
             ("compare", "reference"), ("update both", "policy")),
@@ -41,10 +42,11 @@ CONTROLS = (
 )
 
 
-def facts(row) -> dict:
+def facts(name: str) -> dict:
     """What the table of methods says of a row, in words."""
     from postgrad.memory import held, samples
-    from postgrad.methods import constants
+    from postgrad.methods import METHODS, constants
+    row = METHODS[name]
     online, critic = samples(row), getattr(row, "critic", False)
     anchor = (f"KL in the reward, {row.kl_in_reward:g}" if getattr(row, "kl_in_reward", 0) else
               f"KL in the loss, {row.kl_in_loss:g}" if getattr(row, "kl_in_loss", 0) else
@@ -61,44 +63,62 @@ def facts(row) -> dict:
     }
 
 
-def split(made, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
+def estimated(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> dict:
+    """The bytes of a method's parts and of each model's weights; of the cache, those of every reply that is
+    written at once, and those that are there anyway."""
+    from postgrad.memory import SIZES, Setup, estimate
+    from postgrad.methods import METHODS
+    one, two = (estimate(SIZES[size], METHODS[name],
+                         Setup(lora=rank, bits=bits, tokens=tokens, samples=samples, recompute=recompute,
+                               reward_model=getattr(METHODS[name], "critic", False))) for samples in (1, 2))
+    return {"models": one.models, "gradients": one.gradients, "optimizer": one.optimizer,
+            "activations": one.activations, "each": two.cache - one.cache,
+            "anyway": 2 * one.cache - two.cache}
+
+
+def counted(size: str, rank: int, bits: int) -> dict:
+    """Weights of a model, those that are trained, its width, and the bytes that each trained one takes."""
+    from postgrad.memory import SIZES, Setup, adapter, each_trained, parameters
+    shape = SIZES[size]
+    return {"all": parameters(shape), "trained": adapter(shape, rank) if rank else parameters(shape),
+            "width": shape.hidden_size, "bytes": each_trained(Setup(lora=rank, bits=bits))}
+
+
+def split(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str, str, float]]]:
     """The phases of a step, each as (part, model, GB): weights by model, what is trained by the model that is
     trained; activations and cache are nobody's weights."""
-    from postgrad.memory import GB
-    weights = [("weights", role, size / GB) for role, size in made.models.items() if size]
+    weights = [("weights", role, size / GB) for role, size in made["models"].items() if size]
 
-    def of(part: str, total: float) -> list[tuple[str, str, float]]:
-        return [(part, role, total * part_of / GB) for role, part_of in share.items()]
+    def of(part: str) -> list[tuple[str, str, float]]:
+        return [(part, role, made[part] * part_of / GB) for role, part_of in share.items()]
 
-    stands = [*weights, *of("optimizer", made.optimizer)]
-    update = [*stands, *of("gradients", made.gradients), ("activations", "work", made.activations / GB)]
-    sample = [*stands, ("cache", "work", made.cache / GB)]
-    return {"sample": sample, "update": update} if made.cache else {"update": update}
+    stands = [*weights, *of("optimizer")]
+    update = [*stands, *of("gradients"), ("activations", "work", made["activations"] / GB)]
+    sample = [*stands, ("cache", "work", made["cache"] / GB)]
+    return {"sample": sample, "update": update} if made["cache"] else {"update": update}
+
+
+def of_method(name: str, state: State, rank: int, count: dict) -> dict:
+    made = estimated(name, state.size, rank, state.bits, state.tokens, state.recompute)
+    made = made | {"cache": made["anyway"] + made["each"] * state.samples}
+    trained = {role: count["trained"] + (role == "critic") * count["width"]
+               for role in made["models"] if role in ("policy", "critic")}
+    phases = split(made, {role: part / sum(trained.values()) for role, part in trained.items()})
+    sizes = {phase: sum(size for _, _, size in parts) for phase, parts in phases.items()}
+    peak = max(sizes.values())
+    return {"name": name, "phases": phases, "peak": peak, "models": list(made["models"]),
+            "steps": STEPS[name], "trained": list(trained), "busiest": max(sizes, key=sizes.__getitem__),
+            "facts": facts(name), "card": next((c for c in CARDS if peak <= c), None),
+            "cards": math.ceil(peak / 80)}
 
 
 def compute(state: State) -> dict:
-    from postgrad.memory import GB, SIZES, TRAINED, Setup, adapter, each_trained, estimate, parameters
-    from postgrad.methods import METHODS
-    shape, rank = SIZES[state.size], RANK if state.trained == "lora" else 0
-    trainable = adapter(shape, rank) if rank else parameters(shape)
-    methods = []
-    for name in NAMES:
-        row = METHODS[name]
-        made = estimate(shape, row,
-                        Setup(lora=rank, bits=state.bits, tokens=state.tokens, samples=state.samples,
-                              recompute=state.recompute, reward_model=getattr(row, "critic", False)))
-        trained = {role: trainable + (role == "critic") * shape.hidden_size
-                   for role in made.models if role in TRAINED}
-        phases = split(made, {role: count / sum(trained.values()) for role, count in trained.items()})
-        methods.append({
-            "name": name, "phases": phases, "peak": made.peak / GB, "models": list(made.models),
-            "steps": STEPS[name], "trained": list(trained),
-            "busiest": max(phases, key=lambda phase: sum(size for _, _, size in phases[phase])),
-            "facts": facts(row), "card": next((c for c in CARDS if made.peak <= c * GB), None),
-            "cards": math.ceil(made.peak / (80 * GB))})
-    return {"methods": methods, "size": state.size, "parameters": parameters(shape) / 1e9, "rank": rank,
-            "bits": state.bits, "trainable": trainable / 1e9, "most": max(m["peak"] for m in methods),
-            "bytes": each_trained(Setup(lora=rank, bits=state.bits))}
+    rank = RANK if state.trained == "lora" else 0
+    count = counted(state.size, rank, state.bits)
+    methods = [of_method(name, state, rank, count) for name in NAMES]
+    return {"methods": methods, "size": state.size, "parameters": count["all"] / 1e9, "rank": rank,
+            "bits": state.bits, "trainable": count["trained"] / 1e9, "most": max(m["peak"] for m in methods),
+            "bytes": count["bytes"]}
 
 
 WORDS = {"weights": "weights", "optimizer": "AdamW’s state", "gradients": "gradients",

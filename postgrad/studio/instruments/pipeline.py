@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from postgrad.studio.instruments.base import Choice, Claim, Instrument, Slider, first_true, percent
@@ -44,10 +45,12 @@ def controls(state: State) -> tuple:
     )
 
 
-def figures(stage: dict, k: int) -> list[dict]:
+@cache
+def figures(name: str, k: int) -> list[dict]:
     """The four figures of a stage, each with its interval over problems."""
     from postgrad.maths.intervals import mean_interval
     from postgrad.maths.passk import pass_at_k
+    stage = next(s for s in recorded("pipeline")["stages"] if s["name"] == name)
     words, questions = stage["measured"]["words"], stage["measured"]["questions"]
 
     def row(name: str, about: str, values: list[float]) -> dict:
@@ -94,7 +97,7 @@ def compute(state: State) -> dict:
     place = [p["task"] for p in data["prompts"][: state.prompt - 1]].count(prompt["task"])
     measured = stages[state.stage]["measured"][prompt["task"]]
     right, tries = measured["right"][place], measured["samples"]
-    rows = {name: figures(stages[name], state.k) for name in STAGES}
+    rows = {name: figures(name, state.k) for name in STAGES}
     said = {name: prompt["answers"][name][state.sample] for name in STAGES}
     return {
         "stage": state.stage, "stages": [(name, TITLES[name], LEARNED[name]) for name in STAGES],

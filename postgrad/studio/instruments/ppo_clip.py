@@ -11,6 +11,7 @@ from postgrad.studio.pages import MINUS
 
 LOWEST, HIGHEST = 0.02, 4.0  # the ratios that are drawn
 CLOSE = 1e-6
+ROUNDING = 1e-12  # by which the clip is wider: a ratio at its edge is within, however exp and log round it
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def surrogate(ratios: list[float], advantage: float, low: float, high: float) ->
 
     logp = torch.tensor([ratios], dtype=torch.float64).log().requires_grad_()
     adv, mask = torch.full_like(logp, advantage), torch.ones_like(logp, dtype=torch.bool)
-    loss, clipped = clipped_ratio(logp, torch.zeros_like(logp), adv, mask, low=low, high=high)
+    loss, clipped = clipped_ratio(logp, torch.zeros_like(logp), adv, mask, low=low + ROUNDING,
+                                  high=high + ROUNDING)
     pull = -torch.autograd.grad(loss.sum(), logp)[0]
     # 0 - x: no "-0"
     rows = zip(ratios, (0 - loss)[0].tolist(), (0 + pull)[0].tolist(), clipped[0].tolist(), strict=True)

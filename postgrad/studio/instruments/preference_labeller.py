@@ -33,7 +33,7 @@ class State:
 
 def settle(state: State) -> State:
     """Labels of items that are there, in letters that mean something."""
-    strange = set(state.labels) - set(KEYS)
+    strange = [letter for letter in state.labels if letter not in KEYS]
     if strange:
         raise ValueError("labels has a letter for each pair: a or b (better), t (tie) or s (skip); not "
                          f"{min(strange)!r}.")
@@ -90,16 +90,22 @@ def annotator(items: list[dict], *, noise: float, length_bias: float) -> str:
     return out
 
 
-def others(items: list[dict], labels: str) -> dict[str, str]:
-    """Somebody else labels what is left: one who knows the true quality, the task's annotator,
-    one who looks at the length."""
+@cache
+def labelled_by() -> dict[str, str]:
+    """The labels of somebody else: one who knows the true quality, the task's annotator, one who looks at the
+    length."""
     from postgrad.tasks.questions import ANNOTATORS
+    items = recorded("pairs")["to_label"]
     longer = "".join("a" if len(item["answers"][0]) > len(item["answers"][1]) else "b" for item in items)
     truth = "".join("a" if item["quality"][0] > item["quality"][1] else "b" for item in items)
     erring = annotator(items, **ANNOTATORS["questions"])
-    rest = {"by the true quality": truth, "by the task’s annotator, who errs": erring,
+    return {"by the true quality": truth, "by the task’s annotator, who errs": erring,
             "by length, the longer wins": longer}
-    return {who: labels + given[len(labels):] for who, given in rest.items()}
+
+
+def others(labels: str) -> dict[str, str]:
+    """Somebody else labels what is left."""
+    return {who: labels + given[len(labels):] for who, given in labelled_by().items()}
 
 
 @cache
@@ -136,12 +142,21 @@ def judged(item: dict, scores: list[float]) -> dict:
     return {**item, "scores": scores, "alike": alike}
 
 
+def gaps_of(labels: str) -> list[float]:
+    """How much better the head that came of the labels finds the first answer of each pair to label."""
+    x, _ = vectors()
+    return ((x[:, 0] - x[:, 1]) @ trained(labels)).tolist()
+
+
+def scores_of(labels: str, unseen: int) -> list[float]:
+    """What the head says of both answers of an unseen pair."""
+    return (vectors()[1][unseen] @ trained(labels)).tolist()
+
+
 def table(items: list[dict], labels: str) -> list[dict]:
     """What was labelled, the newest first: the answer that won and the one that lost, and what the head that
     came of it says of the pair."""
-    x, _ = vectors()
-    gaps = ((x[:, 0] - x[:, 1]) @ trained(labels)).tolist()
-    rows = []
+    gaps, rows = gaps_of(labels), []
     for i, label in enumerate(labels):
         win, lose = items[i]["answers"] if label != "b" else items[i]["answers"][::-1]
         says = 1 / (1 + math.exp(-gaps[i] if label != "b" else gaps[i]))
@@ -157,21 +172,19 @@ def compute(state: State) -> dict:
     numbers = {
         "labels": labels, "at": at, "count": len(items), "item": items[at] if left else None,
         "says": KEYS, "next": {key: labels + key for key in KEYS} if left else {},
-        "undo": labels[:-1] if labels else None, "others": others(items, labels) if left else {},
+        "undo": labels[:-1] if labels else None, "others": others(labels) if left else {},
         "given": given, "curve": [], "accuracy": None, "unseen": [], "unseen_pairs": len(data["unseen"]),
         "worked": None, "quality": quality_in_words(), "table": [], "enough": ENOUGH,
         "trial": trial.stand(state.trial, items),
     }
     if not given:
         return numbers
-    w = trained(labels)
-    _, y = vectors()
     first = list({item["question"]: i for i, item in reversed(list(enumerate(data["unseen"])))}.values())[
         -SHOWN:]
     return numbers | {
         "curve": [(n, on_unseen(labels[:n])) for n in range(at + 1)], "accuracy": on_unseen(labels),
         "worked": last_pair(labels), "table": table(items, labels),
-        "unseen": [judged(data["unseen"][i], (y[i] @ w).tolist()) for i in sorted(first)],
+        "unseen": [judged(data["unseen"][i], scores_of(labels, i)) for i in sorted(first)],
     }
 
 

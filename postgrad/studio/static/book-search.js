@@ -2,7 +2,7 @@
 "use strict";
 
 const root = new URL("..", document.currentScript.src);  // the folder that holds static/
-const exported = "exported" in document.documentElement.dataset;
+const { exported } = studio;
 const MOST = 40, AROUND = 70;
 
 const address = (path) => {

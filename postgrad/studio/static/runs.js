@@ -197,7 +197,7 @@ class LiveChart extends HTMLElement {
   /** Zoomed into a curve that was thinned: the points in between are fetched; zoomed out: they go. */
   async zoomed(u) {
     const [first, last] = [u.data[0][0], u.data[0].at(-1)], { min, max } = u.scales.x;
-    if (this.busy || !this.plot || this.chart.series.every((s) => s.whole)) return;
+    if (this.busy || !this.plot || studio.exported || this.chart.series.every((s) => s.whole)) return;
     const whole = this.chart.series.map((s) => [s.steps[0], s.steps.at(-1)]);
     const full = min <= Math.min(...whole.map((w) => w[0])) && max >= Math.max(...whole.map((w) => w[1]));
     if (full && !this.detail) return;
@@ -298,7 +298,7 @@ const live = {
     const list = document.querySelector("[data-signature]"), query = new URLSearchParams();
     for (const [run, at] of Object.entries(shown.runs)) query.append("watch", [run, ...at].join(":"));
     if (list) query.append("list", list.dataset.signature);
-    if (document.hidden || this.source || !query.size || location.protocol === "file:") return;
+    if (document.hidden || this.source || !query.size || studio.exported) return;
     this.source = new EventSource(`/runs/-/live?${query}`);
     this.source.addEventListener("rows", (event) => this.rows(JSON.parse(event.data), event.lastEventId));
     this.source.addEventListener("progress", (event) => this.progress(JSON.parse(event.data)));

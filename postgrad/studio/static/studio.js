@@ -3,6 +3,9 @@
 "use strict";
 
 const studio = {
+  /** Whether these are the pages of an export, which have no server to ask. */
+  exported: "exported" in document.documentElement.dataset,
+
   /** A number with a true minus sign. */
   number: (value, digits = 3) => (+value).toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "\u2212"),
 
@@ -68,7 +71,7 @@ function follow(picture) {
   const set = (act, url) => panel.querySelector(`[data-act=${act}]`)?.setAttribute("href", url);
   set("link", join(query, before));
   set("hold", join(query, query && `before=${encodeURIComponent(query)}`));
-  if (location.pathname !== page) return;
+  if (location.pathname !== new URL(page, location).pathname) return;
   clearTimeout(follow.later);  // browsers refuse a flood of replaceState
   follow.later = setTimeout(() => history.replaceState(history.state, "", join(query, before)), 150);
 }

@@ -1,0 +1,14 @@
+"""What an export needs in place of a server: instruments and samples as scripts, made of the Python and the
+templates that the server uses, so that both say the same."""
+
+from __future__ import annotations
+
+from postgrad.studio.instruments import INSTRUMENTS
+from postgrad.studio.script.instruments import script_of
+from postgrad.studio.script.samples import script_of_samples
+
+
+def scripts() -> dict[str, str]:
+    """File below static/alive/ -> script."""
+    return {f"{name}.js": script_of(one) for name, one in INSTRUMENTS.items()} | {
+        "samples.js": script_of_samples()}

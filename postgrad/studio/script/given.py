@@ -1,0 +1,124 @@
+"""What Python finds beforehand for the scripts of the instruments: recorded data, constants, and the answers
+of functions that are asked for few things."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import product
+from typing import Any
+
+from postgrad.studio.instruments import (
+    algorithms,
+    bradley_terry,
+    dpo_ppo,
+    gae,
+    grpo,
+    kl_estimators,
+    language_mixing,
+    ledger,
+    mismatch,
+    pass_at_k,
+    ppo_clip,
+    reward_hacking,
+)
+from postgrad.studio.instruments import preference_labeller as labeller
+from postgrad.studio.instruments.base import Choice, Control, Instrument, Slider
+from postgrad.studio.recordings import FOLDER, recorded
+from postgrad.studio.script.expressions import literal
+
+
+def tables(instrument: Instrument) -> dict[Any, list[tuple]]:
+    """Functions that the script of an instrument calls -> the arguments that it may call them with."""
+    sizes, ranks, bits = ("1B", "7B", "13B", "70B"), (0, algorithms.RANK), (16, 4)
+    tokens = next(places(c) for c in algorithms.CONTROLS if c.name == "tokens")
+    return {
+        algorithms.facts: [(name,) for name in algorithms.NAMES],
+        algorithms.counted: list(product(sizes, ranks, bits)),
+        algorithms.estimated: list(product(algorithms.NAMES, sizes, ranks, bits, tokens, (True, False))),
+        grpo.verdicts: [(size,) for size in grpo.SIZES],
+        language_mixing.sources: [()],
+        ledger.books: [()],
+        pass_at_k.pairs.__wrapped__: [()],
+        labeller.labelled_by.__wrapped__: [()],
+        labeller.quality_in_words.__wrapped__: [()],
+        recorded.__wrapped__: [("pairs" if instrument.state is labeller.State else "pipeline",)],
+        reward_hacking.labs: [()],
+        reward_hacking.chances.__wrapped__: [(n,) for n in reward_hacking.SIZES],
+    }
+
+
+def constants() -> dict[str, dict]:
+    """What the formulas of static/formulas.js are given, by instrument."""
+    from postgrad.maths.credit import FLAT
+    return {
+        "bradley-terry": {"widest": bradley_terry.WIDEST, "count": bradley_terry.GRID},
+        "ppo-clip": {"lowest": ppo_clip.LOWEST, "highest": ppo_clip.HIGHEST, "close": ppo_clip.CLOSE,
+                     "rounding": ppo_clip.ROUNDING, "rows": ppo_clip.rows()},
+        "grpo": {"group": recorded("group"), "flat": FLAT, "methods": ["grpo", "dr_grpo"]},
+        "dpo-ppo": {"reference": dpo_ppo.REFERENCE, "pairs": dpo_ppo.PAIRS, "farthest": dpo_ppo.FARTHEST,
+                    "count": dpo_ppo.GRID, "length": dpo_ppo.STEP, "machines": dpo_ppo.machines(),
+                    "answers": list(dpo_ppo.ANSWERS)},
+        "kl-estimators": {"reference": kl_estimators.REFERENCE, "widest": kl_estimators.WIDEST,
+                          "count": kl_estimators.GRID, "close": kl_estimators.CLOSE},
+        "gae": {"values": gae.values(), "needed": gae.NEEDED, "lambdas": gae.GRID, "paths": gae.CHOICES},
+        "mismatch": {"data": recorded("samplers"), "widest": mismatch.WIDEST, "drawn": mismatch.DRAWN},
+    }
+
+
+def twins() -> dict[Any, str]:
+    """Functions on tensors that what is translated calls -> the same in static/formulas.js."""
+    return {labeller.on_unseen.__wrapped__: "head.onUnseen", labeller.last_pair: "head.lastPair",
+            labeller.gaps_of: "head.gaps", labeller.scores_of: "head.scores"}
+
+
+def features() -> dict:
+    """What the labeller's head is trained on: the features of both answers of each pair, float32 in base64,
+    and the constants of `reward_head.fit`."""
+    from safetensors.torch import load_file
+
+    from postgrad.studio import reward_head
+    found = load_file(FOLDER / "features.safetensors")
+    quality = [item["quality"] for item in recorded("pairs")["unseen"]]
+    return {name: b64encode(x.float().numpy().tobytes()).decode() for name, x in found.items()} | {
+        "width": found["unseen"].shape[-1], "prior": reward_head.PRIOR, "steps": reward_head.STEPS,
+        "better": [(a > b) - (a < b) for a, b in quality]}
+
+
+def places(control: Control) -> list:
+    """The values that a control can take."""
+    if isinstance(control, Slider):
+        steps = round((control.high - control.low) / control.step)
+        found = [round(control.low + i * control.step, 10) for i in range(steps + 1)]
+        return [int(x) for x in found] if isinstance(control.step, int) else found
+    return [value for value, _ in control.pairs()] if isinstance(control, Choice) else [True, False]
+
+
+def states(instrument: Instrument) -> Iterator[Any]:
+    """Every state that its controls can make."""
+    controls = instrument.shown(instrument.state())
+    names = [control.name for control in controls]
+    for values in product(*map(places, controls)):
+        yield instrument.settle(instrument.state(**dict(zip(names, values, strict=True))))
+
+
+def table(instrument: Instrument) -> dict:
+    """The numbers of every state: {"fields", "pool", "rows"}, a row the places of its fields' values in the
+    pool, by the state's query. Most values are shared by many states, and stand there once."""
+    names: list[str] = []
+    pool: dict[str, int] = {}
+    rows = {}
+    for state in states(instrument):
+        numbers = instrument.compute(state)
+        names = names or list(numbers)
+        rows[instrument.query(state)] = [pool.setdefault(literal(numbers[name]), len(pool)) for name in names]
+    return {"fields": names, "pool": list(pool), "rows": rows}
+
+
+def kinds(instrument: Instrument) -> dict[str, str]:
+    """The type of each field of the state; of a tuple, of its members."""
+    start = instrument.state()
+    values = {f.name: getattr(start, f.name) for f in fields(start)}
+    return {name: f"{type(v[0]).__name__}s" if isinstance(v, tuple) else type(v).__name__
+            for name, v in values.items()}

@@ -1,0 +1,56 @@
+"""An instrument as a script: static/alive/NAME.js of an export, which answers a moved control as the server
+does.
+
+Its sentences, controls and pictures are translated from Python and Jinja. Its numbers are a table where its
+states are few, its own `compute` translated where that is plain Python, and else a formula of
+static/formulas.js.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+
+from postgrad.studio.instruments.base import Instrument
+from postgrad.studio.script import given
+from postgrad.studio.script.expressions import literal
+from postgrad.studio.script.python import Script
+from postgrad.studio.script.template import Templates
+
+TRANSLATED = ("algorithms", "preference-labeller", "reward-hacking")  # their compute is plain Python
+
+
+def numbers(instrument: Instrument, script: Script) -> str:
+    """The numbers of a state, as a function in script."""
+    module = sys.modules[instrument.compute.__module__]
+    if instrument.name in TRANSLATED:
+        return script.name(module, "compute")
+    constants = given.constants().get(instrument.name)
+    if constants:
+        return f"(state) => formulas[{literal(instrument.name)}](state, {literal(constants)})"
+    found = given.table(instrument)
+    pool = f"[{','.join(found['pool'])}]"
+    return f"alive.table({literal(found['fields'])}, {pool}, {literal(found['rows'])})"
+
+
+def script_of(instrument: Instrument) -> str:
+    """The whole script of an instrument."""
+    module = sys.modules[instrument.compute.__module__]
+    script = Script(given.tables(instrument), given.twins())
+    templates = Templates(script)
+    figure = templates.use("instrument_figure.html",
+                           {"exported": True, "yours": False, "instrument": instrument})
+    named = "controls" if callable(instrument.controls) else "CONTROLS"
+    controls = script.name(module, named) if instrument.controls else "[]"
+    settle = script.name(module, "settle") if hasattr(module, "settle") else "(state) => state"
+    parts = {"start": literal(asdict(instrument.settle(instrument.state()))),
+             "fresh": literal(asdict(instrument.state())), "kinds": literal(given.kinds(instrument)),
+             "settle": settle, "controls": controls if callable(instrument.controls) else f"() => {controls}",
+             "numbers": numbers(instrument, script), "insight": script.name(module, "insight"),
+             "figure": figure, "macros": templates.use("controls.html"),
+             "instrument": literal({"name": instrument.name})}
+    head = (f"const head = formulas.head({literal(given.features())});\n" if "head." in script.text() else "")
+    body = ",\n".join(f"{name}: {text}" for name, text in parts.items())
+    return (f'"use strict";\n(() => {{\n{head}{script.text()}\n{templates.text()}\n'
+            f"alive.instruments[{literal(instrument.name)}] = {{\n{body}\n}};\n}})();\n")
+
