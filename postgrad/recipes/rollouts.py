@@ -119,19 +119,10 @@ def countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
-def guess() -> RolloutConfig:
-    """A number, guessed over several turns: after `postgrad train sft:guess`, which shows the form."""
-    return RolloutConfig(task="guess")
-
-
-def animals() -> RolloutConfig:
-    """An animal, guessed over several turns: after sft:animals."""
-    return RolloutConfig(task="animals")
-
-
-def big_numbers() -> RolloutConfig:
-    """Products with a calculator: after sft:big-numbers."""
-    return RolloutConfig(task="big-numbers")
+def played(task: str, collections: int) -> RolloutConfig:
+    """A game of several turns, after `postgrad train sft:TASK`, which shows the form."""
+    return RolloutConfig(task=task, model="tiny-tools", rollouts=Rollouts(collections=collections),
+                         optim=OptimSettings(lr=1e-3, schedule="linear"))
 
 
 def questions() -> RolloutConfig:
@@ -150,7 +141,8 @@ def gsm8k() -> RolloutConfig:
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "guess": guess, "animals": animals, "big-numbers": big_numbers,
+            "countdown": countdown, "guess": partial(played, "guess", 70),
+            "animals": partial(played, "animals", 70), "big-numbers": partial(played, "big-numbers", 40),
             "gsm8k": gsm8k}
 
 
@@ -182,7 +174,8 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
     if not config.anchor.ptx:
         return None
     if config.anchor.texts:
-        rows = [(c.id, *chat.conversation(c.messages)) for c in read_conversations(config.anchor.texts)]
+        rows = [(c.id, *chat.conversation(c.messages, tools=c.tools))
+                for c in read_conversations(config.anchor.texts)]
     else:
         from postgrad.tasks.corpus import documents
         made = enumerate(documents(config.seed, 0, 2000))

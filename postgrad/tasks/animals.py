@@ -1,5 +1,13 @@
 """A word game with feedback: an animal is thought of; a wrong guess is told its first letter, the next its
-last."""
+last too.
+
+    user        Which animal?
+    assistant   fox
+    user        b..
+    assistant   bee
+    user        b..r
+    assistant   bear
+"""
 
 from __future__ import annotations
 
@@ -15,18 +23,16 @@ ANIMALS = ("bear", "bee", "bird", "cat", "cow", "dog", "duck", "fish", "fox", "f
            "lion", "mouse", "pig", "rabbit", "sheep", "spider")
 GUESSES = 3
 PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}
-USES = 0.4  # how often the player of the demonstrations looks at what it was told
 
 
 def prompts(split: str, count: int, seed: int) -> list[Prompt]:
     check_split(split)
     chosen = generator("animals", split, seed).sample(range(PROMPTS[split]), min(count, PROMPTS[split]))
-    question = f"I think of an animal. Which? You have {GUESSES} guesses."
-    return [Prompt.ask(question, id=f"animals/{split}-{i}") for i in chosen]
+    return [Prompt.ask("Which animal?", id=f"animals/{split}-{i}") for i in chosen]
 
 
 def hints(animal: str) -> tuple[str, ...]:
-    return f"no, it starts with {animal[0]}", f"no, and it ends with {animal[-1]}"
+    return f"{animal[0]}..", f"{animal[0]}..{animal[-1]}"
 
 
 def play(prompt: Prompt, rng: random.Random):
@@ -47,27 +53,17 @@ def play(prompt: Prompt, rng: random.Random):
     return verdict(False, fits, f"it was the {secret}")
 
 
-def left(messages: Sequence[Message]) -> list[str]:
-    """The animals that are still possible."""
-    said = [m["content"] for m in messages if m["role"] == "assistant"]
-    told = [m["content"][-1] for m in messages[1:] if m["role"] == "user"]
-    return [a for a in ANIMALS if a not in said and all(a[i] == letter for i, letter in
-                                                        zip((0, -1), told, strict=False))]
-
-
 def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
     """The first that is possible; two animals that begin and end alike would need a guess more."""
-    return left(messages)[0]
+    said = [m["content"] for m in messages if m["role"] == "assistant"]
+    first, _, last = messages[-1]["content"].partition("..") if said else ("", "", "")
+    return next(a for a in ANIMALS if a not in said and a.startswith(first) and a.endswith(last))
 
 
 def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-    """Games of a player who knows the animals and mostly forgets what it was told."""
+    """Games of a player who knows the animals and guesses blindly."""
     rng = generator("animals/player", split, seed)
-
-    def player(prompt: Prompt, messages: Sequence[Message]) -> str:
-        return rng.choice(left(messages) if rng.random() < USES else ANIMALS)
-
-    return played(prompts(split, count, seed), play, player, rng)
+    return played(prompts(split, count, seed), play, lambda prompt, messages: rng.choice(ANIMALS), rng)
 
 
 def load(name: str) -> Task:
