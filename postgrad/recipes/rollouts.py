@@ -119,10 +119,10 @@ def countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
-def played(task: str, collections: int) -> RolloutConfig:
+def played(task: str, collections: int, lr: float) -> RolloutConfig:
     """A game of several turns, after `postgrad train sft:TASK`, which shows the form."""
     return RolloutConfig(task=task, model="tiny-tools", rollouts=Rollouts(collections=collections),
-                         optim=OptimSettings(lr=1e-3, schedule="linear"))
+                         optim=OptimSettings(lr=lr, schedule="linear", warmup=5))
 
 
 def questions() -> RolloutConfig:
@@ -141,9 +141,9 @@ def gsm8k() -> RolloutConfig:
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "guess": partial(played, "guess", 70),
-            "animals": partial(played, "animals", 70), "big-numbers": partial(played, "big-numbers", 40),
-            "gsm8k": gsm8k}
+            "countdown": countdown, "guess": partial(played, "guess", 70, 1e-3),
+            "animals": partial(played, "animals", 100, 5e-4),
+            "big-numbers": partial(played, "big-numbers", 25, 3e-4), "gsm8k": gsm8k}
 
 
 def row_of(config: RolloutConfig) -> Method:

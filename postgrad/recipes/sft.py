@@ -86,7 +86,7 @@ def guess() -> SFTConfig:
 
 
 def animals() -> SFTConfig:
-    return SFTConfig(task="animals", model="tiny-tools", examples=512, steps=30, rows_per_step=32)
+    return SFTConfig(task="animals", model="tiny-tools", examples=1600, steps=100, rows_per_step=16)
 
 
 def big_numbers() -> SFTConfig:

@@ -2,9 +2,9 @@
 last too.
 
     user        Which animal?
-    assistant   fox
+    assistant   frog
     user        b..
-    assistant   bee
+    assistant   bird
     user        b..r
     assistant   bear
 """
@@ -19,9 +19,9 @@ from postgrad.rewards.base import shorten
 from postgrad.tasks.base import Task, check_split, generator
 from postgrad.tasks.games import played, verdict
 
-ANIMALS = ("bear", "bee", "bird", "cat", "cow", "dog", "duck", "fish", "fox", "frog", "goat", "hen", "horse",
-           "lion", "mouse", "pig", "rabbit", "sheep", "spider")
+ANIMALS = ("bear", "bird", "cat", "cow", "dog", "duck", "fish", "frog", "hen", "horse", "lion", "mouse")
 GUESSES = 3
+USES = 0.25  # how often the player of the demonstrations looks at what it was told
 PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}
 
 
@@ -53,17 +53,26 @@ def play(prompt: Prompt, rng: random.Random):
     return verdict(False, fits, f"it was the {secret}")
 
 
-def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
-    """The first that is possible; two animals that begin and end alike would need a guess more."""
+def left(messages: Sequence[Message]) -> list[str]:
+    """The animals that are still possible."""
     said = [m["content"] for m in messages if m["role"] == "assistant"]
     first, _, last = messages[-1]["content"].partition("..") if said else ("", "", "")
-    return next(a for a in ANIMALS if a not in said and a.startswith(first) and a.endswith(last))
+    return [a for a in ANIMALS if a not in said and a.startswith(first) and a.endswith(last)]
+
+
+def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
+    """The first that is possible; two animals that begin and end alike would need a guess more."""
+    return left(messages)[0]
 
 
 def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-    """Games of a player who knows the animals and guesses blindly."""
+    """Games of a player who knows the animals and mostly forgets what it was told."""
     rng = generator("animals/player", split, seed)
-    return played(prompts(split, count, seed), play, lambda prompt, messages: rng.choice(ANIMALS), rng)
+
+    def player(prompt: Prompt, messages: Sequence[Message]) -> str:
+        return rng.choice(left(messages) if rng.random() < USES else ANIMALS)
+
+    return played(prompts(split, count, seed), play, player, rng)
 
 
 def load(name: str) -> Task:
