@@ -60,8 +60,8 @@ def game(name: str, seed: int, folder: Path) -> dict:
     rows = run.metrics()
     return {"game": name, "seed": seed, "form": before["pass@1"], "form interval": before["pass@1_interval"],
             "grpo": after["pass@1"], "grpo interval": after["pass@1_interval"], "minutes": minutes,
-            "turns": rows[-1]["turns"], "new rows": sum(row["new_rows"] for row in rows),
-            **shown(name, str(form.folder), seed)}
+            "in form before GRPO": rows[0]["reward/format"], "turns": rows[-1]["turns"],
+            "new rows": sum(row["new_rows"] for row in rows), **shown(name, str(form.folder), seed)}
 
 
 class Spread:

@@ -142,7 +142,7 @@ def gsm8k() -> RolloutConfig:
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
             "countdown": countdown, "guess": partial(played, "guess", 70, 1e-3),
-            "animals": partial(played, "animals", 100, 5e-4),
+            "animals": partial(played, "animals", 70, 5e-4),
             "big-numbers": partial(played, "big-numbers", 25, 3e-4), "gsm8k": gsm8k}
 
 
