@@ -142,8 +142,8 @@ def gsm8k() -> RolloutConfig:
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
             "countdown": countdown, "guess": partial(played, "guess", 70, 1e-3),
-            "animals": partial(played, "animals", 70, 5e-4),
-            "big-numbers": partial(played, "big-numbers", 25, 3e-4), "gsm8k": gsm8k}
+            "animals": partial(played, "animals", 80, 5e-4),
+            "big-numbers": partial(played, "big-numbers", 30, 3e-4), "gsm8k": gsm8k}
 
 
 def row_of(config: RolloutConfig) -> Method:
