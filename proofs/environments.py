@@ -61,7 +61,8 @@ def game(name: str, seed: int, folder: Path) -> dict:
     return {"game": name, "seed": seed, "form": before["pass@1"], "form interval": before["pass@1_interval"],
             "grpo": after["pass@1"], "grpo interval": after["pass@1_interval"], "minutes": minutes,
             "in form before GRPO": rows[0]["reward/format"], "turns": rows[-1]["turns"],
-            "new rows": sum(row["new_rows"] for row in rows), **shown(name, str(form.folder), seed)}
+            "new rows": sum(row["new_rows"] for row in rows),
+            **shown(name, f"{run.folder}@{min(run.checkpoints())}", seed)}
 
 
 class Spread:
@@ -76,22 +77,21 @@ class Spread:
         return logp_of_logits(self.logits / temperature, tokens), -(every.exp() * every).sum(-1)
 
 
-def shown(name: str, form: str, seed: int) -> dict:
-    """The first batch of GRPO on a game: how many tokens between turns were observed, and how much of the
+def shown(name: str, model: str, seed: int) -> dict:
+    """A batch of GRPO on a game: how many tokens between turns were observed, and how much of the
     mask, the weight, the advantage and the derivative of the loss lies on what was observed, at most."""
-    _, config = recipes.resolve(f"grpo:{name}", ["evaluation.every=0", f"seed={seed}", f"model={form}"])
-    parts = rollouts.build(config, begins(form))
+    _, config = recipes.resolve(f"grpo:{name}", ["evaluation.every=0", f"seed={seed}", f"model={model}"])
+    parts = rollouts.build(config, begins(model))
     batch = next(iter(parts.batches))
-    seen, between = observed(batch), 0
-    for scored in batch.scored:
-        between += sum(not on for on in scored.rollout.mask or ())
+    seen = observed(batch)
+    between = sum(not on for scored in batch.scored for on in scored.rollout.mask or ())
     policy = Spread(parts.models.policy)
     loss, _ = parts.objective(replace(parts.models, policy=policy), batch)
     (loss * batch.weight).sum().backward()
     slope = align(policy.logits.grad).abs().amax(-1)
     most = max(float(x[seen].abs().max()) for x in (batch.mask.float(), batch.weight, batch.adv, slope))
-    return {"observed tokens": between, "of them in the loss": most, "slope of a sampled token":
-            float(slope[batch.mask].max())}
+    return {"observed tokens": between, "of them in the loss": most,
+            "slope of a sampled token": float(slope[batch.mask].max())}
 
 
 def extended(style: str, talks: int) -> dict:
