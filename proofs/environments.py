@@ -35,7 +35,7 @@ from postgrad import recipes  # noqa: E402
 from postgrad.maths.logprob import align, logp_of_logits  # noqa: E402
 from postgrad.recipes import rollouts, running  # noqa: E402
 
-COMMAND = "python proofs/environments.py FOLDER"
+COMMAND, ABSENT = "python proofs/environments.py FOLDER", "not measured"
 SEEDS, TALKS, MINUTES = (0, 1, 2), 1000, 5.0
 GAMES, TOOL = ("guess", "animals"), "big-numbers"
 EXAM = {"problems": 200, "samples": 2, "greedy": False, "watch": None}
@@ -141,22 +141,23 @@ def learned(name: str, rows: list[dict]) -> dict:
             for row in rows]
     each = [f"{100 * row['form']:.1f} to {100 * row['grpo']:.1f}" for row in rows]
     return bar(f"success in {name}, from the form to the end of GRPO over several turns",
-               "from < 10 % to > 80 %" if tool else "+40 points", f"{', '.join(each) or 'not measured'} (%)",
-               len(rows) == len(SEEDS) and all(good), COMMAND)
+               "from < 10 % to > 80 %" if tool else "+40 points",
+               f"{', '.join(each)} (%)" if rows else ABSENT, len(rows) == len(SEEDS) and all(good), COMMAND)
 
 
 def limits(rows: list[dict]) -> dict:
     most = max((row["minutes"] for row in rows), default=0.0)
-    return bar("minutes of a game on two cores, form and examinations included", f"<= {MINUTES:g} each",
-               f"at most {most:.1f} of processor time in one process", 0 < most <= MINUTES, COMMAND)
+    return bar("minutes of a game, form and examinations included", f"<= {MINUTES:g} each on two cores",
+               f"at most {most:.1f} of processor time, one process" if rows else ABSENT,
+               0 < most <= MINUTES, COMMAND)
 
 
 def untouched(rows: list[dict]) -> dict:
     most = max((row["of them in the loss"] for row in rows), default=1.0)
     tokens = sum(row["observed tokens"] for row in rows)
     return bar("observed tokens in the loss: mask, weight, advantage, slope by the logits that predict them",
-               "exactly 0", f"at most {most:g}, of {tokens:,} tokens between turns in a batch of each run",
-               most == 0 < tokens, COMMAND)
+               "exactly 0", f"at most {most:g}, of {tokens:,} tokens between turns in a batch of each run"
+               if rows else ABSENT, most == 0 < tokens, COMMAND)
 
 
 def equal(talks: list[dict]) -> dict:

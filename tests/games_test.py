@@ -134,5 +134,5 @@ def test_what_heeds_what_was_told_is_paid_a_little():
     (prompt,) = task.prompts("train", 1, 0)
     rng = random.Random(next(seed for seed in range(99) if random.Random(seed).randint(1, 10) == 10))
     _, said = acted(prompt, task.play, lambda prompt, messages: talk[len(messages) // 2], rng)
-    assert said.per_turn == pytest.approx((0, 0.3, 0, 0.3)) and said.score == pytest.approx(0.6)
+    assert said.per_turn == pytest.approx((0, 0.1, 0, 0.1)) and said.score == pytest.approx(0.2)
     assert said.parts["correct"] == 0
