@@ -54,7 +54,7 @@ def game(name: str, seed: int, folder: Path) -> dict:
     shutil.rmtree(place, ignore_errors=True)
     form = trained(f"sft:{name}", place / "form", f"seed={seed}")
     before = pg.evaluate(form, name, seed=seed, **EXAM)
-    run = trained(f"grpo:{name}", place / "grpo", f"seed={seed}", f"model={form.folder}", "anchor.kl=0")
+    run = trained(f"grpo:{name}", place / "grpo", f"seed={seed}", f"model={form.folder}")
     after = pg.evaluate(run, name, seed=seed, **EXAM)
     minutes = (time.process_time() - began) / 60
     rows = run.metrics()

@@ -141,8 +141,8 @@ def gsm8k() -> RolloutConfig:
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "guess": partial(played, "guess", 70, 1e-3),
-            "animals": partial(played, "animals", 80, 5e-4),
+            "countdown": countdown, "guess": partial(played, "guess", 60, 7e-4),
+            "animals": partial(played, "animals", 80, 7e-4),
             "big-numbers": partial(played, "big-numbers", 30, 3e-4), "gsm8k": gsm8k}
 
 
