@@ -182,20 +182,20 @@ class Chat:
     def stop_texts(self) -> tuple[str, ...]:
         return tuple(str(self.tokenizer.id_to_token(i)) for i in self.stop)
 
-    def conversation(self, messages: Sequence[Message], *,
-                     last: bool = False) -> tuple[list[int], list[bool]]:
+    def conversation(self, messages: Sequence[Message], *, last: bool = False,
+                     tools: Sequence[dict] = ()) -> tuple[list[int], list[bool]]:
         """Tokens and mask: True on what an assistant wrote (with `last`:
         in its last turn), its end-of-turn token included.
 
         The text is tokenised once, as a whole; an assistant's turn is the span that its
         message adds to the text.
         """
-        whole, stops = self.text_of(messages, reply=False), self.stop_texts
+        whole, stops = self.text_of(messages, reply=False, tools=tools), self.stop_texts
         spans = []
         for i, message in enumerate(messages):
             if message["role"] == "assistant":
-                before = self.text_of(messages[:i], reply=True)
-                after = self.text_of(messages[: i + 1], reply=False)
+                before = self.text_of(messages[:i], reply=True, tools=tools)
+                after = self.text_of(messages[: i + 1], reply=False, tools=tools)
                 if not (whole.startswith(before) and after.startswith(before)
                         and whole.startswith(after.rstrip())):
                     raise ValueError("the chat template rewrites earlier turns when later ones follow, so "

@@ -54,9 +54,8 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """Messages to imitate: the assistant's turns are trained.
-
-    `label` is for methods on labelled singles (KTO).
+    """Messages to imitate: the assistant's turns are trained. `label` is for methods on labelled singles
+    (KTO); `tools` are those that the assistant is shown, as JSON schemas.
 
     Conversation(id="1", messages=({"role": "user", "content": "Hi"}, {"role": "assistant",
         "content": "Hello!"}))
@@ -65,6 +64,7 @@ class Conversation:
     id: str
     messages: tuple[Message, ...]
     label: bool | None = None
+    tools: tuple[dict, ...] = ()
     where: str = field(default="", compare=False)  # the file and line that it comes from, for messages
 
     @property

@@ -1,12 +1,12 @@
-"""Episodes on the embedded model: what GRPO over several turns makes of the three games of the package, and
-how often chat.extend goes on from the sampled tokens.
+"""Episodes on the embedded models: what GRPO over several turns makes of the games of the package, what
+observed tokens have to do with the loss, and how often chat.extend goes on from the sampled tokens.
 
-    python proofs/environments.py [games=guess,animals,big-numbers] [seeds=0,1,2] [talks=1000]
-                                  [folder=runs/proof-environments] [out=runs/proof-environments/figures.json]
+    python proofs/environments.py FOLDER [games=guess,animals,big-numbers] [seeds=0,1,2] [talks=1000]
+    python proofs/environments.py write FOLDER      docs/results/environments.json and .md of what is there
 
-Each game: tiny-chat, then a short SFT that shows the form as a mediocre player fills it, then GRPO with the
-settings below; success is pass@1 of 200 held-out games, two samples each. Seconds are the processor's, in one
-process. Runs stay in the folder, and what is done there is not made again. The file is written after each.
+Each game: a short SFT shows the form as a player without skill fills it, then GRPO with the settings below;
+success is pass@1 of 200 held-out games, two samples each. Minutes are those of one core, all of it together:
+form, both examinations and GRPO. Runs and figures stay in FOLDER; what is there is not made again.
 """
 
 from __future__ import annotations
@@ -16,42 +16,82 @@ import random
 import shutil
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests")]
+import torch
 
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "tests"), str(HERE / "tools")]
+
+import results  # noqa: E402
+from results import bar  # noqa: E402
+from segments_test import observed  # noqa: E402
+from small import begins  # noqa: E402
 from talks import STYLES, conversation, spliced  # noqa: E402
 
 import postgrad as pg  # noqa: E402
+from postgrad import recipes  # noqa: E402
+from postgrad.maths.logprob import align, logp_of_logits  # noqa: E402
+from postgrad.recipes import rollouts, running  # noqa: E402
 
-FORM = {"guess": {"examples": 512, "steps": 40}, "animals": {"examples": 512, "steps": 40},
-        "big-numbers": {"examples": 4000, "steps": 120}}
-GRPO = {"lr": 5e-4, "collections": 40, "anchor": {"kl": 0.0}}
+COMMAND, ABSENT = "python proofs/environments.py FOLDER", "not measured"
+SEEDS, TALKS, MINUTES = (0, 1, 2), 1000, 5.0
+GAMES, TOOL = ("guess", "animals"), "big-numbers"
 EXAM = {"problems": 200, "samples": 2, "greedy": False, "watch": None}
 
 
-def trained(place: Path, model, method: str, **settings) -> tuple[pg.Run, float | None]:
-    """The run of that folder and the seconds it took; the one that is there, where it is done."""
-    if (place / "run.json").exists() and pg.Run.open(place).state()["state"] == "done":
-        return pg.Run.open(place), None
-    shutil.rmtree(place, ignore_errors=True)
-    began = time.process_time()
-    run = pg.fit(model, method, run=place, watch=None, evaluation={"every": 0}, **settings)
-    return run, time.process_time() - began
+def trained(spec: str, place: Path, *changes: str) -> pg.Run:
+    """postgrad train SPEC ... --run PLACE, without examinations on the way."""
+    recipe, config = recipes.resolve(spec, ["evaluation.every=0", *changes])
+    running.start(recipe, config, recipes.module(recipe).build, place, command=f"postgrad train {spec}")
+    return pg.Run.open(place)
 
 
 def game(name: str, seed: int, folder: Path) -> dict:
-    """Success before, after the form, and after GRPO."""
-    given = {"task": name, "seed": seed}
-    form, first = trained(folder / f"{name}-form-{seed}", "tiny-chat", "sft", rows_per_step=32, **given,
-                          **FORM[name])
-    run, then = trained(folder / f"{name}-grpo-{seed}", form, "grpo", **given, **GRPO)
-    row = {"game": name, "seed": seed, "form_seconds": first, "grpo_seconds": then}
-    for stage, model in (("before", "tiny-chat"), ("form", form), ("grpo", run)):
-        figures = pg.evaluate(model, name, seed=seed, **EXAM)
-        row |= {stage: figures["pass@1"], f"{stage}_interval": figures["pass@1_interval"]}
-    return row | {"turns": run.metrics()[-1]["turns"], "new_rows": sum(r["new_rows"] for r in run.metrics())}
+    """Success after the form and after GRPO, and what it took; what was observed, in a batch of the game."""
+    place, began = folder / f"{name}-{seed}", time.process_time()
+    shutil.rmtree(place, ignore_errors=True)
+    form = trained(f"sft:{name}", place / "form", f"seed={seed}")
+    before = pg.evaluate(form, name, seed=seed, **EXAM)
+    run = trained(f"grpo:{name}", place / "grpo", f"seed={seed}", f"model={form.folder}")
+    after = pg.evaluate(run, name, seed=seed, **EXAM)
+    minutes = (time.process_time() - began) / 60
+    rows = run.metrics()
+    return {"game": name, "seed": seed, "form": before["pass@1"], "form interval": before["pass@1_interval"],
+            "grpo": after["pass@1"], "grpo interval": after["pass@1_interval"], "minutes": minutes,
+            "in form before GRPO": rows[0]["reward/format"], "turns": rows[-1]["turns"],
+            "new rows": sum(row["new_rows"] for row in rows),
+            **shown(name, f"{run.folder}@{min(run.checkpoints())}", seed)}
+
+
+class Spread:
+    """A policy whose logits at every column can be differentiated, also where nothing was sampled."""
+
+    def __init__(self, model):
+        self.model, self.logits = model, torch.empty(0)
+
+    def logp(self, tokens, mask, temperature=1.0, packed=None):
+        self.logits = self.model.logits(tokens).detach().requires_grad_()
+        every = align(torch.log_softmax(self.logits / temperature, -1))
+        return logp_of_logits(self.logits / temperature, tokens), -(every.exp() * every).sum(-1)
+
+
+def shown(name: str, model: str, seed: int) -> dict:
+    """A batch of GRPO on a game: how many tokens between turns were observed, and how much of the
+    mask, the weight, the advantage and the derivative of the loss lies on what was observed, at most."""
+    _, config = recipes.resolve(f"grpo:{name}", ["evaluation.every=0", f"seed={seed}", f"model={model}"])
+    parts = rollouts.build(config, begins(model))
+    batch = next(iter(parts.batches))
+    seen = observed(batch)
+    between = sum(not on for scored in batch.scored for on in scored.rollout.mask or ())
+    policy = Spread(parts.models.policy)
+    loss, _ = parts.objective(replace(parts.models, policy=policy), batch)
+    (loss * batch.weight).sum().backward()
+    slope = align(policy.logits.grad).abs().amax(-1)
+    most = max(float(x[seen].abs().max()) for x in (batch.mask.float(), batch.weight, batch.adv, slope))
+    return {"observed tokens": between, "of them in the loss": most,
+            "slope of a sampled token": float(slope[batch.mask].max())}
 
 
 def extended(style: str, talks: int) -> dict:
@@ -62,23 +102,74 @@ def extended(style: str, talks: int) -> dict:
             longer, wanted = chat.extend(row, messages, tools), spliced(chat, messages, turns, tools)
             equal, new = equal + (longer is not None), new + (longer is None)
             wrong += longer != wanted
-    return {"template": style, "conversations": talks, "went_on": equal, "new_rows": new, "differ": wrong}
+    return {"template": style, "conversations": talks, "went on": equal, "new rows": new, "differ": wrong}
 
 
-def main(words: list[str]) -> None:
-    given = dict(word.split("=", 1) for word in words)
-    folder = Path(given.get("folder", "runs/proof-environments"))
-    out = Path(given.get("out", folder / "figures.json"))
-    figures: dict[str, list[dict]] = {"extend": [extended(style, int(given.get("talks", 1000)))
-                                                 for style in STYLES], "games": []}
-    print(*figures["extend"], sep="\n", flush=True)
-    for name in given.get("games", "guess,animals,big-numbers").split(","):
-        for seed in map(int, given.get("seeds", "0,1,2").split(",")):
-            figures["games"].append(game(name, seed, folder))
-            print(figures["games"][-1], flush=True)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(figures, indent=1))
+def kept(path: Path, make) -> dict:
+    """What the file holds; made where it is not there yet."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"commit": results.commit(), **make()}, indent=1))
+    print(path.read_text(), flush=True)
+    return json.loads(path.read_text())
+
+
+def main(folder: Path, games="guess,animals,big-numbers", seeds="0,1,2", talks="1000") -> None:
+    for style in STYLES:
+        kept(folder / f"extend-{style}.json", lambda style=style: extended(style, int(talks)))
+    for seed in map(int, seeds.split(",")):
+        for name in games.split(","):
+            kept(folder / f"{name}-{seed}.json", lambda name=name, seed=seed: game(name, seed, folder))
+
+
+def write(folder: Path) -> None:
+    """The page; what was not measured does not hold."""
+    read = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    rows = [row for row in read if "game" in row and row["seed"] in SEEDS]
+    talks = [row for row in read if "template" in row]
+    bars = [learned(name, [row for row in rows if row["game"] == name]) for name in (*GAMES, TOOL)]
+    bars += [limits(rows), untouched(rows), equal(talks)]
+    results.write("environments", "Environments: what was measured", bars, seeds=list(SEEDS),
+                  tables={"Games": rows, "extend against render": talks})
+    print(*bars, sep="\n")
+
+
+def learned(name: str, rows: list[dict]) -> dict:
+    """A game gains 40 points; where the tool is needed, from under 10 % to over 80 %."""
+    tool = name == TOOL
+    good = [row["form"] < 0.1 and row["grpo"] > 0.8 if tool else row["grpo"] - row["form"] >= 0.4
+            for row in rows]
+    each = [f"{100 * row['form']:.1f} to {100 * row['grpo']:.1f}" for row in rows]
+    return bar(f"success in {name}, from the form to the end of GRPO over several turns",
+               "from < 10 % to > 80 %" if tool else "+40 points",
+               f"{', '.join(each)} (%)" if rows else ABSENT, len(rows) == len(SEEDS) and all(good), COMMAND)
+
+
+def limits(rows: list[dict]) -> dict:
+    most = max((row["minutes"] for row in rows), default=0.0)
+    return bar("minutes of a game, form and examinations included", f"<= {MINUTES:g} each on two cores",
+               f"at most {most:.1f} of processor time, one process" if rows else ABSENT,
+               0 < most <= MINUTES, COMMAND)
+
+
+def untouched(rows: list[dict]) -> dict:
+    most = max((row["of them in the loss"] for row in rows), default=1.0)
+    tokens = sum(row["observed tokens"] for row in rows)
+    return bar("observed tokens in the loss: mask, weight, advantage, slope by the logits that predict them",
+               "exactly 0", f"at most {most:g}, of {tokens:,} tokens between turns in a batch of each run"
+               if rows else ABSENT, most == 0 < tokens, COMMAND)
+
+
+def equal(talks: list[dict]) -> dict:
+    went_on, new, wrong = (sum(row[key] for row in talks) for key in ("went on", "new rows", "differ"))
+    whole = len(talks) == len(STYLES) and all(row["conversations"] >= TALKS for row in talks)
+    return bar("extend == render with each sampled turn's ids in it, or a new row that is counted",
+               f"every template, {TALKS:,} conversations each", f"{len(talks)} templates, {went_on:,} turns "
+               f"went on, {new:,} began a new row, {wrong} differ", whole and not wrong, COMMAND)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1] == "write":
+        write(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]), **dict(word.split("=", 1) for word in sys.argv[2:]))

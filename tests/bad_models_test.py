@@ -100,7 +100,7 @@ SPOILT = {
     "no JSON": (lambda f: (f / "config.json").write_text("{"), "config.json cannot be read as JSON", ""),
     "another JSON": (lambda f: (f / "config.json").write_text("[]"), "config.json holds no JSON object", ""),
     "no config": (lambda f: (f / "config.json").unlink(),
-                  "no model at bad: expected tiny, tiny-chat, tiny-zero, a run, or", "hub id"),
+                  "no model at bad: expected tiny, tiny-chat, tiny-tools, tiny-zero, a run, or", "hub id"),
     "quantised": (lambda f: config(f, quantization_config={"quant_method": "gptq"}), "quantization_config is",
                   "only None"),
     "an unknown architecture": (lambda f: config(f, model_type="nosuch"),
@@ -192,8 +192,8 @@ def test_the_hub_gives_nothing(error, said, folder, tmp_path, capsys, monkeypatc
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
     check(["train", "grpo:words", "model=some/model", "--json"], capsys, tmp_path, said,
-          "or name tiny, tiny-chat, tiny-zero, a run, or a folder with config.json and model.safetensors "
-          "on this machine.")
+          "or name tiny, tiny-chat, tiny-tools, tiny-zero, a run, or a folder with config.json and "
+          "model.safetensors on this machine.")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from postgrad.models.load import EMBEDDED
 from postgrad.sampler import Sampling
 from postgrad.sampler.active import ActiveRows
 from postgrad.tasks import load_task
+from postgrad.tools import schema
 
 
 @pytest.mark.parametrize("name", EMBEDDED)
@@ -58,3 +59,23 @@ def test_the_base_can_write_steps_and_cannot_do_without():
 
     assert right("<|bos|>Problem: {}\nSteps:") > 0.95
     assert right("<|bos|>Problem: {}\nAnswer:") < 0.35
+
+
+def test_the_model_with_tools_has_tokens_and_a_template_for_them():
+    """Each mark of a call and of a result is one token; every other text has tiny-chat's tokens."""
+    folder = find_model("tiny-tools")
+    chat, plain, task = Chat.load(folder), Chat.load(find_model("tiny-chat")), load_task("big-numbers")
+    talk = [{"role": "user", "content": "2*3?"}, {"role": "assistant", "content": "<tool>calc 2*3</tool>"},
+            {"role": "tool", "content": "6"}, {"role": "assistant", "content": "6"}]
+    tokens, mask = chat.conversation(talk, tools=[schema(tool) for tool in task.tools])
+    text = ("<|bos|><|tools|>calc expression<|end|><|user|>2*3?<|end|><|assistant|>"
+            "<tool>calc 2*3</tool><|end|><|tool|>6<|end|><|assistant|>6<|end|>")
+    assert chat.tokenizer.decode(tokens, skip_special_tokens=False) == text
+    assert chat.pieces([t for t in tokens if t >= plain.vocab_size]) == ["<|tools|>", "<tool>", "</tool>",
+                                                                         "<|tool|>"]
+    assert chat.decode([t for t, on in zip(tokens, mask, strict=True) if on]) == "<tool>calc 2*3</tool>6"
+    asked = {"function": {"name": "calc", "arguments": {"expression": "2*3"}}}
+    called = [talk[0], {"role": "assistant", "content": "", "tool_calls": [asked]}, *talk[2:]]
+    assert chat.conversation(called)[0] == chat.conversation(talk)[0]
+    assert chat.render(talk[:1]) == plain.render(talk[:1])
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 4e6

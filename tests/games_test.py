@@ -3,10 +3,14 @@
 import random
 
 import pytest
-from environments_test import one
+from environments_test import Puppet, one
 from small import CHAT
+from talks import STYLES
 from texts import hostile_texts
 
+from postgrad.batches.conversations import code_conversation
+from postgrad.environments import Player
+from postgrad.recipes.sft import SFTConfig, demonstrations
 from postgrad.records import Verdict
 from postgrad.sampler import Sampling
 from postgrad.tasks import load_task
@@ -113,6 +117,16 @@ def test_games_are_total(name):
         _, said = acted(prompt, task.play, lambda prompt, messages, says=says: says[len(messages) % 2],
                         random.Random(i))
         assert isinstance(said, Verdict) and 0 <= said.score <= 1 and said.reason
+
+
+def test_demonstrations_show_the_tools_that_a_player_is_shown():
+    """What is imitated begins with the tokens of the prompt that an episode begins with."""
+    chat, task = STYLES["qwen2.5"](), load_task("big-numbers")
+    rows = demonstrations("big-numbers", SFTConfig(task="big-numbers", examples=3))
+    tokens = Player(task, Puppet(lambda text: "<answer>1</answer>", chat)).sample(
+        task.prompts("train", 3, 0), 1, Sampling(max_new_tokens=32), 0)
+    for row, (episode,) in zip(rows, tokens, strict=True):
+        assert tuple(code_conversation(row, chat)[0][: len(episode.prompt_tokens)]) == episode.prompt_tokens
 
 
 def test_what_heeds_what_was_told_is_paid_a_little():

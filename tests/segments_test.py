@@ -101,8 +101,8 @@ def observed(batch):
     """The cells of a batch that no policy wrote: prompts, gaps, padding."""
     out = torch.ones(batch.tokens.shape, dtype=torch.bool)
     for i, s in enumerate(batch.scored):
-        at = len(s.rollout.prompt_tokens)
-        out[i, at: at + len(s.rollout.tokens)] = ~torch.tensor(s.rollout.mask)
+        at, tokens = len(s.rollout.prompt_tokens), s.rollout.tokens
+        out[i, at: at + len(tokens)] = ~torch.tensor(s.rollout.mask or [True] * len(tokens))
     return out
 
 

@@ -123,6 +123,7 @@ def styled(template, controls, eos, bos, ends=()):
 
 STYLES = {
     "ours": lambda: Chat.load(find_model("tiny-chat")),
+    "ours with tools": lambda: Chat.load(find_model("tiny-tools")),
     "chatml": lambda: styled(CHATML, IM, "<|im_end|>", None),
     "qwen2.5": lambda: styled(QWEN25, IM, "<|im_end|>", None, ["<|endoftext|>"]),
     "qwen3": lambda: styled(QWEN3, IM, "<|im_end|>", None, ["<|endoftext|>"]),

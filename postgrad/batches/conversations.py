@@ -37,7 +37,7 @@ class ConversationBatches(ShuffledBatches):
 
 
 def code_conversation(made: Conversation, chat, last: bool = False) -> Row:
-    tokens, mask = chat.conversation(made.messages, last=last)
+    tokens, mask = chat.conversation(made.messages, last=last, tools=made.tools)
     if not any(mask):
         raise ValueError(f"{made.place}: the template gives the assistant's turn no tokens, so nothing would "
                          "be learned.")

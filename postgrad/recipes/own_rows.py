@@ -79,7 +79,7 @@ class Reading:
 def longest(row: Pair | Conversation, chat: Chat) -> int:
     """The tokens of a conversation, or of the longer side of a pair."""
     if isinstance(row, Conversation):
-        return len(chat.conversation(row.messages)[0])
+        return len(chat.conversation(row.messages, tools=row.tools)[0])
     return max(len(chat.answer(row.messages, text)[0]) for text in (row.chosen, row.rejected))
 
 

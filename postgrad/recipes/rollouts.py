@@ -121,19 +121,10 @@ def countdown() -> RolloutConfig:
     return RolloutConfig(task="countdown")
 
 
-def guess() -> RolloutConfig:
-    """A number, guessed over several turns: after `postgrad train sft:guess`, which shows the form."""
-    return RolloutConfig(task="guess")
-
-
-def animals() -> RolloutConfig:
-    """An animal, guessed over several turns: after sft:animals."""
-    return RolloutConfig(task="animals")
-
-
-def big_numbers() -> RolloutConfig:
-    """Products with a calculator: after sft:big-numbers."""
-    return RolloutConfig(task="big-numbers")
+def played(task: str, collections: int, lr: float) -> RolloutConfig:
+    """A game of several turns, after `postgrad train sft:TASK`, which shows the form."""
+    return RolloutConfig(task=task, model="tiny-tools", rollouts=Rollouts(collections=collections),
+                         optim=OptimSettings(lr=lr, schedule="linear", warmup=5))
 
 
 def questions() -> RolloutConfig:
@@ -152,8 +143,9 @@ def gsm8k() -> RolloutConfig:
 
 
 SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": arithmetic,
-            "countdown": countdown, "guess": guess, "animals": animals, "big-numbers": big_numbers,
-            "gsm8k": gsm8k}
+            "countdown": countdown, "guess": partial(played, "guess", 60, 7e-4),
+            "animals": partial(played, "animals", 80, 7e-4),
+            "big-numbers": partial(played, "big-numbers", 30, 3e-4), "gsm8k": gsm8k}
 
 
 def row_of(config: RolloutConfig) -> Method:
@@ -184,7 +176,8 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
     if not config.anchor.ptx:
         return None
     if config.anchor.texts:
-        rows = [(c.id, *chat.conversation(c.messages)) for c in read_conversations(config.anchor.texts)]
+        rows = [(c.id, *chat.conversation(c.messages, tools=c.tools))
+                for c in read_conversations(config.anchor.texts)]
     else:
         from postgrad.tasks.corpus import documents
         made = enumerate(documents(config.seed, 0, 2000))

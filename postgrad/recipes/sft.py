@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -32,6 +32,7 @@ from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
 from postgrad.settings import COUNT, setting
 from postgrad.tasks import Task
+from postgrad.tools import schema
 
 TURNS = ("all", "last")
 MOST_HELD_OUT = 500  # conversations: an examination is to cost little beside the steps
@@ -80,17 +81,17 @@ def countdown() -> SFTConfig:
 
 
 def guess() -> SFTConfig:
-    """The form of a game over several turns, as a mediocre player plays it."""
-    return SFTConfig(task="guess", examples=512, steps=40, rows_per_step=32)
+    """The form of a game over several turns, as a player without skill plays it."""
+    return SFTConfig(task="guess", model="tiny-tools", examples=512, steps=16, rows_per_step=32)
 
 
 def animals() -> SFTConfig:
-    return SFTConfig(task="animals", examples=512, steps=40, rows_per_step=32)
+    return SFTConfig(task="animals", model="tiny-tools", examples=1600, steps=100, rows_per_step=16)
 
 
 def big_numbers() -> SFTConfig:
     """Both forms of a reply, with the calculator and without."""
-    return SFTConfig(task="big-numbers", examples=4000, steps=120, rows_per_step=32)
+    return SFTConfig(task="big-numbers", model="tiny-tools", examples=1024, steps=32, rows_per_step=32)
 
 
 def questions() -> SFTConfig:
@@ -109,11 +110,13 @@ SETTINGS = {"words": words, "arithmetic": arithmetic, "countdown": countdown, "g
 
 
 def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
+    """Those of a task, with its tools as whoever plays it is shown them."""
     task = open_task(name)
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
-    return task.demonstrations("train", config.examples, config.seed)
+    tools = tuple(schema(tool) for tool in task.tools)
+    return [replace(row, tools=tools) for row in task.demonstrations("train", config.examples, config.seed)]
 
 
 @dataclass

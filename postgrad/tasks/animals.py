@@ -1,5 +1,13 @@
 """A word game with feedback: an animal is thought of; a wrong guess is told its first letter, the next its
-last."""
+last too.
+
+    user        Which animal?
+    assistant   frog
+    user        b..
+    assistant   bird
+    user        b..r
+    assistant   bear
+"""
 
 from __future__ import annotations
 
@@ -11,22 +19,20 @@ from postgrad.rewards.base import shorten
 from postgrad.tasks.base import Task, check_split, generator
 from postgrad.tasks.games import played, verdict
 
-ANIMALS = ("bear", "bee", "bird", "cat", "cow", "dog", "duck", "fish", "fox", "frog", "goat", "hen", "horse",
-           "lion", "mouse", "pig", "rabbit", "sheep", "spider")
+ANIMALS = ("bear", "bird", "cat", "cow", "dog", "duck", "fish", "frog", "hen", "horse", "lion", "mouse")
 GUESSES = 3
+USES = 0.25  # how often the player of the demonstrations looks at what it was told
 PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}
-USES = 0.4  # how often the player of the demonstrations looks at what it was told
 
 
 def prompts(split: str, count: int, seed: int) -> list[Prompt]:
     check_split(split)
     chosen = generator("animals", split, seed).sample(range(PROMPTS[split]), min(count, PROMPTS[split]))
-    question = f"I think of an animal. Which? You have {GUESSES} guesses."
-    return [Prompt.ask(question, id=f"animals/{split}-{i}") for i in chosen]
+    return [Prompt.ask("Which animal?", id=f"animals/{split}-{i}") for i in chosen]
 
 
 def hints(animal: str) -> tuple[str, ...]:
-    return f"no, it starts with {animal[0]}", f"no, and it ends with {animal[-1]}"
+    return f"{animal[0]}..", f"{animal[0]}..{animal[-1]}"
 
 
 def play(prompt: Prompt, rng: random.Random):
@@ -50,9 +56,8 @@ def play(prompt: Prompt, rng: random.Random):
 def left(messages: Sequence[Message]) -> list[str]:
     """The animals that are still possible."""
     said = [m["content"] for m in messages if m["role"] == "assistant"]
-    told = [m["content"][-1] for m in messages[1:] if m["role"] == "user"]
-    return [a for a in ANIMALS if a not in said and all(a[i] == letter for i, letter in
-                                                        zip((0, -1), told, strict=False))]
+    first, _, last = messages[-1]["content"].partition("..") if said else ("", "", "")
+    return [a for a in ANIMALS if a not in said and a.startswith(first) and a.endswith(last)]
 
 
 def gold(prompt: Prompt, messages: Sequence[Message]) -> str:

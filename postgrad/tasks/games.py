@@ -15,7 +15,7 @@ from postgrad.tools import added_to, read_reply
 
 TalkingPlayer = Callable[[Prompt, Sequence[Message]], str]
 LONGEST = 64  # replies that any game is given
-HEED = 0.1    # for a guess that heeds what was told
+HEED = 0.1    # for a guess that heeds what was told: a game full of them is worth far less than a right one
 
 
 def acted(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Random,

@@ -1,4 +1,9 @@
-"""Guess the number: one from 1 to 10 is thought of, and each guess is answered with "higher" or "lower".
+"""Guess the number: one from 1 to 10 is thought of, and each guess is told the numbers that are left.
+
+    user        Guess: 1-10
+    assistant   4
+    user        5-10
+    assistant   7
 
 Four guesses are enough for whoever halves what is left; a little is paid for each that heeds what was told.
 The number is the environment's secret, drawn from its seed: the prompt does not give it away, and a group
@@ -8,6 +13,7 @@ guesses the same one.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 
 from postgrad.records import Conversation, Message, Prompt
@@ -17,15 +23,13 @@ from postgrad.tasks.games import played, verdict
 
 LARGEST, GUESSES = 10, 4
 PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}  # games, each with a number of its own
-USES = 0.5  # how often the player of the demonstrations looks at what it was told
 
 
 def prompts(split: str, count: int, seed: int) -> list[Prompt]:
     """Games differ in their numbers alone: the question is one."""
     check_split(split)
     chosen = generator("guess", split, seed).sample(range(PROMPTS[split]), min(count, PROMPTS[split]))
-    question = f"I think of a number from 1 to {LARGEST}. Guess it. You have {GUESSES} guesses."
-    return [Prompt.ask(question, id=f"guess/{split}-{i}") for i in chosen]
+    return [Prompt.ask(f"Guess: 1-{LARGEST}", id=f"guess/{split}-{i}") for i in chosen]
 
 
 def play(prompt: Prompt, rng: random.Random):
@@ -42,36 +46,27 @@ def play(prompt: Prompt, rng: random.Random):
         fits.append(low <= number <= high)
         low, high = (max(low, number + 1), high) if number < secret else (low, min(high, number - 1))
         if guess < GUESSES:
-            reply = yield [{"role": "user", "content": "higher" if number < secret else "lower"}]
+            reply = yield [{"role": "user", "content": f"{low}-{high}"}]
     return verdict(False, fits, f"it was {secret}")
 
 
-def left(messages: Sequence[Message]) -> tuple[int, int]:
-    """The numbers that are still possible after what was said."""
-    low, high = 1, LARGEST
-    for said, answer in zip(messages, messages[1:], strict=False):
-        if said["role"] == "assistant" and answer["role"] == "user":
-            guess, more = int(said["content"]), answer["content"] == "higher"
-            low, high = (max(low, guess + 1), high) if more else (low, min(high, guess - 1))
-    return low, high
-
-
 def gold(prompt: Prompt, messages: Sequence[Message]) -> str:
-    """The middle of what is left."""
-    return str(sum(left(messages)) // 2)
+    """The middle of what is left, which the last message says."""
+    low, high = re.findall(r"\d+", messages[-1]["content"])
+    return str((int(low) + int(high)) // 2)
 
 
 def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
-    """Games of a player who knows the form and half of the time forgets what it was told."""
+    """Games of a player who knows the form and guesses blindly."""
     rng = generator("guess/player", split, seed)
 
-    def player(prompt: Prompt, messages: Sequence[Message]) -> str:
-        return str(rng.randint(*(left(messages) if rng.random() < USES else (1, LARGEST))))
+    def blind(prompt: Prompt, messages: Sequence[Message]) -> str:
+        return str(rng.randint(1, LARGEST))
 
-    return played(prompts(split, count, seed), play, player, rng)
+    return played(prompts(split, count, seed), play, blind, rng)
 
 
 def load(name: str) -> Task:
-    about = f"guess a number from 1 to {LARGEST} in {GUESSES} turns, told higher or lower"
+    about = f"guess a number from 1 to {LARGEST} in {GUESSES} turns, told which are left"
     return Task(name=name, about=about, prompts=prompts, verify=None, play=play, gold=gold,
                 demonstrations=demonstrations, tokens=8, turns=GUESSES)
