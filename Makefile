@@ -13,6 +13,7 @@
 # make proof-rows   every row's tests, and the figures that bake-off, distillation and doctor left; writes docs/results/rows.*
 # make proof-exercises   model solutions, planted mistakes, hostile answers: a minute; writes docs/results/exercises.*
 # make proof-scale   several ranks against one process, ranks killed, a divided model; an hour; writes docs/results/scale.*
+# make proof-book   what the book holds, its tests in a browser, the exported site; half an hour; writes docs/results/book.*
 # make bench  postgrad and TRL on the same work, interleaved; about ten minutes; writes docs/results/speed-cpu.*
 # make lint   style and types
 
@@ -21,7 +22,7 @@ BIN = .venv/bin
 READY = .venv/.ready
 
 .PHONY: demo test suite test-long proof proof-rlhf proof-judges proof-coverage proof-files proof-mistakes \
-	proof-mend proof-house proof-doctor proof-rows proof-exercises proof-scale bench lint clean
+	proof-mend proof-house proof-doctor proof-rows proof-exercises proof-scale proof-book bench lint clean
 .DELETE_ON_ERROR:
 
 $(READY): pyproject.toml constraints.txt
@@ -78,6 +79,11 @@ proof-exercises: $(READY)
 
 proof-scale: $(READY)
 	$(BIN)/python proofs/scale.py runs/proof-scale
+
+proof-book: $(READY)
+	-OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --junitxml=runs/proof-book/tests.xml
+	$(BIN)/python proofs/static_site.py runs/proof-book
+	$(BIN)/python proofs/the_book.py runs/proof-book
 
 bench: $(READY)
 	$(BIN)/python bench/speed.py --write

@@ -143,7 +143,7 @@ def memory() -> dict:
     from postgrad.methods import METHODS
     from postgrad.studio.instruments.algorithms import facts
 
-    told = {name: facts(METHODS[name]) for name in NAMES}
+    told = {name: facts(name) for name in NAMES}
     out: dict = {f"{name}_models": len(held(METHODS[name], name == "ppo")) for name in NAMES}
     out |= {
         f"{name}_peak": estimate(SIZES["7B"], METHODS[name], Setup(reward_model=name == "ppo")).peak / GB
