@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from postgrad.methods import Method
 from postgrad.models.families import Config
@@ -152,16 +151,10 @@ def kept(layer: Layer, setup: Setup) -> int:
     return norms + read + given + (layer.mlp.output.inputs if setup.lora and setup.width == 2 else 0)
 
 
-@lru_cache(maxsize=64)
-def each_kept(c: Config, setup: Setup) -> tuple[int, ...]:
-    """`kept` of every layer."""
-    return tuple(kept(layer, setup) for layer in layer_specs(c))
-
-
 def layers(c: Config, setup: Setup) -> float:
     """Bytes that one model's layers keep for the backward pass over rows x tokens. Recomputed: each layer's
     input, and one layer in full at a time. Last, the final norm's input and output."""
-    each = each_kept(c, replace(setup, rows=1, tokens=1, samples=1))
+    each = [kept(layer, setup) for layer in layer_specs(c)]
     numbers = max(each) + len(each) * c.hidden_size if setup.recompute else sum(each)
     return setup.width * setup.rows * setup.tokens * (numbers + 2 * c.hidden_size)
 

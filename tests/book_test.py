@@ -267,4 +267,6 @@ def test_an_export_asks_itself_alone():
         await send({"type": "http.response.body", "body": page})
 
     pages, lost = export.wait(export.crawl(app))
-    assert asked == ["/", "/book"] and sorted(pages) == ["book/index.html", "index.html"] and lost == []
+    told = [export.place(address) for address in export.NEEDS]  # pages that say what they need
+    assert asked == ["/", "/book"] and sorted(pages) == sorted(["book/index.html", "index.html", *told])
+    assert lost == []

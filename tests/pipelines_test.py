@@ -66,7 +66,11 @@ def whole(quickly, tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("name", SMALL)
+LONG = ("instruct", "oversight")  # the same steps as those of the others, in another order
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
+                                  for name in SMALL])
 def test_cut_at_everything_it_does_it_ends_the_same(name, whole, tmp_path):
     folder, summary = whole(name)
     cuts = cut_everywhere(lambda watch: carried_out(name, tmp_path / "cut", watch))

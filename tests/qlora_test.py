@@ -77,7 +77,7 @@ def adapted(body, seed=1):
     return model
 
 
-@pytest.mark.parametrize("precision", [None, torch.bfloat16])
+@pytest.mark.parametrize("precision", [None, pytest.param(torch.bfloat16, marks=pytest.mark.long)])
 def test_loss_and_gradients_are_those_of_the_unpacked_weights(precision):
     seen = []
     for body in bodies():

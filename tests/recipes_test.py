@@ -80,7 +80,11 @@ def check_samples(run, groups, group_size):
     return rows
 
 
-@pytest.mark.parametrize(("recipe", "setting"), NAMED)
+LONG = [("pretrain", "control")]  # `zero` with other documents
+
+
+@pytest.mark.parametrize(("recipe", "setting"), [
+    pytest.param(*named, marks=[pytest.mark.long] if named in LONG else []) for named in NAMED])
 def test_a_named_setting_runs(recipe, setting, tmp_path):
     module = RECIPES[recipe]
     config = small(module.SETTINGS[setting]())

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from postgrad.models.families import Config
 
@@ -119,7 +118,6 @@ class Layer:
         return out
 
 
-@lru_cache(maxsize=1024)
 def layer_spec(c: Config, index: int) -> Layer:
     """Layer number `index` of a decoder."""
     D, F, family = c.hidden_size, c.intermediate_size, c.parts.family

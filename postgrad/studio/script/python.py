@@ -181,4 +181,6 @@ def own(node: ast.AST):
 
 
 def as_load(node: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(node), mode="eval").body
+    (statement,) = syntax(ast.unparse(node)).body
+    assert isinstance(statement, ast.Expr)
+    return statement.value
