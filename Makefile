@@ -1,6 +1,6 @@
 # make demo   sets up .venv and runs the main job: base -> SFT -> GRPO on word problems; two to three minutes on two cores
 # make test   sets up .venv and runs the tests, style and types beside them
-# make test-long   further variants of what the tests check (marked long); a minute
+# make test-long   further variants of what the tests check (marked long); three minutes
 # make proof  the longer proofs: learning over seeds, runs killed and resumed; writes docs/results/foundation.*
 # make proof-rlhf   the proofs of RLHF, about two hours; writes docs/results/rlhf.*
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour

@@ -95,8 +95,13 @@ def test_the_quick_demo_is_a_quarter_of_the_work():
 
 
 def test_the_demo_writes_its_figures_and_keeps_an_older_one(here, capsys, monkeypatch):
+    from postgrad.recipes import rollouts, sft
     from postgrad.recipes.pipelines import demo
-    short = replace(demo.quick(0), sft_steps=2, rl_steps=2, problems=3, samples=2)
+    texts, words = sft.words(), rollouts.words()
+    few = replace(words.rollouts, prompts=4, prompts_per_step=2, group_size=2, max_new_tokens=12)
+    monkeypatch.setattr(sft, "words", lambda: replace(texts, rows_per_step=2))
+    monkeypatch.setattr(rollouts, "words", lambda: replace(words, rollouts=few))
+    short = replace(demo.quick(0), sft_steps=2, sft_examples=50, rl_steps=2, problems=3, samples=2)
     monkeypatch.setattr(demo, "quick", lambda seed: replace(short, seed=seed))
     (here / "runs/demo").mkdir(parents=True)
     (here / "runs/demo/summary.json").write_text("the one before")

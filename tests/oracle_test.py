@@ -278,6 +278,7 @@ def test_the_trained_policy_is_the_reference_tilted_by_the_reward():
     torch.testing.assert_close(models.policy.row_logp().exp().detach(), optimum, atol=1e-4, rtol=0)
 
 
-def test_bias_table_has_every_policy_row():
+def test_bias_table_has_every_policy_row(monkeypatch):
+    monkeypatch.setattr(toy, "compare", lambda row, *size, **critic: {"method": row.name})
     names = [entry["method"] for entry in bias_table(group_size=2)]
     assert names[: len(ROWS)] == [row.name for row in ROWS] and len(names) == len(set(names)) > len(ROWS)

@@ -135,9 +135,10 @@ def test_the_sampler_says_what_the_trainer_says_and_copies_no_matrix():
 
 @pytest.mark.parametrize(("recipe", "config"), [
     ("sft", sft.SFTConfig(task="words", rows_per_step=4, examples=32)),
-    ("reward", RewardConfig(task="questions")), ("preference", PreferenceConfig(task="questions")),
     ("rollouts", rollouts.RolloutConfig(task="questions")),
-    ("rollouts", rollouts.RolloutConfig(task="questions", method="ppo"))])
+    *(pytest.param(*further, marks=pytest.mark.long) for further in (
+        ("reward", RewardConfig(task="questions")), ("preference", PreferenceConfig(task="questions")),
+        ("rollouts", rollouts.RolloutConfig(task="questions", method="ppo"))))])
 def test_a_cut_run_goes_on_to_the_same_bits(recipe, config, tmp_path):
     config = small(config, "lora=2", "bits=4", "targets=q_proj,down_proj", "steps=2", "evaluation.every=0")
     whole, cut = trained(recipe, config, tmp_path / "whole"), trained(recipe, config, tmp_path / "cut", cut=2)

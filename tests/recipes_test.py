@@ -80,7 +80,7 @@ def check_samples(run, groups, group_size):
     return rows
 
 
-LONG = [("pretrain", "control")]  # `zero` with other documents
+LONG = [("pretrain", "zero"), ("pretrain", "control")]  # `smoke` with other documents
 
 
 @pytest.mark.parametrize(("recipe", "setting"), [
@@ -115,7 +115,12 @@ def task(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.source == "rollouts"])
+KINDS = ("grpo", "ppo", "dapo", "kl_cov", "opd", "sdft", "nano")  # what rows of this source can want
+
+
+@pytest.mark.parametrize("method", [
+    pytest.param(name, marks=[] if name in KINDS else [pytest.mark.long])
+    for name, row in METHODS.items() if row.source == "rollouts"])
 def test_each_method_of_the_family_moves_the_weights(method, task, tmp_path):
     row = change(METHODS[method], epochs=1, minibatches=1)
     config = small(rollouts.RolloutConfig(task=task, method=row),

@@ -43,7 +43,7 @@ def test_a_kill_inside_a_save_and_one_in_training(alone, tmp_path, forked):
     assert (row["exit"], row["differences"]) == (-signal.SIGKILL, [])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM])
 def test_a_signal_saves_and_leaves_within_a_step(alone, tmp_path, number, forked):
     recipe, calls, expected = alone
     if (recipe, number) != ("sft", signal.SIGTERM):

@@ -129,7 +129,7 @@ def test_the_chapter_is_linked_from_its_neighbours_and_exported(tmp_path):
     assert "runs.js" not in still and "These runs are recorded" in still
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), pytest.param(390, True, marks=pytest.mark.long)])
 def test_predict_start_and_watch(studio, tab, tmp_path, monkeypatch, width, dark):  # noqa: F811
     """A reader's run in the page: refused without a prediction, then followed as it is written."""
     made = []
