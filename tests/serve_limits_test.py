@@ -161,7 +161,9 @@ def test_a_run_is_followed_to_its_newest_checkpoint(tmp_path, capsys):
 def test_the_command_serves_until_ctrl_c():
     command = [sys.executable, "-m", "postgrad", "serve", "tiny-chat", "--port", "0", "--json", "--rows", "2"]
     with subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=os.environ | {"PYTHONPATH": str(HOME)}) as process:
+                          env=os.environ | {"PYTHONPATH": str(HOME)},
+                          # a shell that runs the tests in the background leaves its children deaf to Ctrl-C
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
         told = json.loads(process.stdout.readline())
         assert told["model"] == "tiny-chat" and told["token"] is None and told["context"] == 512
         answer = httpx.post(f"{told['url']}/chat/completions", json={"messages": ASK, "max_tokens": 4})
