@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from postgrad.methods import Method
 from postgrad.models.families import Config
-from postgrad.models.layer import Layer, Matrix, Norm, layer_spec, layer_specs, outer_weights
+from postgrad.models.layer import Layer, Matrix, Norm, layer_spec, outer_weights
 from postgrad.options import Held
 
 GB = 1e9
@@ -154,8 +154,8 @@ def kept(layer: Layer, setup: Setup) -> int:
 def layers(c: Config, setup: Setup) -> float:
     """Bytes that one model's layers keep for the backward pass over rows x tokens. Recomputed: each layer's
     input, and one layer in full at a time. Last, the final norm's input and output."""
-    each = [kept(layer, setup) for layer in layer_specs(c)]
-    numbers = max(each) + len(each) * c.hidden_size if setup.recompute else sum(each)
+    each, count = kept(layer_spec(c, 0), setup), c.num_hidden_layers
+    numbers = each + count * c.hidden_size if setup.recompute else count * each
     return setup.width * setup.rows * setup.tokens * (numbers + 2 * c.hidden_size)
 
 
@@ -183,8 +183,9 @@ def cache(c: Config, setup: Setup) -> float:
     """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being
     written. Of a body in 4 bits also the matrices that are fused, gate and up, say: made whole at each step,
     and merged in float32, they are there twice at most."""
-    per_token = sum(m.outputs for layer in layer_specs(c) for m in layer.attention.inputs if m.short != "q")
-    fused = max(sum(matrix.size for matrix in half.inputs) for half in layer_spec(c, 0).halves)
+    layer = layer_spec(c, 0)
+    per_token = c.num_hidden_layers * sum(m.outputs for m in layer.attention.inputs if m.short != "q")
+    fused = max(sum(matrix.size for matrix in half.inputs) for half in layer.halves)
     whole = 2 * 4 * fused if setup.bits == 4 and setup.lora else 0
     return setup.width * per_token * setup.samples * setup.tokens + whole
 

@@ -9,6 +9,7 @@ from studio_alive import apart, compared, random_states
 from studio_browser import TOKEN, browser  # noqa: F401
 from studio_small import make
 
+import postgrad
 from postgrad.studio import export
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.pages import num
@@ -70,6 +71,12 @@ def test_exported_pages_stand_alone(site):
         assert not re.search(r"<(input|button|select|textarea|fieldset)\b[^>]*\sdisabled", text), file
     with pytest.raises(ValueError, match="not an empty folder"):
         export.export(site, runs=site)
+
+
+def test_the_reference_has_a_page_for_every_name(site):
+    for name in postgrad.__all__:
+        assert f"<h1>{name}</h1>" in (site / "reference" / name / "index.html").read_text()
+    assert 'href="reference/index.html"' in (site / "index.html").read_text()
 
 
 def test_it_opens_as_files(site, reader):

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import postgrad
-from postgrad.studio import export, reference
+from postgrad.studio import reference
 from postgrad.studio.app import create_app
 from postgrad.studio.security import COOKIE
 
@@ -85,14 +85,6 @@ def test_words_are_filled_and_lines_stand():
     doc = "One thing,\nin two lines.\n\n    f(x)\n        g(y)\n\nAt the end:\na  b  c"
     assert reference.blocks(doc) == [("One thing, in two lines.", False), ("f(x)\n    g(y)", True),
                                      ("At the end:", False), ("a  b  c", True)]
-
-
-def test_the_export_has_a_page_for_every_name(tmp_path):
-    export.export(tmp_path / "site", runs=tmp_path / "runs", store=tmp_path / "p.db")
-    for name in postgrad.__all__:
-        file = tmp_path / "site" / "reference" / name / "index.html"
-        assert f"<h1>{name}</h1>" in file.read_text()
-    assert 'href="reference/index.html"' in (tmp_path / "site" / "index.html").read_text()
 
 
 def test_the_pages_need_no_torch():

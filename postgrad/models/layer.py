@@ -16,7 +16,7 @@ said in families.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from postgrad.models.families import Config
 
@@ -139,8 +139,11 @@ def layer_spec(c: Config, index: int) -> Layer:
         inputs=tuple(Matrix(short=x, name=f"mlp.{x}_proj", gguf=f"ffn_{x}", outputs=F, inputs=D)
                      for x in ("gate", "up")),
         output=Matrix(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F))
-    window = c.parts.window if index in c.parts.window_layers else None
-    return Layer(attention=attention, mlp=mlp, window=window)
+    return Layer(attention=attention, mlp=mlp, window=window_of(c, index))
+
+
+def window_of(c: Config, index: int) -> int | None:
+    return c.parts.window if index in c.parts.window_layers else None
 
 
 def outer_weights(c: Config) -> tuple[Matrix | Norm, ...]:
@@ -153,7 +156,9 @@ def outer_weights(c: Config) -> tuple[Matrix | Norm, ...]:
 
 
 def layer_specs(c: Config) -> list[Layer]:
-    return [layer_spec(c, i) for i in range(c.num_hidden_layers)]
+    """All layers of a decoder: they differ in their windows alone."""
+    first = layer_spec(c, 0)
+    return [replace(first, window=window_of(c, i)) for i in range(c.num_hidden_layers)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from functools import cached_property
 
 from postgrad.memory import Setup, cache, kept, matrices, parameters
 from postgrad.models.families import Config
-from postgrad.models.layer import layer_specs
+from postgrad.models.layer import layer_spec
 from postgrad.plan.cards import NODE, Card
 
 SLOTS = 512   # rows that a sampler writes at once, at most
@@ -77,7 +77,7 @@ class Costs:
 
     @cached_property
     def layers(self) -> int:
-        return len(layer_specs(self.shape))
+        return self.shape.num_hidden_layers
 
     @cached_property
     def weights(self) -> int:
@@ -100,7 +100,7 @@ class Costs:
     @cached_property
     def held(self) -> int:
         """Bytes that are kept of a token for the backward pass."""
-        return 2 * sum(kept(layer, Setup()) for layer in layer_specs(self.shape))
+        return 2 * self.shape.num_hidden_layers * kept(layer_spec(self.shape, 0), Setup())
 
     # sampling
 
