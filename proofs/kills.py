@@ -29,6 +29,7 @@ SMALL = {
 PIPELINES = {  # a few steps of each stage
     "r1-zero": ("r1-zero:quick",),
     "r1": ("r1:quick",),
+    "expert-iteration": ("expert-iteration:quick",),
     "oversight": ("oversight:quick",),
     "instruct": ("instruct", "sft_steps=3", "pairs=32", "reward_steps=3", "collections=1", "problems=4",
                  "samples=2"),
