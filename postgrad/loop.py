@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -243,13 +245,21 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             stats.add(seen)
         row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
         now = time.perf_counter()
-        row |= {"time/train": now - sampled, "time/step": now - began}
+        row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
         began = now
         run.log(step, row)
         if row["skipped"]:
             report_skip(run, step, batch, row, optim)
         for hook in hooks:
             hook(Now(step, batch, stats, row, models))
+
+
+def memory_taken() -> float:
+    """GB at most so far: of tensors on the GPU, else of the process."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated() / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def unweighted(batch: Batch) -> Batch:

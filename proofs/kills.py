@@ -34,7 +34,7 @@ PIPELINES = {  # a few steps of each stage
     "instruct": ("instruct", "sft_steps=3", "pairs=32", "reward_steps=3", "collections=1", "problems=4",
                  "samples=2"),
 }
-CLOCKS = ("time/", "seconds", "minutes", "created", "updated", "pid")
+CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated", "pid")
 
 
 def child(at: int, number: int, args: list[str]) -> int:
@@ -103,12 +103,12 @@ def facts(folder: Path) -> dict[str, object]:
     final weights and state."""
     def rows(name):
         lines = [json.loads(line) for line in (folder / name).read_text().splitlines()]
-        return [{k: v for k, v in row.items() if not k.startswith(("time/", "seconds"))} for row in lines]
+        return [{k: v for k, v in row.items() if not k.startswith(CLOCKS)} for row in lines]
 
     last = max(p for p in (folder / "checkpoints").iterdir() if p.name.isdigit())
     state = json.loads((last / "state.json").read_text())
     for held in state["batches"].get("held", []):
-        held["facts"] = {k: v for k, v in held["facts"].items() if not k.startswith("time/")}
+        held["facts"] = {k: v for k, v in held["facts"].items() if not k.startswith(CLOCKS)}
     return {"metrics": rows("metrics.jsonl"), "samples": rows("samples.jsonl"), "evals": rows("evals.jsonl"),
             "state": state, "last": last.name, "weights": (last / "model.safetensors").read_bytes(),
             "optimizer": (last / "state.tensors").read_bytes()}

@@ -8,6 +8,7 @@ from torch import Tensor
 from postgrad.batches import RolloutBatches, Rollouts
 from postgrad.methods import METHODS
 from postgrad.opening.teachers import asked_again
+from postgrad.pace import repeatable
 from postgrad.records import Rollout, Verdict
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
 
@@ -55,6 +56,6 @@ def contents(batch):
     known = [f.name for f in fields(Rollout) if f.name != "prompt"]
     rows = [(s.rollout.prompt.id, s.rollout.prompt.messages, s.verdict,
              *(getattr(s.rollout, name) for name in known)) for s in batch.scored]
-    facts = {k: v for k, v in batch.facts.items() if not k.startswith("time/")}
+    facts = repeatable(batch.facts)
     return ({k: (v.dtype, tuple(v.shape), v.numpy().tobytes()) for k, v in tensors.items()}, batch.ids, rows,
             facts)

@@ -6,6 +6,7 @@ import pytest
 
 import postgrad as pg
 from postgrad.cli import main
+from postgrad.pace import repeatable
 from postgrad.run import Run
 
 SMALL = ["rows_per_step=2", "examples=24", "save_every=2"]
@@ -30,7 +31,7 @@ def files(run):
 
 def lines(run):
     """The log without the clock."""
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in run.rows("metrics")[0]]
+    return [repeatable(row) for row in run.rows("metrics")[0]]
 
 
 def test_a_finished_run_says_so_and_stays_as_it_is(here, capsys):

@@ -3,7 +3,7 @@
 import json
 from contextlib import contextmanager
 
-CLOCKS = ("time/", "seconds", "minutes", "created", "updated")
+CLOCKS = ("time/", "memory", "seconds", "minutes", "created", "updated")
 
 
 class Cut(Exception):

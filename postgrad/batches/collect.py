@@ -151,9 +151,10 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups
               if group]
     judged = [s for group in groups for s in group]
+    written = sum(len(s.rollout.sampled) for s in rows)
     facts = {"reward": torch.cat(scores).mean().item() if scores else 0.0,
              "reward_std": sum(x.std(unbiased=False).item() for x in scores) / max(len(scores), 1),
-             "length": sum(len(s.rollout.sampled) for s in rows) / len(rows),
+             "length": written / len(rows), "sampled": float(written),
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
              "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
              "errors": float(sum(s.verdict.error is not None for s in rows))}

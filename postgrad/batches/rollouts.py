@@ -11,6 +11,7 @@ from postgrad.batches.columns import Show, columns, minibatches, rewards
 from postgrad.batches.mix import Mix
 from postgrad.maths.kl import adaptive_coefficient
 from postgrad.methods import Policy
+from postgrad.pace import repeatable
 from postgrad.records import Batch, Prompt, Scored
 
 
@@ -50,7 +51,8 @@ class RolloutBatches(RolloutLine[Policy]):
         self.show = show if method.shown else None
 
     def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
-        """The rollouts as batches, one for each optimizer step: weights are re-derived for each."""
+        """The rollouts as batches, one for each optimizer step: weights are re-derived for each. What it took
+        to draw them is told with the first."""
         began = time.perf_counter()
         s = self.settings
         rows = [scored for group in groups for scored in group]
@@ -60,10 +62,12 @@ class RolloutBatches(RolloutLine[Policy]):
                         tokens_per_pass=self.tokens_per_pass, temperature=s.temperature,
                         several=self.method.updates(len(groups)) > 1, show=self.show, lanes=self.lanes)
         facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
-        facts |= {"time/score": time.perf_counter() - began, "tokens": float(batch.lengths.sum())}
         parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.in_all, seed=self.seed,
                             step=self.step)
-        parts = [replace(part, facts=facts) for part in parts]
+        later = {name: fact for name, fact in repeatable(facts).items() if name != "sampled"}
+        facts |= {"time/score": time.perf_counter() - began}
+        parts = [replace(part, facts=(later if i else facts) | {"tokens": float(part.lengths.sum())})
+                 for i, part in enumerate(parts)]
         return [self.mix.into(part) for part in parts] if self.mix else parts
 
     def after(self, row: Mapping[str, float]) -> None:

@@ -10,6 +10,7 @@ from postgrad import display
 from postgrad.cli.options import RunsOptions
 from postgrad.cli.output import say_json, table
 from postgrad.display import duration, figure, when
+from postgrad.pace import told
 
 COLUMNS = ("run", "method", "model", "task", "state", "steps", "latest", "pass@1", "started")
 HOME = Path(RunsOptions().run)
@@ -19,8 +20,10 @@ def runs(args) -> int | None:
     from postgrad.run import Run
     folder = named(args.run)
     if (folder / "run.json").is_file():
-        summary = Run.open(folder).summary()
-        return say_json(summary) if args.json else table(facts(summary))
+        run = Run.open(folder)
+        speed = told(lambda name: run.curve(name)[1])
+        summary = run.summary()
+        return say_json(summary) if args.json else table(facts(summary | {"speed": speed or None}))
     found = list(listed(folder))
     if args.json:
         return say_json(found)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from postgrad.display.text import clean, duration, figure, is_terminal, plain, sparkline
+from postgrad.pace import told
 
 SHOWN = {"reward": "reward", "pass@1": "pass@1", "accuracy": "accuracy",
          "held-out accuracy": "held-out accuracy", "length": "length", "kl": "KL", "entropy": "entropy",
@@ -58,6 +59,8 @@ class Display:
             self.live.stop()
         elif not self.quiet and (self.said != self.step or self.news) and (self.step or not kind):
             plain(self.file, self.line("stopped" if kind else "done"))
+        if not self.quiet and not self.live and (speed := self.speed()):
+            plain(self.file, f"{self.title}: " * bool(self.title) + speed)
 
     def update(self, step: int, metrics: Mapping[str, float], sample: Mapping | None = None) -> None:
         """A step has ended. sample: {"prompt", "text", "score", "reason"},
@@ -112,6 +115,10 @@ class Display:
         parts += [f"{label} {figure(xs[-1])}" for _, label, xs in self.shown()]
         return f"{self.title}: " * bool(self.title) + ", ".join(part for part in parts if part)
 
+    def speed(self) -> str:
+        """Tokens a second, the parts of the time, the memory."""
+        return told(lambda name: self.series.get(name, ()))
+
     def panel(self):
         """The live picture, drawn anew a few times a second."""
         from rich.console import Group
@@ -133,7 +140,8 @@ class Display:
         for _, label, xs in self.shown():
             numbers.add_row(Text(label, style="dim"), Text(figure(xs[-1])), Text(sparkline(xs), style="cyan"))
         rows = [head, *([Text(self.notice, style="yellow")] if self.notice else []),
-                *([numbers] if self.series else []), *self._sample()]
+                *([numbers] if self.series else []),
+                *([Text(speed, style="dim")] if (speed := self.speed()) else []), *self._sample()]
         return Panel(Group(*rows), title=Text(self.title), title_align="left", border_style="dim",
                      padding=(0, 1))
 

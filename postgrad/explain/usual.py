@@ -176,6 +176,16 @@ USUAL = (
         healthy="Steady, or growing with length. It is what the time of a step depends on.",
         formula="sum over rows of tokens that are not padding", source="the batch"),
     Metric(
+        name="sampled", meaning="How many tokens the policy wrote for this step.",
+        healthy="Steady, or growing with length; with time/sample it gives the speed of sampling.",
+        formula="sum over samples of the tokens written", source=ROLLOUTS),
+    Metric(
+        name="memory",
+        meaning="GB that were taken at most so far: by tensors on the GPU, or by the process where there is "
+                "none.",
+        healthy="Steady after the first steps; `postgrad memory` says what to expect.",
+        formula="peak bytes / 1e9", source="the machine"),
+    Metric(
         name="time/step", meaning="Seconds from the end of the last step to the end of this one.",
         healthy="Steady. The part that is neither sampling nor training is scoring, evaluation and saving.",
         formula="wall-clock seconds", source=CLOCK),

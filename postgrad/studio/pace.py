@@ -7,11 +7,11 @@ import os
 import time
 from pathlib import Path
 
+from postgrad.pace import RECENT, told
 from postgrad.studio import processes
 from postgrad.studio.pages import dur, num
 from postgrad.studio.traces import Trace, figure
 
-RECENT = 10  # steps over which the pace is taken
 ENDED = ("stopped", "interrupted", "failed")
 
 
@@ -47,6 +47,11 @@ def progress(trace: Trace, state: str | None, now: float | None = None) -> str:
     if len(tokens) == len(spent[-RECENT:]) and pace > 0:
         words.append(f"{num(round(sum(tokens) / sum(spent[-RECENT:])))} tokens/s")
     return ", ".join(words)
+
+
+def speed(trace: Trace) -> str:
+    """Tokens a second, the parts of the time, the memory."""
+    return told(lambda name: trace.column(name)[1])
 
 
 def last_written(trace: Trace) -> float:

@@ -73,7 +73,8 @@ def told(request: Request, name: str, trace: Trace) -> dict:
     """What the head of a run's page says: the row of the list, how the run stands and how far it is."""
     state = pace.standing(request.app.state.runs, name, trace.run.state())
     return trace.summary(name) | {"state": text_of(state.get("state")), "error": text_of(state.get("error")),
-                                  "progress": pace.progress(trace, state.get("state"))}
+                                  "progress": pace.progress(trace, state.get("state")),
+                                  "speed": pace.speed(trace)}
 
 
 def starting(request: Request, name: str, otherwise: str) -> Response:
