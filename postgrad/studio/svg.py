@@ -100,6 +100,12 @@ class Plot:
     def path(self, points: Iterable[Point]) -> str:
         return path((self.px(x), self.py(y)) for x, y in points)
 
+    def rings(self, marks: Iterable[tuple[float, float, bool]], radius: float, marked: bool) -> str:
+        """The d of a path of circles: those of the (x, y, marked) that are marked, or those that are not."""
+        ring = f"a{radius} {radius} 0 1 0 {2 * radius} 0a{radius} {radius} 0 1 0 {-2 * radius} 0"
+        return "".join(f"M{self.px(x) - radius:.1f} {self.py(y):.1f}{ring}"
+                       for x, y, is_marked in marks if is_marked == marked)
+
     def xticks(self, count: int = 5) -> list[tuple[float, float]]:
         """(pixel, value)"""
         return [(self.px(t), t) for t in ticks(*self.x, count)]
