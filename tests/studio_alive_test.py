@@ -135,16 +135,16 @@ def test_a_cloud_of_points_is_a_few_marks():
 
 
 def test_an_equation_that_stays_the_same_is_not_set_again(site, reader):
-    """Of an instrument's equations those are replaced in which a number has changed."""
-    reader.goto(at(site, "instruments/bradley-terry"))
-    expect(reader.locator(".picture tex-math .katex").first).to_be_visible()
-    reader.evaluate("document.querySelectorAll('.picture .katex').forEach((e) => { e.seen = e.textContent; })")
-    reader.get_by_label("Reward of the chosen answer").press("End")
-    expect(reader.locator(".insight")).to_contain_text("The pair is settled")
-    equations = reader.evaluate(
-        "[...document.querySelectorAll('.picture .katex')].map((e) => [e.seen, e.textContent])")
-    kept = [(old, new) for old, new in equations if old is not None]
-    assert kept and len(kept) < len(equations) and all(old == new for old, new in kept)
+    """A longer step changes what follows from the advantages; the mean of the group stays as it was set."""
+    reader.goto(at(site, "instruments/grpo"))
+    equations = reader.locator(".picture tex-math .katex")
+    expect(equations.first).to_be_visible()
+    equations.evaluate_all("all => all.forEach((e) => { e.seen = e.textContent; })")
+    reader.locator("#grpo-step").press("End")
+    expect(reader.locator(".picture")).to_have_attribute("data-query", re.compile("step="))
+    found = [tuple(pair) for pair in equations.evaluate_all("all => all.map((e) => [e.seen, e.textContent])")]
+    kept = [(old, new) for old, new in found if old is not None]
+    assert 0 < len(kept) < len(found) and all(old == new for old, new in kept)
 
 
 def test_labels_train_the_reward_model_in_the_page(site, reader):
