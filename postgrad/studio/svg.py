@@ -101,10 +101,11 @@ class Plot:
         return path((self.px(x), self.py(y)) for x, y in points)
 
     def rings(self, marks: Iterable[tuple[float, float, bool]], radius: float, marked: bool) -> str:
-        """The d of a path of circles: those of the (x, y, marked) that are marked, or those that are not."""
+        """The d of a path of circles: those of the (x, y, marked) that are marked, or those that are not; of
+        circles at the same pixel one."""
         ring = f"a{radius} {radius} 0 1 0 {2 * radius} 0a{radius} {radius} 0 1 0 {-2 * radius} 0"
-        return "".join(f"M{self.px(x) - radius:.1f} {self.py(y):.1f}{ring}"
-                       for x, y, is_marked in marks if is_marked == marked)
+        at = {f"M{self.px(x) - radius:.0f} {self.py(y):.0f}": ring for x, y, of in marks if of == marked}
+        return "".join(start + circle for start, circle in at.items())
 
     def xticks(self, count: int = 5) -> list[tuple[float, float]]:
         """(pixel, value)"""

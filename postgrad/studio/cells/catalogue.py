@@ -61,10 +61,10 @@ plot(counts, *zip(*found))"""
 CLIPPED = """ratios = [i / 20 for i in range(2, 61)]
 plot(ratios, *clipped_and_raw(ratios, 1.0, 0.2))"""
 TOKENS = """logp, ref_logp = [-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4]
-for beta in (0.0, 0.1, 0.5):
-    paid = token_rewards(logp, ref_logp, 1.0, beta)
-    print(beta, [round(r, 2) for r in paid], "sum", round(sum(paid), 2))
-    plot(range(1, 5), paid)"""
+paid = [token_rewards(logp, ref_logp, 1.0, beta) for beta in (0.0, 0.1, 0.5)]
+for rewards in paid:
+    print([round(r, 2) for r in rewards], "sum", round(sum(rewards), 2))
+plot(range(1, 5), *paid)"""
 WHOLE = """chances, old = [i / 50 for i in range(10, 50)], [0.5, 0.3, 0.2]
 terms = [ppo_loss([p, 0.6 * (1 - p), 0.4 * (1 - p)], old, 1.0, value=0.7, old_value=0.6, returns=1.0,
                   entropy_weight=0.2) for p in chances]
