@@ -55,6 +55,6 @@ def test_every_chapter_takes_up_all_five(chapter):
               *(kept[b.argument]["rows"] for b in page if b.kind == "table")]
     whole = next(rows for rows in tables if set(threads.THREADS.values()) <= {row[0] for row in rows})
     said = " ".join(cell for row in whole for cell in row)
-    for names in (("product_small", "product_real", "product_tool"), ("helpful_long", "helpful_terse"), ("refusal_after",),
-                  ("school_end",), ("code_passed", "code_failed")):
+    for names in (("product_small", "product_real", "product_tool"), ("helpful_long", "helpful_terse"),
+                  ("refusal_after",), ("school_end",), ("code_passed", "code_failed")):
         assert any(kept[name] in said for name in names), names
