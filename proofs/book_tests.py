@@ -14,7 +14,7 @@ INTERACTIONS = {
     "The workshop: predict, start, watch": ("test_predict_start_and_watch",),
     "An exercise answered wrong, then right; hints; a question and its model answer; progress":
         ("test_wrong_then_right_by_keyboard",),
-    "Progress exported": (),
+    "Progress exported": ("test_progress_is_exported",),
     # instruments
     "Pipeline: tries by keyboard": ("test_tries_by_keyboard",),
     "Labeller: labels by keyboard": ("test_labels_by_keyboard",),

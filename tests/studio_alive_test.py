@@ -5,7 +5,7 @@ import re
 from urllib.parse import unquote
 
 import pytest
-from studio_alive import apart, compared, random_states
+from studio_alive import Picture, apart, by_python, compared, random_states
 from studio_browser import TOKEN, browser  # noqa: F401
 from studio_small import make
 
@@ -130,6 +130,28 @@ def test_the_instruments_of_a_chapter_move(site, reader):
     reader.locator("#grpo-rewards-1").press("End")
     state = grpo.settle(grpo.State(size=16, rewards=(1.0, 1.0)))
     expect(figure.locator(".insight")).to_have_text(grpo.insight(grpo.compute(state)))
+
+
+def test_a_cloud_of_points_is_a_few_marks():
+    """A browser lays out every element anew: 250 points of their own take twice the time of the rest."""
+    for instrument in INSTRUMENTS.values():
+        for state in random_states(instrument, 3):
+            drawn = Picture(by_python(instrument, instrument.query(state))[2]).elements
+            circles = sum(tag == "circle" for tag, _ in drawn)
+            assert circles <= 150, (instrument.name, circles)  # a group of 32 can be dragged by 128
+
+
+def test_an_equation_that_stays_the_same_is_not_set_again(site, reader):
+    """A longer step changes what follows from the advantages; the mean of the group stays as it was set."""
+    reader.goto(at(site, "instruments/grpo"))
+    equations = reader.locator(".picture tex-math .katex")
+    expect(equations.first).to_be_visible()
+    equations.evaluate_all("all => all.forEach((e) => { e.seen = e.textContent; })")
+    reader.locator("#grpo-step").press("End")
+    expect(reader.locator(".picture")).to_have_attribute("data-query", re.compile("step="))
+    found = [tuple(pair) for pair in equations.evaluate_all("all => all.map((e) => [e.seen, e.textContent])")]
+    kept = [(old, new) for old, new in found if old is not None]
+    assert 0 < len(kept) < len(found) and all(old == new for old, new in kept)
 
 
 def test_labels_train_the_reward_model_in_the_page(site, reader):

@@ -126,3 +126,21 @@ def test_wrong_then_right_by_keyboard(tmp_path, tab):  # noqa: F811
         narrow.keyboard.press("Enter")
         expect(narrow.locator(".shown-answer")).to_contain_text(QUESTIONS["no-supervised-loss"].answer[:40])
         assert fits(narrow, 390)
+
+
+def test_progress_is_exported(tmp_path, graded, tab):  # noqa: F811
+    """A reader with something to show saves it as a file, by keyboard, and the file says what was done."""
+    kept = progress.Progress()
+    kept.tried("pass-at-k", RIGHT, True)
+    kept.written["beta"] = "At a high beta nothing is learned."
+    progress.save(kept)
+    with serving(tmp_path / "runs", tmp_path / "p.db") as origin:
+        page = tab(origin)
+        page.goto("/exercises")
+        expect(page.locator(".progress")).to_contain_text("1 of 14 solved")
+        with page.expect_download() as saved:
+            page.get_by_role("link", name="Export").press("Enter")
+        assert saved.value.suggested_filename == "exercises.json"
+        found = json.loads(saved.value.path().read_text())
+    assert found == kept.record() and found["solved"]["pass-at-k"]["answer"] == RIGHT
+    assert found["written"]["beta"].startswith("At a high beta")

@@ -1,4 +1,5 @@
-"""What tools/recordings.py and tools/record_reasoning.py wrote down of real models, for the instruments."""
+"""What tools/recordings.py, record_reasoning.py, record_threads.py and workshop.py wrote down of real models,
+for the instruments and the book."""
 
 from __future__ import annotations
 
@@ -11,5 +12,6 @@ FOLDER = Path(__file__).parent.parent / "embedded" / "recordings"
 
 @cache
 def recorded(name: str) -> dict:
-    """pipeline, group, pairs; choosing, languages, ledger, samplers, tries. Read once; not to be changed."""
+    """pipeline, group, pairs; choosing, languages, ledger, samplers, tries; threads; workshop. Read once; not
+    to be changed."""
     return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))

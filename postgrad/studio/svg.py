@@ -100,6 +100,13 @@ class Plot:
     def path(self, points: Iterable[Point]) -> str:
         return path((self.px(x), self.py(y)) for x, y in points)
 
+    def rings(self, marks: Iterable[tuple[float, float, bool]], radius: float, marked: bool) -> str:
+        """The d of a path of circles: those of the (x, y, marked) that are marked, or those that are not; of
+        circles at the same pixel one."""
+        ring = f"a{radius} {radius} 0 1 0 {2 * radius} 0a{radius} {radius} 0 1 0 {-2 * radius} 0"
+        at = {f"M{self.px(x) - radius:.0f} {self.py(y):.0f}": ring for x, y, of in marks if of == marked}
+        return "".join(start + circle for start, circle in at.items())
+
     def xticks(self, count: int = 5) -> list[tuple[float, float]]:
         """(pixel, value)"""
         return [(self.px(t), t) for t in ticks(*self.x, count)]

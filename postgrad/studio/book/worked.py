@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from postgrad.maths.credit import group_centre
+from postgrad.maths.credit import group_centre, kl_penalty, place_reward
 from postgrad.maths.preference import bradley_terry
-from postgrad.maths.surrogate import clipped_ratio, policy_gradient
+from postgrad.maths.surrogate import clipped_ratio, clipped_value, policy_gradient
 from postgrad.maths.weights import token_mean
 
 
@@ -38,6 +38,28 @@ def clipped_and_raw(ratios: list[float], advantage: float, clip: float) -> tuple
     adv, mask = torch.full_like(ratio, advantage), torch.ones_like(ratio, dtype=torch.bool)
     loss, _ = clipped_ratio(ratio.log(), torch.zeros_like(ratio), adv, mask, low=clip, high=clip)
     return (-loss[0]).tolist(), (ratio * adv)[0].tolist()
+
+
+def token_rewards(logp: list[float], ref_logp: list[float], score: float, beta: float) -> list[float]:
+    """The reward of each token of one answer: the price of the KL on every one, the score on the last."""
+    now, ref = (torch.tensor([row], dtype=torch.float64) for row in (logp, ref_logp))
+    mask = torch.ones_like(now, dtype=torch.bool)
+    paid = place_reward(torch.tensor([score], dtype=torch.float64), mask)
+    return kl_penalty(paid, now, ref, mask, beta)[0].tolist()
+
+
+def ppo_loss(p: list[float], old: list[float], advantage: float, value: float, old_value: float,
+             returns: float, *, clip: float = 0.2, value_weight: float = 0.5,
+             entropy_weight: float = 0.01) -> tuple[float, float, float]:
+    """The three terms of PPO's loss where the first token of these probabilities was sampled, as they stand
+    in the sum: the policy's, the critic's, the entropy bonus."""
+    chances, before, adv, v, old_v, goal = (torch.tensor([x], dtype=torch.float64) for x in (
+        p, old, [advantage], [value], [old_value], [returns]))
+    mask = torch.ones_like(adv, dtype=torch.bool)
+    policy, _ = clipped_ratio(chances[:, :1].log(), before[:, :1].log(), adv, mask, low=clip, high=clip)
+    critic = clipped_value(v, old_v, goal, clip=clip)
+    entropy = -torch.xlogy(chances, chances).sum()
+    return policy.item(), value_weight * critic.item(), -entropy_weight * entropy.item()
 
 
 def sharpened(start: list[float], rewards: list[float], beta: float, steps: int,

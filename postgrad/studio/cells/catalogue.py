@@ -60,6 +60,17 @@ for count, rewards in zip(counts, found):
 plot(counts, *zip(*found))"""
 CLIPPED = """ratios = [i / 20 for i in range(2, 61)]
 plot(ratios, *clipped_and_raw(ratios, 1.0, 0.2))"""
+TOKENS = """logp, ref_logp = [-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4]
+paid = [token_rewards(logp, ref_logp, 1.0, beta) for beta in (0.0, 0.1, 0.5)]
+for rewards in paid:
+    print([round(r, 2) for r in rewards], "sum", round(sum(rewards), 2))
+plot(range(1, 5), *paid)"""
+WHOLE = """chances, old = [i / 50 for i in range(10, 50)], [0.5, 0.3, 0.2]
+terms = [ppo_loss([p, 0.6 * (1 - p), 0.4 * (1 - p)], old, 1.0, value=0.7, old_value=0.6, returns=1.0,
+                  entropy_weight=0.2) for p in chances]
+for p, parts in list(zip(chances, terms))[5::10]:
+    print(p, [round(x, 3) for x in parts], "sum", round(sum(parts), 3))
+plot(chances, *zip(*terms), [sum(parts) for parts in terms])"""
 SHARPENED = """start, rewards = [0.3, 0.2, 0.5], [1.0, 1.0, 0.0]
 for beta in (0.0, 0.2):
     path = sharpened(start, rewards, beta, 1000)[::10]
@@ -105,6 +116,14 @@ CELLS = {cell.name: cell for cell in (
     Cell(name="clip-plot", title="Clipped against raw", module="postgrad.studio.book.worked",
          names=("clipped_and_raw",), claim="Change the advantage’s sign, or the clip, and look at where "
                                            "it is flat.", demo=CLIPPED),
+    Cell(name="token-reward", title="The reward of a token", module="postgrad.studio.book.worked",
+         names=("token_rewards",), claim="Raise beta, or make the last token rarer in the reference: the "
+                                         "score stays on the last token, the price is paid on each.",
+         demo=TOKENS),
+    Cell(name="ppo-loss", title="PPO’s whole loss", module="postgrad.studio.book.worked",
+         names=("ppo_loss",), claim="Three terms and their sum, as the sampled token becomes likelier. Take "
+                                    "the entropy’s weight away, or move the value past its clip.",
+         demo=WHOLE),
     Cell(name="sharpen", title="The rich get richer", module="postgrad.studio.book.worked",
          names=("sharpened",), claim="Two answers are equally right, and one of them takes over. Raise beta, "
                                      "and both stay.", demo=SHARPENED),

@@ -77,17 +77,17 @@ def compute(state: State) -> dict:
         "whole_above": int((whole > state.cap).sum()), "whole": whole.tolist(),
         "touched": int(touched.sum()), "mean_weight": counts.mean().item(),
         "worth": (counts.sum() ** 2 / (counts.square().sum() * len(counts))).item() if counts.any() else 0.0,
-        "points": picture(said[mask], old[mask], counts, touched), **drawn(state, chosen, counts, touched),
+        "points": picture(said[mask], old[mask], touched), **drawn(state, chosen, counts, touched),
         "bars": histogram(apart[mask].tolist()), "command": data["command"], "step": data["step"],
         "prompts": data["prompts"], "each": data["each"],
     }
 
 
-def picture(said, old, counts, touched) -> list[tuple]:
-    """The tokens on which the two are furthest apart: (sampler's probability, trainer's, weight, whether a
-    limit has changed it)."""
+def picture(said, old, touched) -> list[tuple]:
+    """The tokens on which the two are furthest apart: (sampler's probability, trainer's, whether a limit has
+    changed what it counts)."""
     order = (old - said).abs().argsort(descending=True, stable=True)[:DRAWN]
-    columns = (said.exp(), old.exp(), counts, touched)
+    columns = (said.exp(), old.exp(), touched)
     return list(zip(*(column[order].tolist() for column in columns), strict=True))
 
 

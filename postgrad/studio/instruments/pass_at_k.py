@@ -70,7 +70,7 @@ def compute(state: State) -> dict:
         "gain": gain_interval(here["base"], here["rl"], SHARE), "model": data["model"],
         "command": data["command"], "never": len(never), "found": sum(data["rl"][i] > 0 for i in never),
         "lost": sum(a > 0 and b == 0 for a, b in zip(data["base"], data["rl"], strict=True)),
-        "shares": [(a / data["samples"], b / data["samples"])
+        "shares": [(a / data["samples"], b / data["samples"], a == 0)
                    for a, b in zip(data["base"], data["rl"], strict=True)],
         "meet": next((k for k, (a, b) in enumerate(zip(curves["base"], curves["rl"], strict=True), start=1)
                       if a[1] >= b[1]), None),

@@ -188,7 +188,7 @@ const formulas = (() => {
       most: Math.max(...ratios), least: Math.min(...ratios), kl: mean(tokens.map((t) => Math.expm1(-(t.said - t.old)) + t.said - t.old)),
       above: ratios.filter((x) => x > cap).length, below: ratios.filter((x) => x < edge).length, whole_above: whole.filter((x) => x > cap).length, whole,
       touched: tokens.filter((t) => t.touched).length, mean_weight: mean(counts), worth: square ? sum(counts) ** 2 / (square * counts.length) : 0,
-      points: furthest.map((t) => [Math.exp(t.said), Math.exp(t.old), t.counts, t.touched]), shape,
+      points: furthest.map((t) => [Math.exp(t.said), Math.exp(t.old), t.touched]), shape,
       marks: [...marks.values()].sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]), bars, command: data.command, step: data.step,
       prompts: data.prompts, each: data.each,
     };

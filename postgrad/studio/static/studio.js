@@ -95,7 +95,8 @@ class TexMath extends HTMLElement {
     this.watch.disconnect();
     if (!this.querySelector(".katex")) {
       const display = this.hasAttribute("display");
-      const tex = (display ? "\\displaystyle " : "") + this.textContent.trim();  // not KaTeX's own display mode, which never wraps
+      this.says = this.textContent.trim();
+      const tex = (display ? "\\displaystyle " : "") + this.says;  // not KaTeX's own display mode, which never wraps
       katex.render(tex, this, { throwOnError: false, strict: "ignore", maxSize: 20, maxExpand: 200 });
       clearTimeout(this.later);  // to ask for its width now would lay out the page once for each equation
       this.later = setTimeout(() => this.reach(), 200);
@@ -110,6 +111,11 @@ class TexMath extends HTMLElement {
   }
 }
 customElements.define("tex-math", TexMath);
+
+// an equation that says in a new picture what it said before is left as it is set
+document.addEventListener("DOMContentLoaded", () => htmx.registerExtension("set-equations", {
+  htmx_before_morph_node: (old, { newNode }) => !(old instanceof TexMath && old.says === newNode.textContent.trim()),
+}));
 
 /** <key-bar>: lists the elements of the page with data-key="a" (and data-says, or their text), and makes the keys press them. */
 class KeyBar extends HTMLElement {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, why, workshop
+from postgrad.studio.book.computed import algorithms, frontiers, reasoning, rewards, threads, why, workshop
 
 CHAPTERS: dict[str, Callable[[Path], dict]] = {
     "why": why.values,
@@ -27,9 +27,11 @@ def rounded(value: object) -> object:
 
 
 def all_values(repository: Path) -> dict[str, dict]:
-    """name of a chapter -> its values; the first page may name those of every chapter."""
+    """name of a chapter -> its values, those of the five threads among them; the first page may name those of
+    every chapter."""
+    shared = threads.values()
     made = {
-        name: {key: rounded(value) for key, value in values(repository).items()}
+        name: {key: rounded(value) for key, value in {**shared, **values(repository)}.items()}
         for name, values in CHAPTERS.items()
     }
     return {

@@ -15,8 +15,8 @@ FEW, MANY = 8, 16
 
 def values(rlhf: dict, real: dict) -> dict:
     """rlhf, real: the tables of docs/results."""
-    return {**flat_groups(), **varied(), **sharper(), **reached(real), **picked(rlhf), **stepwise(rlhf),
-            **tax(rlhf), **rules(rlhf)}
+    return {**flat_groups(), **varied(), **undecided(), **sharper(), **reached(real), **picked(rlhf),
+            **stepwise(rlhf), **tax(rlhf), **rules(rlhf)}
 
 
 def share(text: str) -> float:
@@ -61,6 +61,24 @@ def varied() -> dict:
         "caption": "Samples to the same prompt: how many differ, and the share of different word pairs",
         "columns": ["stage", "prompts", "different replies", "different word pairs"], "rows": rows,
     }}
+
+
+def undecided() -> dict:
+    """The entropy of a token while a run is trained, beside what the run is paid."""
+    from postgrad.studio.recordings import recorded
+
+    data = recorded("threads")
+    (_, first, begins), (steps, last, ends) = data["entropy"][0], data["entropy"][-1]
+    return {
+        "entropy_first": first, "entropy_last": last, "entropy_steps": steps, "entropy_paid_first": begins,
+        "entropy_paid_last": ends,
+        "entropy_table": {
+            "caption": "A run of GRPO, as it logged itself: grpo:big-numbers, one seed",
+            "columns": ["step", "entropy, nats a token", "reward"],
+            "rows": [[str(step), formatted(nats, "2"), formatted(paid, "2")]
+                     for step, nats, paid in data["entropy"]],
+        },
+    }
 
 
 def sharper() -> dict:

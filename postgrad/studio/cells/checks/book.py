@@ -45,6 +45,46 @@ def the_way_back_is_open(f):
     same(f([2.0, 0.1], -1.0, 0.2)[0], [-2.0, -0.8])
 
 
+@of("token-reward")
+def the_score_stands_on_the_last_token(f):
+    """Without a KL, or where policy and reference agree, the last token has the score, the others nothing."""
+    same(f([-0.5, -1.0, -0.2], [-0.9, -0.8, -0.2], 1.0, 0.0), [0.0, 0.0, 1.0])
+    same(f([-0.5, -1.0], [-0.5, -1.0], 2.0, 0.7), [0.0, 2.0])
+
+
+@of("token-reward")
+def each_token_pays_for_itself(f):
+    """Beta times the log-ratio: (0.4, -0.2, 0) at 0.1 cost 0.04, bring 0.02, and cost nothing."""
+    same(f([-0.5, -1.0, -0.2], [-0.9, -0.8, -0.2], 1.0, 0.1), [-0.04, 0.02, 1.0])
+
+
+@of("token-reward")
+def the_sum_is_the_answers(f):
+    """Summed over the tokens: the score less beta times the log-ratio of the whole answer."""
+    same(sum(f([-0.5, -1.0, -0.2, -0.4], [-0.9, -0.8, -0.2, -2.4], 3.0, 0.5)), 3.0 - 0.5 * 2.2)
+
+
+@of("ppo-loss")
+def the_policy_s_term_is_the_clipped_surrogate(f):
+    """A ratio of 1 costs minus the advantage; past 1 + clip a good token gains no more."""
+    for p, wanted in ((0.5, -2.0), (0.55, -2.2), (0.6, -2.4), (0.9, -2.4)):
+        same(f([p, 1 - p], [0.5, 0.5], 2.0, 0.0, 0.0, 0.0)[0], wanted)
+
+
+@of("ppo-loss")
+def a_value_past_its_clip_gains_nothing(f):
+    """A value that leaps from 0 to its goal of 1 costs what it costs at the clip, half of (1 - 0.2)²."""
+    for value, error in ((0.1, 0.9), (0.2, 0.8), (0.6, 0.8), (1.0, 0.8)):
+        same(f([0.5, 0.5], [0.5, 0.5], 0.0, value, 0.0, 1.0, value_weight=1.0)[1], 0.5 * error**2)
+
+
+@of("ppo-loss")
+def the_bonus_is_largest_where_nothing_is_decided(f):
+    """Even chances of n tokens lower the loss by the weight times log n, a certain token by nothing."""
+    same(f([0.25] * 4, [0.25] * 4, 0.0, 0.0, 0.0, 0.0, entropy_weight=0.1)[2], -0.1 * math.log(4))
+    same(f([1.0, 0.0], [0.5, 0.5], 0.0, 0.0, 0.0, 0.0, entropy_weight=0.1)[2], 0.0)
+
+
 @of("sharpen")
 def the_likelier_of_two_right_answers_gains(f):
     """Without a KL, of two answers that are equally right the likelier one grows faster."""
