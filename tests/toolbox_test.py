@@ -51,7 +51,7 @@ class Says:
         self.chat, self.texts, self.positions, self.asked = chat, list(texts), 500, []
         self.model = type("", (), {"config": type("", (), {"max_position_embeddings": 500})})
 
-    def reply(self, contexts, seeds, settings):
+    def reply(self, contexts, seeds, settings, after=()):
         self.asked.append(self.chat.tokenizer.decode(contexts[0], skip_special_tokens=False))
         tokens = (*self.chat.encode(self.texts.pop(0)), self.chat.stop[0])
         return [type("", (), {"tokens": tokens, "logp": (0.0,) * len(tokens), "finished": True})]
