@@ -19,7 +19,7 @@ from pathlib import Path
 import results
 from results import bar
 
-ABSENT, KILLS, NOISE = "not measured", 20, 0.05
+ABSENT, KILLS, NOISE, APART = "not measured", 20, 0.05, 1e-8
 DOORS = {"trl": "a TRL environment class", "verifiers": "a verifiers taskset", "openenv": "an OpenEnv server"}
 SERVED = {"throughput of the endpoint": ">= 0.8", "replies to 64 clients at once": "0 of 256",
           "... that are not, log-probs included": "0 of 8", "echoed log-probs": "<= 1e-5",
@@ -46,10 +46,12 @@ def read(path: Path):
 def single_turn(folder: Path) -> dict:
     found, said, good = read(folder / "single-turn.json"), ABSENT, False
     if found:
-        good = found["same bits"] and abs(found["time"] - 1) <= NOISE
-        said = f"{'the same' if found['same bits'] else 'other'} bits, {found['time']:.3f} of the time"
+        good = found["same bits"] and found["log-probs apart"] <= APART and abs(found["time"] - 1) <= NOISE
+        said = (f"{'the same' if found['same bits'] else 'other'} bits, log-probs up to "
+                f"{found['log-probs apart']:.1e} apart, {found['time']:.3f} of the time")
     return bar("rollouts and steps of GRPO of one turn, against the commit before there were several",
-               f"the same bits; processor time within {NOISE:.0%}", said, good,
+               f"tokens and weights the same bits, log-probs within {APART:g}; processor time within "
+               f"{NOISE:.0%}", said, good,
                "python proofs/single_turn.py COMMIT FOLDER")
 
 

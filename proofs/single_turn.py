@@ -28,15 +28,15 @@ sampler, prompts = LocalSampler(model, chat), load_task("words").prompts("test",
 settings = Sampling(max_new_tokens=64)
 sampler.sample(prompts[:4], 4, settings, 1)
 began = time.process_time()
-made = [(r.tokens, r.logp) for group in sampler.sample(prompts, 8, settings, 7) for r in group]
+made = [r for group in sampler.sample(prompts, 8, settings, 7) for r in group]
 took = time.process_time() - began
 with tempfile.TemporaryDirectory() as folder:
     run = fit("tiny-chat", "grpo", task="words", steps=2, seed=3, run=Path(folder) / "run", watch=None,
               evaluation={"every": 0}, rollouts={"prompts_per_step": 4, "group_size": 4})
     files = sorted(Path(run.folder).glob("checkpoints/*/model.safetensors"))
     weights = b"".join(path.read_bytes() for path in files)
-print(json.dumps({"seconds": took, "rollouts": hashlib.sha256(json.dumps(made).encode()).hexdigest(),
-                  "weights after two steps": hashlib.sha256(weights).hexdigest()}))
+print(json.dumps({"seconds": took, "weights": hashlib.sha256(weights).hexdigest(),
+                  "tokens": [r.tokens for r in made], "logp": [x for r in made for x in r.logp]}))
 """
 
 
@@ -57,9 +57,12 @@ def main(commit: str, folder: Path) -> None:
         for name, place in (("before", before), ("now", HERE)):
             sides[name].append(once(place))
     least = {name: min(row["seconds"] for row in rows) for name, rows in sides.items()}
-    every = [row for rows in sides.values() for row in rows]
-    equal = {name: len({row[name] for row in every}) == 1 for name in ("rollouts", "weights after two steps")}
-    found = {"commit": commit, **equal, "same bits": all(equal.values()),
+    first, *others = [row for rows in sides.values() for row in rows]
+    found = {"commit": commit, "rollouts": len(first["tokens"]),
+             "same bits": all((row["tokens"], row["weights"]) == (first["tokens"], first["weights"])
+                              for row in others),
+             "log-probs apart": max(abs(a - b) for row in others
+                                    for a, b in zip(first["logp"], row["logp"], strict=False)),
              "time": least["now"] / least["before"], "seconds": least}
     (folder / "single-turn.json").write_text(json.dumps(found, indent=1))
     print(json.dumps(found, indent=1))

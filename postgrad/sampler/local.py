@@ -37,30 +37,25 @@ class LocalSampler(RowSampler):
 
     def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
               after: Sequence[Written | None] | None = None) -> Iterable[Written]:
-        going = self._going_on(contexts, settings, after)
-        if after:
-            self.anew += sum(row is not None for row in after) - len(going)
-        if going:
-            active = self._grown(contexts, settings, going)
+        active, going = self._active, {}
+        if after and active is not None and settings == active.settings:
+            going = active.going_on(contexts, after)
+        self.anew += sum(row is not None for row in after or ()) - len(going)
+        if active is not None and going:
+            self._grow(active, contexts, settings, going)
         else:
             longest = 0 if after is None else rounded(max(map(len, contexts)))
             active = self._active_for(contexts, len(seeds), settings, min(self.positions, longest))
         return active.write(contexts, group_size, seeds,
                             going if after is not None and active.engine.appends else None)
 
-    def _going_on(self, contexts: list[list[int]], settings: Sampling,
-                  after: Sequence[Written | None] | None) -> dict[int, Kept]:
-        active = self._active
-        same = after and active is not None and settings == active.settings
-        return active.going_on(contexts, after) if same else {}
-
-    def _grown(self, contexts: list[list[int]], settings: Sampling, going: dict[int, Kept]) -> ActiveRows:
-        """The rows of the last call, with room for what comes."""
+    def _grow(self, active: ActiveRows, contexts: list[list[int]], settings: Sampling,
+              going: dict[int, Kept]) -> None:
+        """Room for what comes in the rows of the last call, with the weights as they are now."""
         read = max((len(context) for i, context in enumerate(contexts) if i not in going), default=0)
         new = max(len(contexts[i]) - kept.read for i, kept in going.items()) + settings.max_new_tokens + 1
-        self._active.grow(*(min(self.positions, rounded(n)) for n in (read, new)))
-        self._active.engine.refresh()
-        return self._active
+        active.grow(*(min(self.positions, rounded(n)) for n in (read, new)))
+        active.engine.refresh()
 
     def stream(self, prompt: Prompt, settings: Sampling, seed: int) -> Generator[str, None, bool]:
         """The reply to one prompt, piece by piece, as it is sampled;

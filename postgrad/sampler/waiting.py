@@ -94,7 +94,8 @@ class Queue:
 
     def read_ahead(self) -> None:
         """Reads the prompts that wait, as many as there are places for and a pass holds."""
-        found, tokens = [], 0
+        found: list[int] = []
+        tokens = 0
         for i in dict.fromkeys(request // self.group_size for request in self.waiting):
             if len(found) == len(self.spare) or tokens >= READ:
                 break
