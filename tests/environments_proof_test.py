@@ -22,7 +22,8 @@ def elsewhere(folder):
              for door in environment_bars.DOORS]
     served = [results.bar(f"{name} ...", target, "", True, "")
               for name, target in environment_bars.SERVED.items()]
-    for name, what in {"single-turn": {"same bits": True, "time": 1.01, "log-probs apart": 0.0}, "adapters": doors, "serving": served,
+    once = {"same bits": True, "time": 1.01, "log-probs apart": 0.0}
+    for name, what in {"single-turn": once, "adapters": doors, "serving": served,
                        "kills": [{"differences": []}] * 20}.items():
         (folder / f"{name}.json").write_text(json.dumps(what))
     tests = [name.split(".py::") for names in environment_bars.TESTS.values() for name in names]
