@@ -2,7 +2,8 @@
 observed tokens have to do with the loss, and how often chat.extend goes on from the sampled tokens.
 
     python proofs/environments.py FOLDER [games=guess,animals,big-numbers] [seeds=3,4,5] [talks=1000]
-    python proofs/environments.py write FOLDER      docs/results/environments.json and .md of what is there
+    python proofs/environments.py write FOLDER      docs/results/environments.json and .md of what is there,
+                                                    also by other scripts (environment_bars.py)
 
 Each game: a short SFT shows the form as a player without skill fills it, then GRPO with the settings below;
 success is pass@1 of 200 held-out games, two samples each. Minutes are those of one core, all of it together:
@@ -22,8 +23,9 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests"), str(HERE / "tools")]
+sys.path[:0] = [str(HERE), str(HERE / "proofs"), str(HERE / "tests"), str(HERE / "tools")]
 
+import environment_bars  # noqa: E402
 import results  # noqa: E402
 from results import bar  # noqa: E402
 from segments_test import observed  # noqa: E402
@@ -124,11 +126,12 @@ def main(folder: Path, games="guess,animals,big-numbers", seeds="3,4,5", talks="
 
 def write(folder: Path) -> None:
     """The page; what was not measured does not hold."""
-    read = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    read = [made for made in found if isinstance(made, dict)]
     rows = [row for row in read if "game" in row and row["seed"] in SEEDS]
     talks = [row for row in read if "template" in row]
     bars = [learned(name, [row for row in rows if row["game"] == name]) for name in (*GAMES, TOOL)]
-    bars += [limits(rows), untouched(rows), equal(talks)]
+    bars += [limits(rows), untouched(rows), equal(talks), *environment_bars.bars(folder)]
     results.write("environments", "Environments: what was measured", bars, seeds=list(SEEDS),
                   tables={"Games": rows, "extend against render": talks})
     print(*bars, sep="\n")

@@ -5,6 +5,8 @@ and compares it with one that was left alone.
                                               gets the signal
     python proofs/kills.py pipelines FOLDER [NAME...]   each pipeline, killed inside every stage and between
                                               stages, each time gone on with
+    python proofs/kills.py games FOLDER [COUNT]   runs over several turns, killed at random moments and
+                                              resumed; writes FOLDER/kills.json
 """
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ SMALL = {
     "grpo": ("grpo:words", "steps=9", "save_every=3", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
              "rollouts.group_size=4", "rollouts.max_new_tokens=24", "method.epochs=2",
              "method.minibatches=2", "evaluation.every=3", "evaluation.problems=4", "evaluation.samples=2"),
+    "games": ("grpo:guess", "steps=6", "save_every=2", "rollouts.prompts=16", "rollouts.prompts_per_step=2",
+              "rollouts.group_size=4", "method.epochs=2", "method.minibatches=2", "evaluation.every=3",
+              "evaluation.problems=4", "evaluation.samples=2"),
 }
 PIPELINES = {  # a few steps of each stage
     "r1-zero": ("r1-zero:quick",),
@@ -200,6 +205,15 @@ def kill_pipelines(folder: str, *names: str) -> int:
     return int(any(row["differing"] for row in found))
 
 
+def kill_games(folder: str, count: str = "20") -> int:
+    shutil.rmtree(place := Path(folder) / "killed-games", ignore_errors=True)
+    found = try_kills("games", place, int(count), seed=0)
+    (Path(folder) / "kills.json").write_text(json.dumps(found, indent=1))
+    print(json.dumps(found, indent=1))
+    return int(any(row["differences"] for row in found))
+
+
 if __name__ == "__main__":
     first, second, *rest = sys.argv[1:]
-    sys.exit(kill_pipelines(second, *rest) if first == "pipelines" else child(int(first), int(second), rest))
+    several = {"pipelines": kill_pipelines, "games": kill_games}.get(first)
+    sys.exit(several(second, *rest) if several else child(int(first), int(second), rest))

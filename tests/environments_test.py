@@ -33,7 +33,7 @@ class Puppet:
     def __init__(self, says, chat=CHAT, positions=512):
         self.says, self.chat, self.positions, self.policy_step, self.calls = says, chat, positions, 3, []
 
-    def reply(self, contexts, seeds, settings):
+    def reply(self, contexts, seeds, settings, after=()):
         self.calls.append(len(contexts))
         rows = []
         for context in contexts:

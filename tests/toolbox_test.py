@@ -1,18 +1,23 @@
 """Tools of the house, and a chat in which a task's tools answer."""
 
 import json
+from itertools import count
+from pathlib import Path
 
 import pytest
+from doc_blocks import blocks
+from doors import fit
 
 import postgrad as pg
 from postgrad.cli import main
 from postgrad.cli.voices import Reply, Session, Voice
+from postgrad.environments import episode
 from postgrad.opening.models import open_writer
 from postgrad.records import Prompt
 from postgrad.rewards.sandbox.selftest import missing
 from postgrad.sampler import Sampling
 from postgrad.tasks import toolbox
-from postgrad.tools import schema
+from postgrad.tools import read_reply, schema
 
 JAIL = pytest.mark.skipif(bool(missing()), reason=f"no sandbox here: {missing()}")
 
@@ -37,6 +42,21 @@ def test_a_program_reaches_neither_files_nor_the_network(tmp_path):
         assert "Error" in toolbox.python(code) and "word" not in toolbox.python(code)
 
 
+@JAIL
+def test_a_training_on_the_task_of_the_page_runs_programs_in_the_jail(tmp_path, monkeypatch):
+    """Every second round of replies calls the tool, as the embedded model does not yet know when to."""
+    page, rounds = Path(__file__).parents[1] / "docs" / "environments.md", count()
+    (source,) = [block.text for block in blocks(page) if "toolbox import python" in block.text]
+    (tmp_path / "powers.py").write_text(source)
+    monkeypatch.setattr(episode, "read_reply", lambda text, tools: read_reply(
+        text if next(rounds) // 4 % 2 else f"{text}<tool>python 2**70</tool>", tools))
+    run = fit(tmp_path, model="tiny-tools", task=str(tmp_path / "powers.py"), rollouts={"max_new_tokens": 64})
+    told = ["".join(sample["tokens"][turn["start"]: turn["end"]])
+            for sample in run.samples() for turn in sample.get("turns", ()) if turn["role"] == "tool"]
+    assert sum("1180591620717411303424" in text for text in told) >= 2
+    assert all(row["errors"] == 0 for row in run.metrics())
+
+
 def test_without_a_jail_a_task_with_the_tool_is_refused(monkeypatch):
     monkeypatch.setattr(toolbox, "missing", lambda: "no Landlock")
     assert schema(toolbox.python)["function"]["name"] == "python"
@@ -51,7 +71,7 @@ class Says:
         self.chat, self.texts, self.positions, self.asked = chat, list(texts), 500, []
         self.model = type("", (), {"config": type("", (), {"max_position_embeddings": 500})})
 
-    def reply(self, contexts, seeds, settings):
+    def reply(self, contexts, seeds, settings, after=()):
         self.asked.append(self.chat.tokenizer.decode(contexts[0], skip_special_tokens=False))
         tokens = (*self.chat.encode(self.texts.pop(0)), self.chat.stop[0])
         return [type("", (), {"tokens": tokens, "logp": (0.0,) * len(tokens), "finished": True})]

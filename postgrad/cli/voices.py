@@ -128,13 +128,13 @@ class Session:
         game = Episode(prompt, task.play or using_tools(task.verify if reply.problem else ended), task.tools,
                        sampler.chat, seed=seed, env_seed=seed_of(self.seed, "environment", prompt.id, 0),
                        room=sampler.positions - self.settings.max_new_tokens, turns=turns_of(task))
-        whole, told = True, len(prompt.messages)
+        whole, told, row = True, len(prompt.messages), None
         game.step()
         while game.verdict is None:
             for message in game.messages[told:]:
                 yield f"\n[{message['role']}] {message['content']}\n"
             reply.turns += game.messages[told:]
-            (row,) = sampler.reply([game.context], [game.turn_seed], self.settings)
+            (row,) = sampler.reply([game.context], [game.turn_seed], self.settings, [row])
             game.wrote(list(row.tokens), list(row.logp), row.finished, 0)
             reply.text, whole, told = game.replies[-1].text, row.finished, len(game.messages)
             reply.turns.append(game.messages[-1])

@@ -97,13 +97,15 @@ class Player:
     def _side_by_side(self, episodes: Sequence[Episode], settings, each: Callable) -> None:
         """Turn by turn: all environments answer, in threads where they wait for others, then all games that
         are not over are sampled together. So who is sampled beside whom does not hang on anybody's clock."""
-        going = list(episodes)
+        going, last = list(episodes), {}  # last: what each game's model wrote last
         while going:
             list(each(Episode.step, going))
             going = self._over(going)
             for changed, mine in alike(going, settings).items():
                 contexts, seeds = [e.context for e in mine], [e.turn_seed for e in mine]
-                for episode, row in zip(mine, self.sampler.reply(contexts, seeds, changed), strict=True):
+                rows = self.sampler.reply(contexts, seeds, changed, [last.get(e) for e in mine])
+                last.update(zip(mine, rows, strict=True))
+                for episode, row in zip(mine, rows, strict=True):
                     episode.wrote(list(row.tokens), list(row.logp), row.finished, self.policy_step)
             going = self._over(going)
 

@@ -63,12 +63,27 @@ class Engine:
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
-        # copied: a captured graph reads these, and the model may make a longer table
-        angles = model.angles(positions or read + new - 1)
-        self.cos, self.sin = (x.to(self.dtype, copy=True) for x in angles)
+        self.turn(positions or read + new - 1)
         self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}
         self.refresh()
+
+    def turn(self, positions: int) -> None:
+        """The table of angles. Copied: a captured graph reads it, and the model may make a longer one."""
+        self.cos, self.sin = (x.to(self.dtype, copy=True) for x in self.model.angles(positions))
+
+    @property
+    def appends(self) -> bool:
+        """Whether a step may hold several tokens of one slot, each to see those before it."""
+        return self.device.type == "cpu"
+
+    def grow(self, *, read: int, new: int, positions: int) -> None:
+        """Longer places and slots, with what is in them; before the next step comes a refresh."""
+        self.k, self.v = (F.pad(x, (0, 0, 0, new - self.new)) for x in (self.k, self.v))
+        self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
+                                        for x in (self.k_prompt, self.v_prompt))
+        self.read, self.new = read, new
+        self.turn(positions)
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -27,7 +27,8 @@ class ForeignEngine:
     is not all that both have places for.
     """
 
-    graphs = False  # a step cannot be captured: its shapes change
+    graphs = False   # a step cannot be captured: its shapes change
+    appends = False  # a step has one token of a slot
 
     @torch.no_grad()
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):

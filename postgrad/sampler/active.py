@@ -7,7 +7,7 @@ of at every token.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,25 +18,27 @@ from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
-from postgrad.sampler.waiting import LEAST, Queue, Row, filled_up
+from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
 
 
 class Written(NamedTuple):
     """One finished row: the number of its request, its tokens (the stop token included) with their
-    log-probs, how it ended."""
+    log-probs, how it ended; kept: what its sampler still has of it, where it may go on."""
 
     request: int
     tokens: list[int]
     logp: list[float]
     finished: bool
+    kept: Kept | None = None
 
 
 class ActiveRows:
     """Rows being written, side by side.
 
-    Column i of the state tensors is row i of the step; `slot` says where its cache is.
+    Column i of the state tensors is row i of the step; `slot` says where its cache is, and `shown` how many
+    tokens stand in it before those that are written. kept: rows of the last call that may go on, by slot.
     """
 
     def __init__(self, model, chat, settings: Sampling, *, rows: int, read: int, prompts: int):
@@ -44,11 +46,13 @@ class ActiveRows:
         device = self.device = model.head.device
         size = self.size = max(rows, LEAST) if device.type == "cpu" else rows  # columns
         read, new = max(read, LEAST), settings.max_new_tokens + 1
-        most = max(min(read + new - 1, model.config.max_position_embeddings), LEAST)
-        self.engine = model.engine(rows=size, prompts=prompts, read=read, new=new, positions=most)
+        self.positions = model.config.max_position_embeddings
+        self.engine = model.engine(rows=size, prompts=prompts, read=read, new=new,
+                                   positions=self.together(read, new))
+        self.kept: dict[int, Kept] = {}
         whole = dict(dtype=torch.int64, device=device)
         self.ends = torch.tensor(chat.stop, device=device)
-        self.at, self.count = torch.zeros(size, **whole), torch.zeros(size, **whole)
+        self.at, self.count, self.shown = (torch.zeros(size, **whole) for _ in range(3))
         self.slot, self.prompt = torch.full((size,), size, **whole), torch.full((size,), prompts, **whole)
         self.prompt_length = torch.ones(size, **whole)
         self.done = torch.ones(size, dtype=torch.bool, device=device)
@@ -67,9 +71,34 @@ class ActiveRows:
         return (settings == self.settings and rows <= self.rows and read <= mine.read
                 and prompts <= mine.prompts)
 
+    def together(self, read: int, new: int) -> int:
+        """The most positions of a prompt and a row of these sizes."""
+        return max(min(read + new - 1, self.positions), LEAST)
+
+    def going_on(self, contexts: Sequence[list[int]], after: Sequence[Written | None]) -> dict[int, Kept]:
+        """The contexts that go on from rows which are still in their slots, by number."""
+        found = {}
+        for i, (context, row) in enumerate(zip(contexts, after, strict=bool(after))):
+            kept = row.kept if row else None
+            if kept and self.kept.get(kept.slot) is kept and len(context) > (n := len(kept.tokens)):
+                if context[:n] == kept.tokens:
+                    found[i] = kept
+        return found
+
+    def grow(self, read: int, new: int) -> None:
+        """Places and slots for longer prompts and rows; what is in them stays. The engine's weights have to
+        be taken anew."""
+        read, new = max(read, self.engine.read), max(new, self.engine.new)
+        if (read, new) != (self.engine.read, self.engine.new):
+            self.engine.grow(read=read, new=new, positions=self.together(read, new))
+
     @torch.no_grad()
-    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int]) -> Iterator[Written]:
+    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int],
+              going: Mapping[int, Kept] | None = None) -> Iterator[Written]:
         """Every row of every prompt, in the order in which they end.
+
+        going: the prompts, one for each row, that go on from rows in their slots; of them only what was added
+        is computed. All rows are kept then; None: none is.
 
         On a CPU no row of 16 or more depends on how many stand beside it (LEAST); fewer are not filled up,
         which would cost a small call twice its time.
@@ -78,8 +107,9 @@ class ActiveRows:
         so it never waits for the host.
         """
         self.keep([], self.size)  # a call that was broken off may have left rows behind
-        queue = Queue(self, prompts, group_size, seeds)
-        here: list[Row] = []
+        queue = Queue(self, prompts, group_size, seeds, going or {})
+        self.kept = queue.kept
+        here = queue.go_on()
         looks: deque[Look] = deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
         least = LEAST if len(seeds) >= LEAST and self.device.type == "cpu" else 1
@@ -95,20 +125,25 @@ class ActiveRows:
                 continue
             ended = self.ended(looks.popleft())
             if ended:
+                if going is not None:
+                    ended = {row: said._replace(kept=queue.stay(row, said.tokens))
+                             for row, said in ended.items()}
                 yield from ended.values()
-                queue.leave(ended)
+                if going is None:
+                    queue.leave(ended)
                 self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
                 here = [row for row in here if row not in ended]
                 for look in looks:
                     look.rows = [None if row in ended else row for row in look.rows]
 
-    def admit(self, rows: list[Row], at: int, prompts: list[list[int]], seeds: list[int]) -> None:
-        """New rows in the columns from `at`."""
-        columns, place = slice(at, at + len(rows)), self.whole([row.place for row in rows])
-        self.slot[columns], self.prompt[columns] = self.whole([row.slot for row in rows]), place
-        self.prompt_length[columns] = self.whole([len(prompts[row.prompt]) for row in rows])
+    def admit(self, rows: list[Row], at: int, seeds: list[int], states: Tensor) -> None:  # [R, D]
+        """New rows in the columns from `at`; states: from which the first token of each is chosen."""
+        columns = slice(at, at + len(rows))
+        numbers = self.whole([(row.slot, row.place, row.read, row.shown) for row in rows]).T
+        for i, column in enumerate((self.slot, self.prompt, self.prompt_length, self.shown)):
+            column[columns] = numbers[i]
         self.at[columns], self.count[columns], self.done[columns] = 0, 0, False
-        self.hidden[columns] = self.first[place]
+        self.hidden[columns] = states
         seed = self.whole([seeds[row.request] for row in rows])
         number = torch.arange(self.u.shape[1], device=self.device)
         self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
@@ -119,7 +154,24 @@ class ActiveRows:
         states = self.engine.prefill(pad_rows(read), lengths, into)
         self.first[self.whole(places)] = states[: len(places)]
 
-    def whole(self, numbers: list[int]) -> Tensor:
+    def append(self, rows: list[Row], added: list[list[int]]) -> Tensor:  # [R, D]
+        """What was added to each row, after what is in its slot; -> the state after the last of it.
+
+        All of it are rows of a step, as many as a step has: each token sees those before it in its slot, as
+        every layer takes the keys of all of them before any looks.
+        """
+        nobody = (0, 0, self.size, self.engine.prompts, 1)
+        tokens = [(token, at, row.slot, row.place, row.read) for row, new in zip(rows, added, strict=True)
+                  for at, token in enumerate(new, row.shown - len(new))]
+        states = []
+        for start in range(0, len(tokens), self.size):
+            part = tokens[start: start + self.size]
+            columns = self.whole([*part, *[nobody] * (LEAST - len(part))]).T
+            states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
+        last = torch.tensor([len(new) for new in added]).cumsum(0) - 1
+        return torch.cat(states)[last]
+
+    def whole(self, numbers: list) -> Tensor:
         """int64 on the device, without waiting for it."""
         made = torch.tensor(numbers, dtype=torch.int64)
         return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
@@ -144,7 +196,8 @@ class ActiveRows:
         self.out[slot, at], self.logp[slot, at] = token, logp
         self.count[:n] += ~done
         done |= (token[:, None] == self.ends).any(1) | (at + 1 >= self.settings.max_new_tokens)
-        self.hidden[:n] = self.engine.step(token, at, slot, self.prompt[:n], self.prompt_length[:n])
+        self.hidden[:n] = self.engine.step(token, self.shown[:n] + at, slot, self.prompt[:n],
+                                            self.prompt_length[:n])
         # a row that ended waits in the spare column until it is seen
         at += (at < self.settings.max_new_tokens).to(at.dtype)
 
@@ -180,18 +233,18 @@ class ActiveRows:
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
         index = self.whole(rows)
-        for column in (self.at, self.count, self.slot, self.prompt, self.prompt_length, self.done,
+        for column in (self.at, self.count, self.shown, self.slot, self.prompt, self.prompt_length, self.done,
                        self.hidden):
             column[: len(rows)] = column[index]
         rest = slice(len(rows), before)
-        self.at[rest], self.prompt_length[rest], self.done[rest] = 0, 1, True
+        self.at[rest], self.shown[rest], self.prompt_length[rest], self.done[rest] = 0, 0, 1, True
         self.slot[rest], self.prompt[rest] = self.size, self.engine.prompts
 
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
         self.keep([], self.size)
-        (row,) = Queue(self, [prompt], 1, [seed]).admit(0)
+        (row,) = Queue(self, [prompt], 1, [seed], {}).admit(0)
         tokens: list[int] = []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:
             self.step(1)

@@ -32,9 +32,10 @@ class RowSampler:
         raise NotImplementedError
 
     def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
-              growing: bool = False) -> Iterable[Written]:
-        """`group_size` rows after each context, in the order in which they end; row i has seeds[i]. growing:
-        the contexts come again, longer."""
+              after: Sequence[Written | None] | None = None) -> Iterable[Written]:
+        """`group_size` rows after each context, in the order in which they end; row i has seeds[i]. after:
+        contexts come again, longer: of each, the row of the last call that it goes on from; () at first, None
+        where they do not."""
         raise NotImplementedError
 
     def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling,
@@ -58,13 +59,17 @@ class RowSampler:
                 self.ended(made)
         return [[group[g] for g in range(group_size)] for group in groups]
 
-    def reply(self, contexts: Sequence[list[int]], seeds: Sequence[int], settings: Sampling) -> list[Written]:
+    def reply(self, contexts: Sequence[list[int]], seeds: Sequence[int], settings: Sampling,
+              after: Sequence[Written | None] = ()) -> list[Written]:
         """What is written after each of these rows of tokens, in order. A context that the rows of a group
-        share is read once."""
+        share is read once. after: the reply of the last call that each context goes on from, where one does;
+        what a sampler still has of it is not computed again."""
         runs = [(context, len(list(rows))) for context, rows in groupby(contexts)]
-        group_size = runs[0][1] if len({n for _, n in runs}) == 1 else 1
+        begins = not any(after)
+        group_size = runs[0][1] if begins and len({n for _, n in runs}) == 1 else 1
         read = [context for context, _ in runs] if group_size > 1 else list(contexts)
-        rows = {row.request: row for row in self.write(read, group_size, list(seeds), settings, True)}
+        rows = {row.request: row for row in self.write(read, group_size, list(seeds), settings,
+                                                       () if begins else after)}
         return [rows[i] for i in range(len(contexts))]
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:

@@ -75,7 +75,7 @@ class ServedSampler(RowSampler):
         return self.model_positions
 
     def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
-              growing: bool = False) -> Iterable[Written]:
+              after: Sequence[Written | None] | None = None) -> Iterable[Written]:
         rows = [Asked(i, contexts[i // group_size], seed) for i, seed in enumerate(seeds)]
         n, told = len(self.addresses), queue.SimpleQueue[Written | Exception]()
         stop = threading.Event()

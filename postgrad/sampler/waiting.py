@@ -1,9 +1,10 @@
-"""Rows that wait to be written, and the slots and places that are free for them and their prompts."""
+"""Rows that wait to be written, the slots and places that are free for them and their prompts, and rows that
+stay in their slots to go on."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 READ = 16_384  # tokens of waiting prompts that are read together
@@ -22,54 +23,98 @@ def filled_up(prompts: Sequence[list[int]], places: Sequence[int],
 
 @dataclass(eq=False)
 class Row:
-    """A row being written: its request, its prompt and where that was read to, its slot,
-    and how many steps it was given."""
+    """A row being written: its request, its prompt, of which the first `read` tokens are in a place and the
+    other `shown` in its slot, and how many steps it was given."""
 
     request: int
     prompt: int
     place: int
     slot: int
+    read: int
+    shown: int = 0
     steps: int = 0
 
 
-class Queue:
-    """Requests that wait, slots for rows and places for prompts that are free."""
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A row that has ended and stays in its slot; the first `read` of all its tokens are in a place."""
 
-    def __init__(self, active, prompts: list[list[int]], group_size: int, seeds: list[int]):
+    slot: int
+    place: int
+    read: int
+    tokens: list[int]
+
+
+class Queue:
+    """Requests that wait, slots for rows and places for prompts that are free.
+
+    going: rows that go on in their slots, by request. kept: rows that have ended and stay, by slot; they make
+    way where a slot or a place is needed, the first that ended first.
+    """
+
+    def __init__(self, active, prompts: list[list[int]], group_size: int, seeds: list[int],
+                 going: Mapping[int, Kept]):
         self.active, self.prompts, self.group_size, self.seeds = active, prompts, group_size, seeds
-        self.waiting, self.free = deque(range(len(seeds))), deque(range(active.rows))
-        self.spare = deque(range(active.engine.prompts))
+        held, self.users = {row.slot for row in going.values()}, Counter(row.place for row in going.values())
+        self.going, self.waiting = going, deque(i for i in range(len(seeds)) if i not in going)
+        self.free = deque(slot for slot in range(active.rows) if slot not in held)
+        self.spare = deque(place for place in range(active.engine.prompts) if place not in self.users)
         self.place: dict[int, int] = {}
-        self.left: dict[int, int] = {}
+        self.kept: dict[int, Kept] = {}
+
+    def go_on(self) -> list[Row]:
+        """The rows that go on, in the first columns."""
+        rows = [Row(i, i, kept.place, kept.slot, kept.read, len(self.prompts[i]) - kept.read)
+                for i, kept in self.going.items()]
+        if rows:
+            added = [self.prompts[i][len(kept.tokens):] for i, kept in self.going.items()]
+            self.active.admit(rows, 0, self.seeds, self.active.append(rows, added))
+        return rows
 
     def admit(self, at: int) -> list[Row]:
         """Waiting rows take the free slots, in the columns from `at`."""
         rows = []
-        while self.waiting and self.free:
-            prompt = self.waiting[0] // self.group_size
-            if prompt not in self.place and not self.read_from(prompt):
-                break
-            rows.append(Row(self.waiting.popleft(), prompt, self.place[prompt], self.free.popleft()))
+        while self.waiting and self.has_room(prompt := self.waiting[0] // self.group_size):
+            if prompt not in self.place:
+                self.read_ahead()
+            rows.append(Row(self.waiting.popleft(), prompt, self.place[prompt], self.free.popleft(),
+                            len(self.prompts[prompt])))
         if rows:
-            self.active.admit(rows, at, self.prompts, self.seeds)
+            first = self.active.first[self.active.whole([row.place for row in rows])]
+            self.active.admit(rows, at, self.seeds, first)
         return rows
 
-    def read_from(self, prompt: int) -> bool:
-        """Reads this prompt and those after it, as many as there are places for and a pass holds."""
-        last, tokens = prompt, 0
-        while (last < len(self.prompts) and last - prompt < len(self.spare)
-               and (last == prompt or tokens < READ)):
-            tokens += len(self.prompts[last])
-            last += 1
-        for i in range(prompt, last):
-            self.place[i], self.left[i] = self.spare.popleft(), self.group_size
-        if last > prompt:
-            self.active.read(self.prompts[prompt:last], [self.place[i] for i in range(prompt, last)])
-        return last > prompt
+    def has_room(self, prompt: int) -> bool:
+        """Whether there is a slot, and a place for this prompt; rows that were kept make way."""
+        while not self.free or (prompt not in self.place and not self.spare):
+            if not self.kept:
+                return False
+            self.leave([self.kept.pop(next(iter(self.kept)))])
+        return True
 
-    def leave(self, rows: Iterable[Row]) -> None:
+    def read_ahead(self) -> None:
+        """Reads the prompts that wait, as many as there are places for and a pass holds."""
+        found: list[int] = []
+        tokens = 0
+        for i in dict.fromkeys(request // self.group_size for request in self.waiting):
+            if len(found) == len(self.spare) or tokens >= READ:
+                break
+            found.append(i)
+            tokens += len(self.prompts[i])
+        for i in found:
+            self.place[i] = self.spare.popleft()
+            self.users[self.place[i]] = self.group_size
+        self.active.read([self.prompts[i] for i in found], [self.place[i] for i in found])
+
+    def stay(self, row: Row, tokens: list[int]) -> Kept:
+        """A row that has ended, with these tokens, stays in its slot."""
+        whole = [*self.prompts[row.prompt], *tokens]
+        self.kept[row.slot] = kept = Kept(row.slot, row.place, row.read, whole)
+        return kept
+
+    def leave(self, rows: Iterable[Row | Kept]) -> None:
         for row in rows:
             self.free.append(row.slot)
-            self.left[row.prompt] -= 1
-            if not self.left[row.prompt]:
+            self.users[row.place] -= 1
+            if not self.users[row.place]:
                 self.spare.append(row.place)

@@ -20,7 +20,7 @@ from postgrad.serve.replies import chat_logprobs, reply_text, usage
 from postgrad.serve.sampling import MOST_TOP, NEUTRAL, Choosing
 from postgrad.serve.served import Served
 from postgrad.serve.streams import Events, whole
-from postgrad.serve.tools import Holding, read_calls
+from postgrad.serve.tools import Holding, Tools, parameters, read_calls
 from postgrad.serve.worker import Asked
 
 ASKS_NOTHING = NEUTRAL | {"parallel_tool_calls": (True,), "modalities": (["text"],),
@@ -71,9 +71,9 @@ class ChatCompletion:
                    asked=Asked(asyncio.get_running_loop(), choosing.count), id=f"chatcmpl-{uuid.uuid4().hex}")
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Of the tools that may be called."""
-        return tuple(t["function"]["name"] for t in self.talk.tools or ())
+    def tools(self) -> Tools:
+        """Those that may be called."""
+        return {t["function"]["name"]: parameters(t["function"]) for t in self.talk.tools or ()}
 
     def ask(self, session: Session | None = None) -> None:
         """The rows are asked for. With a session the prompt has the tokens of its earlier replies as they
@@ -109,8 +109,8 @@ class ChatCompletion:
 
     def message(self, row: Row) -> dict:
         text, calls = reply_text(self.served.chat, row), []
-        if self.names:
-            text, calls = read_calls(text, self.names)
+        if self.tools:
+            text, calls = read_calls(text, self.tools)
         message = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
         return message | ({"tool_calls": calls} if calls else {})
 
@@ -131,9 +131,9 @@ class ChatCompletion:
             one.count += 1
             one.chosen.append(chosen)
             ended = row.end is not None and one.count == len(row.sampled)
-            piece, calls = one.held.add(chosen.piece) if self.names else chosen.piece, []
-            if ended and self.names:
-                rest, calls = one.held.end(self.names)
+            piece, calls = one.held.add(chosen.piece) if self.tools else chosen.piece, []
+            if ended and self.tools:
+                rest, calls = one.held.end(self.tools)
                 piece += rest
             if piece or calls or ended:
                 delta = ({"content": piece} if piece else {}) | (

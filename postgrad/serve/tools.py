@@ -1,8 +1,9 @@
 """Calls of tools in what a model wrote, and which part of a growing text may be shown before they are known.
 
-Two ways of writing them are read: <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes, Qwen),
-and a bare object of that kind as the whole reply (Llama 3, with "parameters"). What is no whole call stays
-text: a malformed one is data for whoever reads it.
+Three ways of writing them are read: <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes, Qwen),
+a bare object of that kind as the whole reply (Llama 3, with "parameters"), and <tool>NAME ARGUMENT</tool>,
+for tools with one argument or none (tiny-tools). What is no whole call stays text: a malformed one is data
+for whoever reads it.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection
+from collections.abc import Mapping
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-CALL = re.compile(re.escape(OPEN) + r"(.*?)(?:" + re.escape(CLOSE) + r"|\Z)", re.DOTALL)
+Tools = Mapping[str, Mapping[str, dict]]  # by name: the schema of each parameter
+OPEN = ("<tool>", "<tool_call>")
+CALL = re.compile(r"<(tool|tool_call)>(.*?)(</\1>|\Z)", re.DOTALL)
+NUMBERS = {"integer": int, "number": float}
 
 
-def read_calls(text: str, names: Collection[str]) -> tuple[str, list[dict]]:
-    """The text without its calls, and the calls of functions with these names."""
-    if (bare := read_call(text, names)) is not None:
+def read_calls(text: str, tools: Tools) -> tuple[str, list[dict]]:
+    """The text without its calls, and the calls of these tools."""
+    if (bare := read_call(text, tools)) is not None:
         return "", [bare]
     calls = []
 
     def take(found: re.Match) -> str:
-        call = read_call(found[1], names)
+        form, inside, end = found.groups()
+        call = read_call(inside, tools) if form == "tool_call" else read_short(inside, tools) if end else None
         if call is None:
             return found[0]
         calls.append(call)
@@ -33,7 +37,7 @@ def read_calls(text: str, names: Collection[str]) -> tuple[str, list[dict]]:
     return (left.rstrip() if calls else text), calls
 
 
-def read_call(text: str, names: Collection[str]) -> dict | None:
+def read_call(text: str, tools: Tools) -> dict | None:
     """{"name": "add", "arguments": {"a": 1}} -> as a reply has it."""
     text = text.strip()
     if not (text.startswith("{") and text.endswith("}")):
@@ -42,11 +46,34 @@ def read_call(text: str, names: Collection[str]) -> dict | None:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    arguments = found.get("arguments", found.get("parameters", {}))
-    if found.get("name") not in names or not isinstance(arguments, dict):
+    name, arguments = found.get("name"), found.get("arguments", found.get("parameters", {}))
+    known = isinstance(name, str) and name in tools and isinstance(arguments, dict)
+    return made(name, arguments) if known else None
+
+
+def read_short(text: str, tools: Tools) -> dict | None:
+    """calc 12*34 -> as a reply has it; a number where the tool takes one."""
+    name, _, given = text.strip().partition(" ")
+    parameters = tools.get(name)
+    if parameters is None or len(parameters) > 1:
         return None
+    try:
+        return made(name, {key: NUMBERS.get(kind.get("type", ""), str)(given.strip())
+                           for key, kind in parameters.items()})
+    except ValueError:
+        return None
+
+
+def parameters(function: dict) -> dict[str, dict]:
+    """Of a tool as a request names it: the schema of each parameter, {} for one that is none."""
+    found = function.get("parameters", {}).get("properties")
+    return {key: kind if isinstance(kind, dict) else {} for key, kind in found.items()} if isinstance(
+        found, dict) else {}
+
+
+def made(name: str, arguments: dict) -> dict:
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function",
-            "function": {"name": found["name"], "arguments": json.dumps(arguments, ensure_ascii=False)}}
+            "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}}
 
 
 class Holding:
@@ -60,15 +87,15 @@ class Holding:
         to = len(self.text)
         if not self.text.strip() or self.text.lstrip().startswith("{"):
             to = 0
-        elif OPEN in self.text:
-            to = self.text.index(OPEN)
+        elif found := [self.text.index(mark) for mark in OPEN if mark in self.text]:
+            to = min(found)
         else:
-            to -= next(n for n in range(len(OPEN) - 1, -1, -1) if self.text.endswith(OPEN[:n]))
+            to -= max(n for mark in OPEN for n in range(len(mark)) if self.text.endswith(mark[:n]))
         return self.show(to)
 
-    def end(self, names: Collection[str]) -> tuple[str, list[dict]]:
+    def end(self, tools: Tools) -> tuple[str, list[dict]]:
         """What is left to show, and the calls."""
-        left, calls = read_calls(self.text, names)
+        left, calls = read_calls(self.text, tools)
         return left[self.shown:], calls
 
     def show(self, to: int) -> str:
