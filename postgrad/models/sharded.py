@@ -36,8 +36,8 @@ def shard(models: Models, half: bool) -> None:
         body = model.body if isinstance(model, ScalarModel) else model
         decoder = body.body if isinstance(body, Adapted) else body
         if not isinstance(decoder, Decoder) or any(isinstance(m, Linear4) for m in decoder.modules()):
-            raise ValueError("shard=true divides our own decoders, and neither a model in 4 bits (bits=4) nor "
-                             "an architecture that runs through transformers: leave shard out.")
+            raise ValueError("shard=true divides our own decoders, and neither a model in 4 bits (bits=4) "
+                             "nor an architecture that runs through transformers: leave shard out.")
         divide(decoder, half)
         if model is not body and body is decoder:
             divided_whole(model, half, FORWARDS[ScalarModel])
@@ -64,7 +64,7 @@ def divided_whole(module: Any, half: bool, forwards: tuple[str, ...] = ()) -> No
     fully_shard(module, mp_policy=policy)
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
-    if not torch.cuda.is_available():  # no stream on which the layer before could be brought together meanwhile
+    if not torch.cuda.is_available():  # the layer before cannot be brought together meanwhile
         module.set_modules_to_backward_prefetch([module])
     inside: list[str] = []
     for name in forwards:

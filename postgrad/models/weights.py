@@ -104,18 +104,23 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
                   dtype: torch.dtype | None = None) -> None:
     """A safetensors file, tensor after tensor, those that are divided among ranks brought together one at a
     time (`give_tensors` by the other ranks)."""
-    like, header, end = described(tensors), {"__metadata__": {"format": "pt"}}, 0
+    like, end = described(tensors), 0
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     like = {name: like[name] for name in names or like}
     for name, x in like.items():
         start, end = end, end + x.numel() * (dtype or x.dtype).itemsize
-        header[name] = {"dtype": STORED_AS[dtype or x.dtype], "shape": [*x.shape], "data_offsets": [start, end]}
+        header[name] = {"dtype": STORED_AS[dtype or x.dtype], "shape": [*x.shape],
+                        "data_offsets": [start, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in like:
-            x = whole(tensors[name].detach()).to("cpu", dtype or like[name].dtype)
-            file.write(x.contiguous().flatten().view(torch.uint8).numpy().data)
+            file.write(_bytes(whole(tensors[name].detach()).to("cpu", dtype or like[name].dtype)))
+
+
+def _bytes(x: Tensor) -> memoryview:
+    return x.contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def give_tensors(tensors: Mapping[str, Tensor]) -> None:
