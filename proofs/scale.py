@@ -1,8 +1,8 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
     python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
-                                              proofs/decoupled.py; without PART all of them: four hours on
-                                              two cores
+                                              proofs/decoupled.py and with_vllm.py; without PART all of
+                                              them: four hours on two cores
     python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
 
 Every part leaves its bars and the commit in FOLDER, and a part whose bars are there is not measured again.
