@@ -8,15 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 
 from postgrad.adamw import AdamW
 from postgrad.maths import schedule
-from postgrad.models import Adapters, Models, is_adapted
+from postgrad.models import Adapters, Decoder, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
-from postgrad.models.sharded import divided, shard, whole
+from postgrad.models.parts import divided, is_divided, whole
+from postgrad.models.sharded import divide, shard
 from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
@@ -83,6 +85,15 @@ class OptimSettings(Settings):
         """Whether there is anybody to divide the models among."""
         return self.shard and world() > 1
 
+    def half(self, on_gpu: bool) -> bool:
+        """Whether models compute in bfloat16."""
+        return self.precision == "bf16" or (self.precision == "auto" and on_gpu)
+
+    def dividing(self, device: str) -> Callable[[Decoder], None] | None:
+        """What divides a model before its weights are read; None: nothing does."""
+        on_gpu = torch.device(device).type == "cuda"
+        return partial(divide, half=on_gpu and self.half(on_gpu)) if self.divides else None
+
     @property
     def at_once(self) -> int:
         """Tokens of a pass that keeps nothing for a backward pass."""
@@ -100,7 +111,7 @@ def compute_in(models: Models, settings: OptimSettings) -> None:
     """
     for decoder in models.decoders():
         on_gpu = decoder.head.is_cuda
-        half = settings.precision == "bf16" or (settings.precision == "auto" and on_gpu)
+        half = settings.half(on_gpu)
         decoder.compiled = settings.compile and on_gpu and half and not settings.divides
         if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
@@ -122,7 +133,8 @@ class Optim:
         compute_in(models, settings)
         self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
         if settings.divides:
-            shard(models, half=settings.precision != "fp32" and models.decoders()[0].head.is_cuda)
+            on_gpu = models.decoders()[0].head.is_cuda
+            shard(models, half=on_gpu and settings.half(on_gpu))
         self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
         self.rounded = [p for p in self.params if p.dtype == torch.bfloat16]
         self.masters = [p.detach().float() for p in self.rounded]
@@ -131,6 +143,8 @@ class Optim:
         self.adam = AdamW(self.stepped, betas=(settings.beta1, settings.beta2),
                           weight_decay=settings.weight_decay)
         self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
+        # of what is divided a backward pass sums over the ranks; adapters are whole there
+        self.apart = self.lanes.apart or (settings.divides and not any(map(is_divided, self.stepped)))
         self.skips_in_a_row = 0
 
     @property
@@ -156,7 +170,7 @@ class Optim:
     @torch.no_grad()
     def end_lane(self) -> None:
         """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
-        if self.lanes.apart:
+        if self.apart:
             self.summed = self.lanes.add(self.summed, [p.grad for p in self.stepped], self.stepped,
                                          "summed their gradients")
             for p in self.stepped:
@@ -164,7 +178,7 @@ class Optim:
 
     def take_sum(self) -> None:
         """The gradient of the step is that of all its lanes."""
-        if self.lanes.apart:
+        if self.apart:
             for p, grad in zip(self.stepped, self.summed, strict=True):
                 p.grad = grad
             self.summed = [None] * len(self.stepped)
@@ -279,11 +293,8 @@ def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
 
 
 def state_of(models: Models, optim: Optim, batches) -> dict:
-    """Everything that decides the future, but for the policy's weights,
-    which a checkpoint holds as a model folder.
-
-    That folder has a policy's adapter merged, so the adapter by itself is kept here too.
-    """
+    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model
+    folder. That has a policy's adapter merged, so the adapter by itself is kept here too."""
     apart = {name: m.state_dict() for name, m in models.trained().items()
              if name != "policy" or is_adapted(m)}
     return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}

@@ -1,8 +1,8 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
     python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
-                                              proofs/decoupled.py; without PART all of them: four hours on
-                                              two cores
+                                              proofs/decoupled.py and with_vllm.py; without PART all of
+                                              them: four hours on two cores
     python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
 
 Every part leaves its bars and the commit in FOLDER, and a part whose bars are there is not measured again.
@@ -10,6 +10,7 @@ Every part leaves its bars and the commit in FOLDER, and a part whose bars are t
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import random
@@ -28,6 +29,7 @@ sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
 import decoupled  # noqa: E402
 import kills  # noqa: E402
 import results  # noqa: E402
+import with_vllm  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
 from results import bar  # noqa: E402
 
@@ -46,6 +48,7 @@ TRAININGS = {
 }
 KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "lanes=2")
 ENV = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+PR_SET_THP_DISABLE = 41  # of prctl
 NAMED = re.compile(r"rank (\d+) \(process \d+ on \S+\) (died|did not come)")
 
 
@@ -230,6 +233,8 @@ def weigh(path: str) -> None:
 
     import torch._dynamo
     import torch.distributed.fsdp  # noqa: F401
+    if path.endswith("-4k.json"):
+        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
     hooks.saved_after = watched
     ranks.join()
     before = peak()
@@ -251,26 +256,33 @@ def memory(folder: Path) -> list[dict]:
     save_model(model, home)
     CHAT.save(home)
     found = {}
-    for world, shard in ((1, "false"), (2, "true")):
-        path = folder / f"job-{world}.json"
-        path.write_text(json.dumps({"train": "sft:words", "run": str(folder / f"run-{world}"), "changes": [
+    for world, shard, pages in ((1, "false", "4k"), (2, "true", "4k"), (1, "false", "2m"), (2, "true", "2m")):
+        path = folder / f"job-{world}-{pages}.json"
+        path.write_text(json.dumps({"train": "sft:words", "run": str(path.with_suffix("")), "changes": [
             f"model={home}", "steps=2", "rows_per_step=4", "examples=64", "lora=0", f"shard={shard}",
             "tokens_per_pass=64", "save_every=9"]}))
         process = torchrun(__file__, "weigh", str(path), world=world)
         _, said = process.communicate()
         assert process.returncode == 0, said
-        found[world] = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(world)]
-    (one,), two = found[1], found[2]
-    share = max(rank[0] for rank in two) / one[0]
-    saving = [f"{rank[1] / 1e9:.2f}" for rank in two]
-    return [bar(f"peak memory of a rank in training, {count / 1e6:.0f}M parameters divided between two (sft)",
-                "at most 0.6 of one process, above what importing takes",
-                f"{share:.2f}: {max(rank[0] for rank in two) / 1e9:.2f} of {one[0] / 1e9:.2f} GB; with the "
-                f"checkpoint {' and '.join(saving)} of {one[1] / 1e9:.2f} GB", share <= 0.6,
-                "python proofs/scale.py FOLDER memory")]
+        peaks = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(world)]
+        found[world, pages] = [max(peak) / 1e9 for peak in zip(*peaks, strict=True)]
+
+    def compared(pages: str, what: int) -> str:
+        one, two = found[1, pages][what], found[2, pages][what]
+        return f"{two / one:.2f}: {two:.2f} of {one:.2f} GB"
+
+    named = f"{count / 1e6:.0f}M parameters divided between two (sft)"
+    target, command = "at most 0.6 of one process, above what importing takes", \
+        "python proofs/scale.py FOLDER memory"
+    return [bar(f"peak memory of a rank in training alone, {named}, memory in pages of 4 kB",
+                target, f"{compared('4k', 0)}; in pages of 2 MB, which tensors do not fill, "
+                f"{compared('2m', 0)}", found[2, "4k"][0] <= 0.6 * found[1, "4k"][0], command),
+            bar(f"peak memory of a rank over the whole run, its checkpoint written, {named}, pages of 2 MB",
+                target, compared("2m", 1), found[2, "2m"][1] <= 0.6 * found[1, "2m"][1], command)]
 
 
-PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory, **decoupled.PARTS}
+PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory, **decoupled.PARTS,
+         **with_vllm.PARTS}
 
 
 def main(folder: Path, *parts: str) -> int:

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from postgrad.opening.weights import WeightsFolder, named, shown_in
 from postgrad.recipes.rollouts import words as config
 from postgrad.recipes.samplers import open_sampler
 from postgrad.sampler import LocalSampler, SamplerFault, Sampling, ServedSampler, Weights
-from postgrad.sampler.served import Kept
+from postgrad.sampler.served import Asked, Kept
 from postgrad.sampler.waiting import LEAST
 from postgrad.settings import override
 
@@ -89,6 +90,33 @@ def test_a_whole_answer_of_the_right_weights_is_a_rollout():
     assert made.tokens == (7, 8, CHAT.stop[0]) and made.finished and made.logp == (-0.5,) * 3
     assert not asked(reply([7] * 12, "length")).finished
     assert asked(reply(step=0, name=""), names=False).tokens  # vLLM does not name its weights
+
+
+# what vLLM 0.32.0 said of three tokens of SmolLM2, but for the fields that are null
+VLLM = {
+    "request_id": "generate-tokens-9e06b8f45eee952e", "model": "/models/smollm2", "created": 1794868295,
+    "usage": {"prompt_tokens": 3, "total_tokens": 6, "completion_tokens": 3}, "output_mode": "tokens",
+    "choices": [{
+        "index": 0, "finish_reason": "length", "stop_reason": None, "token_ids": [442, 520, 306],
+        "weight_versions": [{"version": "default", "start": 0, "end": 3}],
+        "logprobs": {"content": [
+            {"token_id": 442, "logprob": -5.3397952052612305, "rank": 13,
+             "top_logprobs": [{"token_id": 442, "logprob": -5.3397952052612305, "rank": 13}]},
+            {"token_id": 520, "logprob": -2.1953210830688477, "rank": 2,
+             "top_logprobs": [{"token_id": 520, "logprob": -2.1953210830688477, "rank": 2}]},
+            {"token_id": 306, "logprob": -2.881721019744873, "rank": 1,
+             "top_logprobs": [{"token_id": 306, "logprob": -2.881721019744873, "rank": 1}]}]}}]}
+
+
+def test_what_vllm_answers_is_a_rollout():
+    sampler = ServedSampler(["http://127.0.0.1:1"], CHAT, positions=256, vocabulary=49152, names=False)
+    written = sampler.checked(VLLM, Asked(0, [1, 2, 3], 1), replace(HOW, max_new_tokens=3))
+    assert written.tokens == [442, 520, 306] and not written.finished
+    assert written.logp == [-5.3397952052612305, -2.1953210830688477, -2.881721019744873]
+    (choice,) = VLLM["choices"]
+    with pytest.raises(ValueError, match="3 other tokens"):
+        sampler.checked({"choices": [choice | {"token_ids": [442, 520, 307]}]}, Asked(0, [1, 2, 3], 1),
+                        replace(HOW, max_new_tokens=3))
 
 
 @pytest.mark.parametrize("answer, words", [

@@ -12,7 +12,8 @@ ASKED = """loss reward reward_std pass@1 pass@8 greedy format length kl kl_k1 en
 ratio_max mismatch approx_kl grad_norm lr flat_groups resampled truncated skipped tokens time/step
 time/sample time/train value_loss explained_variance accuracy margin chosen rejected
 errors repetition""".split()
-ALSO = "lenient greedy_lenient value return baseline mean_length answers finished time/score sampled memory".split()
+ALSO = """lenient greedy_lenient value return baseline mean_length answers finished time/score
+sampled memory""".split()
 STEPS = "accuracy_right accuracy_wrong balanced_accuracy right_steps".split()
 CORRECTED = "staleness time/wait mismatch_kl corrected_away effective_share".split()
 TAUGHT = ["teacher_kl"]

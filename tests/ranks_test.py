@@ -41,6 +41,7 @@ RECIPES = {
     "dapo": (*SAMPLED, "task=task.py", "rollouts.prompts_per_step=8", "method.minibatches=2"),
 }
 TURNS = ("sft", "ppo")
+THIN = ("sft", "reward", "ppo")  # with adapters; dpo has them anyway
 ONCE = ("tokens_per_pass=70", "max_grad_norm=1000")  # one pass a rank, and no gradient is cut
 
 
@@ -90,12 +91,16 @@ def trained(tmp_path_factory):
         carry_out(job(name, folder, f"{name}-turns", "lanes=2") | {"until": 1})
     carry_out(job("grpo", folder, "three-1", "lanes=3", "steps=1"))
     carry_out(job("grpo", folder, "once-1", "lanes=2", *ONCE))
+    for name in THIN:
+        carry_out(job(name, folder, f"{name}-thin-1", "lanes=2", "lora=2"))
     launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
                *({"run": run, "until": 2} for run in in_turns),
                job("grpo", folder, "three-2", "lanes=3", "steps=1"),
                job("sft", folder, "sft-divided", "shard=true") | {"until": 2},
                job("ppo", folder, "ppo-divided", "shard=true"),
                job("grpo", folder, "once-2", "shard=true", *ONCE),
+               *(job(name, folder, f"{name}-divided", "shard=true") for name in ("reward", "dpo")),
+               *(job(name, folder, f"{name}-thin-divided", "shard=true", "lora=2") for name in THIN),
                job("sft", folder, "dies") | {"dies": 2}], folder, torch.get_num_threads())
     for run in (*in_turns, str(folder / "sft-divided")):
         carry_out({"run": run})
@@ -127,13 +132,23 @@ def last_weights(run):
     return load_file(max((run / "checkpoints").iterdir()) / "model.safetensors")
 
 
-@pytest.mark.parametrize("name", TURNS)
+@pytest.mark.parametrize("name", (*TURNS, "reward"))
 def test_models_that_are_divided_among_the_ranks(trained, name):
     """sft is gone on with by one process, whole."""
     alone, divided = (last_weights(trained / f"{name}-{kind}") for kind in ("1", "divided"))
     assert alone.keys() == divided.keys()
     for key, x in alone.items():
         assert (x - divided[key]).abs().max() <= 1e-6 * x.abs().max(), key
+
+
+@pytest.mark.parametrize("name", ("dpo", *(f"{name}-thin" for name in THIN)))
+def test_adapters_on_a_model_that_is_divided_have_the_same_bits(trained, name):
+    """Whole on every rank, summed lane after lane: dpo, sft, a reward model, a policy with its critic."""
+    alone, divided = (last_weights(trained / f"{name}-{kind}") for kind in ("1", "divided"))
+    assert alone.keys() == divided.keys() and all(torch.equal(x, divided[key]) for key, x in alone.items())
+    adapters = [load_file(max((trained / f"{name}-{kind}/checkpoints").iterdir())
+                          / "adapter/adapter_model.safetensors") for kind in ("1", "divided")]
+    assert all(torch.equal(x, adapters[1][key]) for key, x in adapters[0].items())
 
 
 def test_with_one_pass_a_rank_a_divided_model_has_the_same_bits(trained):

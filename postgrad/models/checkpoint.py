@@ -14,15 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from postgrad.files import load_json, said
 from postgrad.models.load import save_model, weights_of
 from postgrad.models.lora import is_adapted
 from postgrad.models.peft import adapter_of, write_adapter
-from postgrad.models.sharded import whole
-from postgrad.models.weights import read_tensors
+from postgrad.models.weights import give_tensors, read_tensors, write_tensors
 
 SLOT = "__tensor__"
 LARGEST = 2**30  # bytes of state.json
@@ -31,37 +29,45 @@ TENSORS = "state.tensors"
 
 
 def copy_state(state: dict, *, policy, chat, base: str = "") -> Callable[[Path], None]:
-    """A run's state as it is now, copied, and a function that writes it into a folder later: state.json and
-    state.tensors beside the model's own files; an adapter on the model `base` also by itself."""
+    """A run's state as it is now, copied, and a function that writes it into a folder later: see
+    `state_writer`."""
+    return state_writer(state, policy=policy, chat=chat, base=base, keep=_copies)
+
+
+def state_writer(state: dict, *, policy, chat, base: str = "",
+                 keep: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]] = lambda x: x
+                 ) -> Callable[[Path], None]:
+    """A function that writes a run's state into a folder: state.json and state.tensors beside the model's own
+    files; an adapter on the model `base` also by itself. keep: what becomes of the tensors until then; as
+    they are, it has to be called before they change, and while the other ranks `give_parts` of those that
+    are divided."""
     tensors: dict[str, Tensor] = {}
     plain = json.dumps(_take_out(state, "", tensors))
-    kept, weights = _copies(tensors), _copies(weights_of(policy))
-    adapter = _copies(adapter_of(policy)) if is_adapted(policy) else None
+    kept, weights = keep(tensors), keep(weights_of(policy))
+    adapter = keep(adapter_of(policy)) if is_adapted(policy) else None
 
     def write(folder: Path) -> None:
         save_model(policy, folder, weights=weights)
         if adapter is not None:
             write_adapter(policy, folder / "adapter", base, adapter)
         chat.save(folder)
-        save_file(kept, folder / TENSORS)
+        write_tensors(kept, folder / TENSORS)
         (folder / "state.json").write_text(plain)
 
     return write
 
 
 def give_parts(state: dict, policy) -> None:
-    """What `copy_state` asks of the other ranks where the models are divided: their part of each tensor, in
-    its order."""
+    """What `state_writer` asks of the other ranks where the models are divided."""
     tensors: dict[str, Tensor] = {}
     _take_out(state, "", tensors)
-    for held in (tensors, weights_of(policy)):
-        for name in held:
-            whole(held[name].detach())
+    give_tensors(weights_of(policy))
+    give_tensors(tensors)
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor by itself, in main memory: training goes on with the originals."""
-    return {name: whole(tensors[name].detach()).to("cpu", copy=True).contiguous() for name in tensors}
+    return {name: tensors[name].detach().to("cpu", copy=True).contiguous() for name in tensors}
 
 
 def read_state(folder: Path) -> dict:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from postgrad.models.kernels import kernels_for
 from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
+from postgrad.models.parts import whole
 from postgrad.packing import pack, sent
 
 
@@ -33,7 +34,11 @@ class Merged(Mapping):
         path = name.removesuffix(".weight")
         weight = self.body.get_submodule(path).weight if name in self.packed else self.plain[name]
         update = self.adapter.update(path) if self.adapter and path != name else None
-        return weight if update is None else weight + update.detach()
+        return weight if update is None else whole(weight) + update.detach()
+
+    def like(self, name: str) -> Tensor:
+        """A tensor of the same shape and type as one that need not be made for it."""
+        return self[name] if name in self.packed else self.plain[name]
 
     def __iter__(self) -> Iterator[str]:
         yield from self.plain

@@ -6,8 +6,7 @@ safetensors only; nothing in a folder is ever executed.
 from __future__ import annotations
 
 import json
-from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -28,6 +27,7 @@ from postgrad.models.weights import (
     LARGEST,
     Stored,
     list_weights,
+    read_parts,
     read_weights,
     weight_files,
     write_weights,
@@ -41,6 +41,7 @@ FILES = ("config.json", ADAPTER_CONFIG, "*.safetensors", INDEX, "tokenizer.json"
          "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
 SCORE = "score.weight"  # the head of a reward model, by Hugging Face's name
 HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+Divide = Callable[[Decoder], None]
 DERIVED = "rotary_emb.inv_freq"  # older folders store it; it follows from config.json
 
 
@@ -105,11 +106,12 @@ def is_scalar(folder: Path) -> bool:
     return is_reward(folder) if is_adapter(folder) else SCORE in list_weights(folder)
 
 
-def load_model(name: str | Path, *, device: str = "cpu",
-               dtype: torch.dtype | None = torch.float32) -> Decoder:
+def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
+               divide: Divide | None = None) -> Decoder:
     """load_model("tiny"): the decoder with its weights, in float32 unless told otherwise; None:
-    as they are stored."""
-    body, head, _ = _opened(find_model(name), device, dtype)
+    as they are stored. divide: what divides it among ranks (`sharded.divide`), so that each reads its part
+    alone; adapters and architectures that run through transformers are read whole."""
+    body, head, _ = _opened(find_model(name), device, dtype, divide)
     if head is not None:
         raise ValueError(f"{name} is a reward model, which scores text and writes none: name a "
                          "language model.")
@@ -117,10 +119,10 @@ def load_model(name: str | Path, *, device: str = "cpu",
 
 
 def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
-                heads: int = 1) -> ScalarModel:
+                heads: int = 1, divide: Divide | None = None) -> ScalarModel:
     """A reward, outcome or process model with its heads (config.json says which); from a language model, a
-    new reward model with as many heads as asked for."""
-    body, head, path = _opened(find_model(name), device, dtype)
+    new reward model with as many heads as asked for. divide: as in `load_model`."""
+    body, head, path = _opened(find_model(name), device, dtype, divide)
     model = ScalarModel(body, heads if head is None else head.shape[0])
     if head is not None:
         if head.shape != model.score_head.weight.shape:
@@ -133,13 +135,13 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
     return model
 
 
-def _opened(folder: Path, device: str,
-            dtype: torch.dtype | None) -> tuple[Decoder, Tensor | None, Path | None]:
+def _opened(folder: Path, device: str, dtype: torch.dtype | None,
+            divide: Divide | None) -> tuple[Decoder, Tensor | None, Path | None]:
     """A model's body, and the head of a reward model with the file it lies in."""
     *adapters, whole = standing_on(folder)
     listed = list_weights(whole)
     head = listed.pop(SCORE, None)
-    body = _filled(whole, listed, device, dtype)
+    body = _filled(whole, listed, device, dtype, None if adapters else divide)
     found, path = (None, None) if head is None else (read_weights({SCORE: head})[SCORE], head.path)
     for place in reversed(adapters):
         if found is not None:
@@ -149,7 +151,8 @@ def _opened(folder: Path, device: str,
     return body, found, path
 
 
-def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype | None) -> Decoder:
+def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype | None,
+            divide: Divide | None) -> Decoder:
     """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
     raw = read_json(folder / "config.json")
     if str(raw.get("model_type")) not in FAMILIES:
@@ -171,7 +174,11 @@ def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.d
                              f"{list(wanted[key])}.")
     with torch.device("meta"):
         model = Decoder(config)
-    model.load_state_dict(read_weights(listed, device, dtype), assign=True)
+    if divide is None:
+        model.load_state_dict(read_weights(listed, device, dtype), assign=True)
+    else:
+        divide(model.to(dtype))
+        read_parts(listed, dict(model.to_empty(device=device).named_parameters()))
     return model.requires_grad_(True)
 
 
@@ -186,9 +193,11 @@ def _same_head(listed: dict[str, Stored]) -> None:
 def weights_of(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor]:
     """What a model's folder holds of it, by name: an adapter merged into its body, the head of a reward
     model."""
-    if isinstance(model, ScalarModel):
-        return ChainMap({SCORE: model.score_head.weight.detach()}, model.body.merged())
-    return model.merged()
+    if not isinstance(model, ScalarModel):
+        return model.merged()
+    body = model.body.merged()
+    body.plain = {SCORE: model.score_head.weight.detach(), **body.plain}
+    return body
 
 
 def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torch.dtype | None = None,

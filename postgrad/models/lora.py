@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +91,8 @@ class Adapter(nn.Module):
             w = layer.weight
             a = torch.randn(rank, layer.in_features, generator=generator) / layer.in_features**0.5
             self.A[key(path)] = nn.Parameter(a.to(w.device, w.dtype))
-            self.B[key(path)] = nn.Parameter(w.new_zeros(layer.out_features, rank))
+            self.B[key(path)] = nn.Parameter(torch.zeros(layer.out_features, rank, device=w.device,
+                                                         dtype=w.dtype))
 
     @property
     def scale(self) -> float:
@@ -120,6 +122,7 @@ class Adapted(nn.Module):
         super().__init__()
         # in a tuple: not a part of this module
         self.adapter, self._shared = adapter, (body.requires_grad_(False),)
+        self.copy: Any = None  # as a decoder has it
         if not hasattr(body, "active_adapter"):
             body.active_adapter = None
             for path, layer in body.named_modules():
@@ -142,7 +145,7 @@ class Adapted(nn.Module):
         return self.body.angles(positions)
 
     def engine(self, **sizes) -> Engine:
-        return self.body.engine_for(self, **sizes)
+        return self.copy.engine(**sizes) if self.copy else self.body.engine_for(self, **sizes)
 
     @contextmanager
     def active(self):

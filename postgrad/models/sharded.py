@@ -1,62 +1,94 @@
 """Models whose weights, gradients and optimizer state are divided among the ranks (FSDP2): each rank keeps
 its part of every tensor, and a layer is whole while it is computed.
 
-Gradients are summed over the ranks, never averaged: the weights of a step are fixed for all of it. For
+Gradients are summed over the ranks, never averaged: the weights of a step are fixed for all of it. An adapter
+is thin and whole on every rank; the model under it is divided, and the optimizer sums its gradients. For
 sampling every rank has a whole copy of the policy, brought together at one moment and let go before training.
-A reward model stays whole: each rank asks it about its own samples. Left out on purpose: adapters.
+A reward model stays whole: each rank asks it about its own samples. Left out on purpose: models in 4 bits,
+and architectures that run through transformers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from postgrad.models import Models
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine
 from postgrad.models.heads import ScalarModel
+from postgrad.models.lora import Adapted
+from postgrad.models.nf4 import Linear4
+from postgrad.models.parts import whole
 
 # what is called on a model from outside, and so where its weights are brought together
-FORWARDS = {Decoder: ("logp",), ScalarModel: ("scores", "token_scores")}
+FORWARDS = {Decoder: ("states", "logp"), ScalarModel: ("scores", "token_scores")}
 
 
 def shard(models: Models, half: bool) -> None:
     """Divides those that are trained, the reference and the teacher, layer by layer. half: they compute in
     bfloat16; what is trained stays float32."""
+    for model in filter(None, (models.policy, models.reference, models.critic, models.teacher)):
+        body = model.body if isinstance(model, ScalarModel) else model
+        decoder = body.body if isinstance(body, Adapted) else body
+        if not isinstance(decoder, Decoder) or any(isinstance(m, Linear4) for m in decoder.modules()):
+            raise ValueError("shard=true divides our own decoders, and neither a model in 4 bits (bits=4) "
+                             "nor an architecture that runs through transformers: leave shard out.")
+        divide(decoder, half)
+        if model is not body and body is decoder:
+            divided_whole(model, half, FORWARDS[ScalarModel])
+        if model is body is models.policy:
+            body.copy = Copy(body, torch.bfloat16 if half else decoder.head.dtype)
+
+
+def divide(decoder: Decoder, half: bool) -> None:
+    """Of every weight this rank's part, layer by layer; one whose weights are not read yet (on the meta
+    device) has parts to read. A decoder that is divided stays so."""
+    if not hasattr(decoder, "reshard"):
+        for layer in decoder.model.layers:
+            divided_whole(layer.mlp, half)  # by itself: what is brought together at once is smaller
+            divided_whole(layer, half)
+        divided_whole(decoder, half, FORWARDS[Decoder])
+
+
+def divided_whole(module: Any, half: bool, forwards: tuple[str, ...] = ()) -> None:
+    """What no part of the module has divided already, brought together at once where one of its forwards is
+    called."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if half else \
         MixedPrecisionPolicy()
-    for model in filter(None, (models.policy, models.reference, models.critic, models.teacher)):
-        kind = next((kind for kind in FORWARDS if isinstance(model, kind)), None)
-        body = model.body if isinstance(model, ScalarModel) else model
-        if kind is None or not isinstance(body, Decoder):
-            raise ValueError("shard=true divides our own decoders with all their weights trained: leave it "
-                             "out with adapters (lora) and with architectures that run through transformers.")
-        if model is models.policy:
-            body.copy = Copy(body, torch.bfloat16 if half else body.head.dtype)
-        for layer in body.model.layers:
-            summed(fully_shard(layer, mp_policy=policy))
-        if body is not model:
-            summed(fully_shard(body, mp_policy=policy))
-            register_fsdp_forward_method(body, "states")
-        summed(fully_shard(model, mp_policy=policy))
-        for name in FORWARDS[kind]:
-            register_fsdp_forward_method(model, name)
-
-
-def summed(module: Any) -> None:
+    fully_shard(module, mp_policy=policy)
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
+    if not torch.cuda.is_available():  # the layer before cannot be brought together meanwhile
+        module.set_modules_to_backward_prefetch([module])
+    inside: list[str] = []
+    for name in forwards:
+        plain = getattr(module, name)
+        register_fsdp_forward_method(module, name)
+        setattr(module, name, partial(outermost, inside, plain, getattr(module, name)))
+
+
+def outermost(inside: list[str], plain: Callable, gathered: Callable, *args, **options) -> Any:
+    """A method with the weights brought together, unless another method has done so and calls this one."""
+    if inside:
+        return plain(*args, **options)
+    inside.append(plain.__name__)
+    try:
+        return gathered(*args, **options)
+    finally:
+        inside.pop()
 
 
 class Copy:
-    """A whole copy of a decoder that is divided, empty but while it is sampled from."""
+    """A whole copy of a language model that is divided, its adapter merged, empty but while it is sampled
+    from."""
 
-    def __init__(self, divided: Decoder, dtype: torch.dtype):
+    def __init__(self, divided: Decoder | Adapted, dtype: torch.dtype):
         device = divided.head.device
         with torch.device("meta"):
             self.model = Decoder(divided.config).requires_grad_(False)
@@ -69,7 +101,7 @@ class Copy:
 
     @torch.no_grad()
     def fill(self) -> None:
-        parts = dict(self.divided[0].named_parameters())
+        parts = self.divided[0].merged()
         for name, p in self.model.named_parameters():
             p.data = whole(parts[name].detach()).to(p.dtype, copy=True)
 
@@ -84,24 +116,12 @@ class Copy:
 @contextmanager
 def brought_together(models: Models) -> Iterator[None]:
     """A block in which the policy can be sampled from. Every rank comes to it."""
-    copies = [copy for model in models.decoders() if (copy := getattr(model, "copy", None))]
-    for copy in copies:
-        copy.fill()
+    copy = getattr(models.policy, "copy", None)
+    if copy is None:
+        yield
+        return
+    copy.fill()
     try:
         yield
     finally:
-        for copy in copies:
-            copy.empty()
-
-
-def whole(x: Tensor) -> Tensor:
-    """All of a tensor that is divided, which every rank has to ask for; another as it is."""
-    return x.full_tensor() if hasattr(x, "full_tensor") else x
-
-
-def divided(x: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor, divided as another one is."""
-    if not hasattr(like, "full_tensor") or x.shape != like.shape:
-        return x
-    from torch.distributed.tensor import distribute_tensor
-    return distribute_tensor(x.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+        copy.empty()

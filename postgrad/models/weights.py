@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from postgrad.files import load_json, said
+from postgrad.models.parts import own_rows, whole
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+STORED_AS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+             torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+             torch.bool: "BOOL"}
 LARGEST = 5 * 10**9  # bytes in a file
 MOST_TENSORS = 2**16  # in a file
 
@@ -78,14 +82,60 @@ def read_weights(listed: dict[str, Stored], device: str = "cpu",
     return out
 
 
+@torch.no_grad()
+def read_parts(listed: dict[str, Stored], divided: Mapping[str, Tensor]) -> None:
+    """Fills tensors that are divided among ranks; of each this rank reads its own rows and no others."""
+    for path in {stored.path: None for stored in listed.values()}:
+        with safe_open(path, framework="pt") as file:
+            for name in (n for n, stored in listed.items() if stored.path == path):
+                part, rows = own_rows(divided[name])
+                if len(part):
+                    part.copy_(file.get_slice(name)[rows])
+
+
+def described(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Of each tensor one of its shape and type, without making it; those of wider numbers first, as
+    safetensors wants them in a file."""
+    like = getattr(tensors, "like", tensors.__getitem__)
+    return dict(sorted(((name, like(name)) for name in tensors), key=lambda pair: -pair[1].itemsize))
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str] | None = None,
+                  dtype: torch.dtype | None = None) -> None:
+    """A safetensors file, tensor after tensor, those that are divided among ranks brought together one at a
+    time (`give_tensors` by the other ranks)."""
+    like, end = described(tensors), 0
+    header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
+    like = {name: like[name] for name in names or like}
+    for name, x in like.items():
+        start, end = end, end + x.numel() * (dtype or x.dtype).itemsize
+        header[name] = {"dtype": STORED_AS[dtype or x.dtype], "shape": [*x.shape],
+                        "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in like:
+            file.write(_bytes(whole(tensors[name].detach()).to("cpu", dtype or like[name].dtype)))
+
+
+def _bytes(x: Tensor) -> memoryview:
+    return x.contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def give_tensors(tensors: Mapping[str, Tensor]) -> None:
+    """What `write_tensors` in one rank asks of the others: their part of each tensor, in its order."""
+    for name in described(tensors):
+        whole(tensors[name].detach())
+
+
 def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None = None,
                   largest: int = LARGEST) -> None:
     """One file, or as many as it takes for none to be larger than `largest`; files of an earlier save are
-    replaced. A tensor that is only made when it is asked for is made twice,
-    and no more than a file of them is held."""
+    replaced. No more than one tensor is held of those that are made when they are asked for."""
     parts: list[list[str]] = [[]]
     size = total = 0
-    for name, tensor in tensors.items():
+    for name, tensor in described(tensors).items():
         bytes_ = tensor.numel() * (dtype or tensor.dtype).itemsize
         if parts[-1] and size + bytes_ > largest:
             parts.append([])
@@ -95,9 +145,7 @@ def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtyp
     names = ([f"model-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))] if len(parts) > 1
              else [SINGLE])
     for name, part in zip(names, parts, strict=True):
-        plain = {k: (v := tensors[k]).detach().to("cpu", dtype or v.dtype).contiguous() for k in part}
-        save_file(plain, folder / name, metadata={"format": "pt"})
-        (folder / name).chmod(0o644)  # safetensors makes it private
+        write_tensors(tensors, folder / name, part, dtype)
     if len(parts) > 1:
         placed = {k: name for name, part in zip(names, parts, strict=True) for k in part}
         (folder / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": placed},

@@ -6,7 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import cast
 
@@ -33,6 +33,7 @@ from postgrad.models import (
     save_model,
 )
 from postgrad.models.checkpoint import read_state
+from postgrad.models.load import Divide
 from postgrad.records import Prompt, Rollout
 from postgrad.run import Run, number
 from postgrad.sampler import LocalSampler, Sampling
@@ -134,12 +135,13 @@ def open_chat(folder: Path) -> Chat:
     return Chat.load(home_of(folder, "tokenizer.json"))
 
 
-def open_model(name: str | Path, device: str = "cpu", bits: int = 16) -> tuple[Decoder, Chat]:
+def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
+               divide: Divide | None = None) -> tuple[Decoder, Chat]:
     """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this
-    machine's memory."""
+    machine's memory. divide: as in `load_model`."""
     check_device(device)
     if bits == 16:
-        return with_chat(open_folder(name), lambda folder: load_model(folder, device=device))
+        return with_chat(open_folder(name), partial(load_model, device=device, divide=divide))
     model, chat = with_chat(open_folder(name), load_model)
     return cast(Decoder, quantise(model, device)), chat
 
@@ -151,10 +153,11 @@ def open_writer(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
     return with_chat(open_folder(name), lambda folder: load_model(folder, device=device, dtype=dtype))
 
 
-def open_reward(name: str | Path, device: str = "cpu", heads: int = 1) -> tuple[ScalarModel, Chat]:
-    """A reward model; of a language model, a new one with as many heads."""
+def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
+                divide: Divide | None = None) -> tuple[ScalarModel, Chat]:
+    """A reward model; of a language model, a new one with as many heads. divide: as in `load_model`."""
     check_device(device)
-    return with_chat(open_folder(name), lambda folder: load_scalar(folder, device=device, heads=heads))
+    return with_chat(open_folder(name), partial(load_scalar, device=device, heads=heads, divide=divide))
 
 
 def with_chat(folder: Path, load: Callable) -> tuple:
@@ -186,7 +189,7 @@ class Beginning:
 def open_policy(config, begins: Beginning) -> tuple[Decoder | Adapted, Chat]:
     """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
     if not config.optim.adapter.lora:
-        return open_model(begins.weights, config.device)
+        return open_model(begins.weights, config.device, divide=config.optim.dividing(config.device))
     body, chat = open_body(config, begins)
     return new_adapter(body, config, "policy"), chat
 
@@ -194,14 +197,16 @@ def open_policy(config, begins: Beginning) -> tuple[Decoder | Adapted, Chat]:
 def open_body(config, begins: Beginning) -> tuple[Decoder, Chat]:
     """The model under the adapters: always the one a run started from.
     A checkpoint has the adapter merged, its state apart."""
-    return open_model(begins.origin, config.device, config.optim.adapter.bits)
+    return open_model(begins.origin, config.device, config.optim.adapter.bits,
+                      config.optim.dividing(config.device))
 
 
 def open_reference(config, begins: Beginning, policy) -> Decoder | Adapted:
     """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
     if is_adapted(policy):
         return Adapted(policy.body, None)
-    return load_model(begins.origin, device=config.device).requires_grad_(False)
+    return load_model(begins.origin, device=config.device,
+                      divide=config.optim.dividing(config.device)).requires_grad_(False)
 
 
 def new_adapter(body: Decoder, config, role: str) -> Adapted:
@@ -221,8 +226,8 @@ def base_name(begins: Beginning) -> str:
 
 def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> ScalarModel | None:
     """A reward model that was trained as an adapter on the very model a run starts from, held in as many
-    bits, put on that model's body; or None."""
-    if not (Path(name) / "run.json").exists():
+    bits, put on that model's body; or None. A body that is divided among ranks is not everybody's."""
+    if not (Path(name) / "run.json").exists() or config.optim.divides:
         return None
     run = Run.open(name)
     a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))

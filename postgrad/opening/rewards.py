@@ -196,7 +196,8 @@ def new_critic(reward: object, policy, models: Sequence[ScalarModel], config,
     names = [name for part in parts_of(reward) if part.kind == "models" for name in part.value]
     names = [] if any(model.head == "process" for model in models) else names
     if not is_adapted(policy):
-        return load_scalar(open_folder(names[0]) if names else begins.origin, device=config.device)
+        return load_scalar(open_folder(names[0]) if names else begins.origin, device=config.device,
+                           divide=config.optim.dividing(config.device))
     shared = shared_scalar(names[0], policy.body, config, begins) if names else None
     return shared or ScalarModel(new_adapter(policy.body, config, "critic"))
 

@@ -36,7 +36,7 @@ def open_teacher(config, begins: Beginning, policy, chat: Chat) -> LanguageModel
         raise ValueError(f"{row.name} learns from a teacher, and none is named: say teacher=MODEL, a name, a "
                          "folder, a run or RUN@STEP.")
     net, theirs = (named.net.to(config.device), named.chat) if isinstance(named, Model) else \
-        open_model(named, config.device, config.optim.adapter.bits)
+        open_model(named, config.device, config.optim.adapter.bits, config.optim.dividing(config.device))
     if theirs.tokenizer.get_vocab() != chat.tokenizer.get_vocab():
         raise ValueError(f"the teacher {name_of(named)} has another tokenizer than the policy, so it would "
                          "misread its tokens: take a teacher of the same family.")

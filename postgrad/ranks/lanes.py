@@ -40,7 +40,8 @@ class Lanes:
             after: Callable[[], None] = lambda: None,
             blank: Callable[[T], T] = lambda item: item) -> list[R]:
         """work(item) of every item, in their order, each done in its lane. what: the name of the wait for
-        the others. after: called after each turn, in which every rank goes through one lane of its own.
+        the others. after: called after each turn, in which every rank goes through one lane of its own (even:
+        through all its items).
         blank: what a rank does, and forgets, where it has no item and the others have."""
         if self.count == 1 and self.world == 1:
             done = [work(item) for item in items]
@@ -51,6 +52,7 @@ class Lanes:
             for i in range(self.rank, -(-len(every) // self.world) * self.world, self.world):
                 made = work(every[i] if i < len(every) else blank(every[0]))
                 own |= {i: made} if i < len(every) else {}
+            after()
             return in_order(own, what)
         for first in range(0, min(self.count, len(every)), self.world):
             lane = first + self.rank

@@ -8,7 +8,7 @@ from typing import Protocol
 from postgrad import ranks
 from postgrad.loop import Now, state_of
 from postgrad.models import is_adapted
-from postgrad.models.checkpoint import copy_state, give_parts, size_of
+from postgrad.models.checkpoint import copy_state, give_parts, size_of, state_writer
 from postgrad.models.sharded import brought_together
 from postgrad.opening.models import base_name
 from postgrad.recipes.base import Parts
@@ -68,8 +68,8 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
             state = state_of(parts.models, parts.optim, parts.batches)
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
-            saves.start(now.step, copy_state(state, policy=policy, chat=parts.chat, base=under),
-                        size_of(state, policy))
+            keep, save = (state_writer, saves.now) if config.optim.divides else (copy_state, saves.start)
+            save(now.step, keep(state, policy=policy, chat=parts.chat, base=under), size_of(state, policy))
         if asked:
             saves.wait()
         saves.check()

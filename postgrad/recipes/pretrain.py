@@ -216,7 +216,8 @@ def build(config: PretrainConfig, begins: Beginning | None) -> Parts:
                    num_attention_heads=z.heads, num_key_value_heads=z.heads, head_dim=z.width // z.heads,
                    max_position_embeddings=z.positions, tie_word_embeddings=True)
     if begins_with:
-        model = load_model(begins_with, device=config.device)
+        model = load_model(begins_with, device=config.device,
+                           divide=config.optim.dividing(config.device))
     else:
         model = Decoder(sizes).start(torch.Generator().manual_seed(seed_of(config.seed, "weights"))).to(
             config.device)

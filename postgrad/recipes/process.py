@@ -117,7 +117,7 @@ def build(config: ProcessConfig, begins: Beginning) -> Parts:
     method, task = config.method, open_task(config.task)
     task.of_one_reply("an outcome or process model")
     prove(task)
-    policy, chat = open_reward(begins.weights, config.device)
+    policy, chat = open_reward(begins.weights, config.device, divide=config.optim.dividing(config.device))
     policy.head = "process" if config.by_step else "outcome"
     generator, look = Generator(config, chat), config.evaluation
     line = {"seed": config.seed, "max_tokens": policy.config.max_position_embeddings, "device": config.device}

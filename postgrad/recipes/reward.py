@@ -95,7 +95,8 @@ SETTINGS = {"questions": questions, "biased": biased}
 def open_scalar(config: RewardConfig, begins: Beginning) -> tuple[ScalarModel, Chat]:
     """The model to train: all of it, or an adapter and heads on a frozen body."""
     if not config.optim.adapter.lora:
-        model, chat = open_reward(begins.weights, config.device, config.head.heads)
+        model, chat = open_reward(begins.weights, config.device, config.head.heads,
+                                  config.optim.dividing(config.device))
         model.head = "reward"
         return model, chat
     body, chat = open_body(config, begins)

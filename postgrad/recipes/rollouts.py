@@ -20,6 +20,7 @@ from postgrad.environments import sampler_for, turns_of
 from postgrad.loop import Optim, OptimSettings
 from postgrad.methods import Method, Policy
 from postgrad.models import Models
+from postgrad.models.sharded import brought_together
 from postgrad.opening.models import Beginning, Model, open_policy, open_reference
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
@@ -279,13 +280,15 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                    models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    lanes=lanes(config.optim.lanes, config.optim.divides), **own)
-    helped = ((prove_help(config, task, LocalSampler(policy, chat), again, judge),)
-              if again and not begins.checkpoint else ())
+    optim, helped = Optim(models, config.optim, config.steps), ()
+    if again and not begins.checkpoint:
+        with brought_together(models):
+            helped = (prove_help(config, task, LocalSampler(policy, chat), again, judge),)
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return Parts(models=models, chat=chat, batches=batches,
                  data=data_counts((p.messages for p in prompts), (p.messages for p in examined)),
                  objective=objectives.build(method, temperature=config.rollouts.temperature),
-                 optim=Optim(models, config.optim, config.steps), every=config.evaluation.every,
+                 optim=optim, every=config.evaluation.every,
                  examine=examination(config, models, chat, task, judge),
                  hooks=(lambda now: batches.after(now.row),) if line is RolloutBatches else (),
                  notes=(*left_out, *helped))

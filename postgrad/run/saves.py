@@ -51,6 +51,13 @@ class Saves:
         self.thread = Thread(target=work, name=f"checkpoint {step}", daemon=True)
         self.thread.start()
 
+    def now(self, step: int, write: Callable[[Path], None], size: int) -> None:
+        """Writes a checkpoint of what was not copied."""
+        self.wait()
+        self.check()
+        assert isinstance(self.run, Run), "the process that writes saves"
+        self.run.save(step, write, size=size)
+
     def wait(self) -> None:
         if self.thread is not None:
             self.thread.join()

@@ -143,7 +143,7 @@ class ServedSampler(RowSampler):
         if not tokens or not all(type(t) is int and 0 <= t < self.vocabulary for t in tokens):
             raise ValueError(f"its reply is no list of tokens: {tokens!r:.80}")
         content = choice["logprobs"]["content"]
-        named, logp = [c["token"] for c in content], [c["logprob"] for c in content]
+        named, logp = [token_of(c) for c in content], [c["logprob"] for c in content]
         if named != [f"token_id:{t}" for t in tokens]:
             raise ValueError(f"its log-probs are of {len(named)} other tokens than the {len(tokens)} of its "
                              "reply")
@@ -225,6 +225,11 @@ def pauses(address: str, what: str, why: Callable[[], str] = lambda: "it has oth
     raise SamplerFault(f"sampler {address} did not give {what} within {limit:g} s, since {clock(since)} "
                        f"({why()}): look at that process, then `postgrad resume`, or allow more with "
                        "POSTGRAD_TIMEOUT=SECONDS.")
+
+
+def token_of(said: dict) -> str:
+    """Which token a log-prob is of; vLLM says its number alone from 0.32 on."""
+    return f"token_id:{said['token_id']}" if "token_id" in said else said["token"]
 
 
 def number(x: object) -> float:
