@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +17,7 @@ from postgrad.models import Adapters, Decoder, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.models.parts import divided, is_divided, whole
 from postgrad.models.sharded import divide, shard
+from postgrad.pace import memory_taken
 from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
@@ -266,14 +265,6 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
             report_skip(run, step, batch, row, optim)
         for hook in hooks:
             hook(Now(step, batch, stats, row, models))
-
-
-def memory_taken() -> float:
-    """GB at most so far: of tensors on the GPU, else of the process."""
-    if torch.cuda.is_initialized():
-        return torch.cuda.max_memory_allocated() / 1e9
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def unweighted(batch: Batch) -> Batch:

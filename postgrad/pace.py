@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import resource
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 RATES = {"sampling": ("sampled", "time/sample"), "training": ("tokens", "time/train")}
@@ -17,6 +19,15 @@ Column = Callable[[str], Sequence[float]]  # a metric's values, oldest first
 def repeatable(row: Mapping) -> dict:
     """What a step logged that is the same whenever it is run again."""
     return {name: value for name, value in row.items() if not name.startswith(MACHINES)}
+
+
+def memory_taken() -> float:
+    """GB at most so far: of tensors on the GPU, else of the process."""
+    import torch
+    if torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated() / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def rates(column: Column) -> dict[str, float]:
