@@ -90,8 +90,10 @@ class OptimSettings(Settings):
 
     def dividing(self, device: str) -> Callable[[Decoder], None] | None:
         """What divides a model before its weights are read; None: nothing does."""
+        if not self.divides:
+            return None
         on_gpu = torch.device(device).type == "cuda"
-        return partial(divide, half=on_gpu and self.half(on_gpu)) if self.divides else None
+        return partial(divide, half=on_gpu and self.half(on_gpu))
 
     @property
     def at_once(self) -> int:

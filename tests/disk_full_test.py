@@ -5,7 +5,6 @@ import os
 from collections import namedtuple
 
 import pytest
-import safetensors.torch
 
 from postgrad import files
 from postgrad.cli import main
@@ -20,15 +19,15 @@ SMALL = ["steps=1", "examples=4", "rows_per_step=2"]
 
 
 def full_after(count):
-    """A safetensors writer that meets a full disk half-way through its file, from call `count` on."""
-    calls = [0]
+    """A writer of tensors that meets a full disk half-way through its file, from call `count` on."""
+    calls, write_all = [0], weights.write_tensors
 
-    def write(tensors, path, metadata=None):
+    def write(tensors, path, *rest):
         calls[0] += 1
         if calls[0] >= count:
             path.write_bytes(b"half")
-            raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
-        return safetensors.torch.save_file(tensors, path, metadata=metadata)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_all(tensors, path, *rest)
     return write
 
 
@@ -38,7 +37,7 @@ def free(monkeypatch, count):
 
 def test_export(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(weights, "save_file", full_after(1))
+    monkeypatch.setattr(weights, "write_tensors", full_after(1))
     assert main(["export", "tiny-chat", "--out", "there/mine"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("postgrad: no room to write there/mine: ") and said.count("\n") == 1
@@ -47,7 +46,7 @@ def test_export(tmp_path, capsys, monkeypatch):
 
 def test_a_model_that_is_saved(tmp_path, monkeypatch):
     model = load("tiny-chat")
-    monkeypatch.setattr(weights, "save_file", full_after(1))
+    monkeypatch.setattr(weights, "write_tensors", full_after(1))
     with pytest.raises(DiskFull, match="no room to write"):
         model.save(tmp_path / "mine")
     assert not list(tmp_path.iterdir())
@@ -57,7 +56,7 @@ def test_a_gguf_file_that_is_converted(tmp_path, capsys, monkeypatch):
     gguf_test = pytest.importorskip("gguf_test")
     gguf_test.write(tmp_path / "x.gguf")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(weights, "save_file", full_after(1))
+    monkeypatch.setattr(weights, "write_tensors", full_after(1))
     assert main(["fetch", "x.gguf", "--out", "m"]) == 2
     assert "no room to write m" in capsys.readouterr().err and os.listdir(tmp_path) == ["x.gguf"]
 
@@ -65,7 +64,7 @@ def test_a_gguf_file_that_is_converted(tmp_path, capsys, monkeypatch):
 def test_training_counts_the_optimizer_in_what_a_checkpoint_needs(tmp_path, capsys, monkeypatch):
     """The sentence says more bytes than the weights alone have, and more than are free."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoint, "save_file", full_after(1))
+    monkeypatch.setattr(checkpoint, "write_tensors", full_after(1))
     model = 2 * (find_model("tiny") / "model.safetensors").stat().st_size  # it is stored in 16 bits
     free(monkeypatch, 2 * model)  # room for the weights twice, which is not enough
     assert main(["train", "sft:words", "model=tiny", *SMALL, "--run", "run", "--json"]) == 2

@@ -1,6 +1,7 @@
 """Who looks on at the Python door: nobody, a callback, plain lines, a thread; and arguments that are wrong
 leave nothing."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,9 @@ def test_plain_lines_when_piped(tmp_path, capsys):
     out, err = capsys.readouterr()
     chosen, *lines = out.splitlines()
     assert chosen.startswith("tiny-chat has 2M parameters: ") and "optim.lr=0.0001" in chosen
-    assert [line.split(",")[0] for line in lines] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
+    *steps, speed = lines
+    assert [line.split(",")[0] for line in steps] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
+    assert re.fullmatch(r"dpo: training [\d,]+ tokens/s; \d+ % of the time training; \d+\.\d GB", speed)
     assert "\x1b" not in out and err.startswith("data: 25 judgements") and err.count("\n") == 1
 
 

@@ -109,7 +109,8 @@ SFT = ["steps=4", "rows_per_step=4", "save_every=4"]
 def test_sft_on_own_data_shows_the_loss_on_what_is_held_out(tmp_path, capsys):
     words = ["train", "sft", f"data={chats(tmp_path / 'chats.jsonl')}", *SFT]
     assert main([*words, "--run", str(tmp_path / "run")]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sft: ")]
+    *lines, speed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("sft: ")]
+    assert speed.startswith("sft: training ")
     assert len(lines) == 5 and all(re.search(r"loss \d.*, held-out loss \d", line) for line in lines)
     rows = Run.open(tmp_path / "run").rows("evals")[0]
     assert [(row["step"], row["rows"]) for row in rows] == [(n, 3) for n in range(5)]

@@ -168,12 +168,12 @@ def test_samples_and_tokens_by_keyboard(studio, tab, tmp_path):  # noqa: F811
     expect(page.locator(".tok.up-6")).to_have_count(3)
     page.get_by_role("radio", name="Ratio").check(force=True)
     expect(page.locator(".tok.down-6")).to_have_text("</answer>")
+    expect(page).to_have_url(re.compile("colour=ratio"))
     page.locator(".tok[tabindex='0']").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".readout")).to_contain_text("ratio 2.0000")
     page.keyboard.press("End")
     expect(page.locator(".readout")).to_contain_text("KL 0.2000")
-    expect(page).to_have_url(re.compile("colour=ratio"))
     page.reload()
     expect(page.locator("#samples-body")).to_have_attribute(
         "data-query", re.compile("step=3&group=0&sample=1&colour=ratio"))

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from postgrad import hub
 from postgrad.models.decoder import Config, Decoder
+from postgrad.models.engine import Merged
 from postgrad.models.families import FAMILIES, read_json
 from postgrad.models.foreign import Foreign, load_foreign
 from postgrad.models.heads import ScalarModel
@@ -195,8 +196,10 @@ def weights_of(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor]:
     model."""
     if not isinstance(model, ScalarModel):
         return model.merged()
-    body = model.body.merged()
-    body.plain = {SCORE: model.score_head.weight.detach(), **body.plain}
+    body, head = model.body.merged(), {SCORE: model.score_head.weight.detach()}
+    if not isinstance(body, Merged):  # through transformers
+        return head | body
+    body.plain = head | dict(body.plain)
     return body
 
 
