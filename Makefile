@@ -38,10 +38,10 @@ test: $(READY)
 	@$(MAKE) --no-print-directory -j 2 lint suite
 
 suite: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-long: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal -m long
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
 proof: $(READY)
 	$(BIN)/python proofs/foundation.py
@@ -81,7 +81,7 @@ proof-scale: $(READY)
 	$(BIN)/python proofs/scale.py runs/proof-scale
 
 proof-book: $(READY)
-	-OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal --junitxml=runs/proof-book/tests.xml
+	-OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --junitxml=runs/proof-book/tests.xml
 	$(BIN)/python proofs/static_site.py runs/proof-book
 	$(BIN)/python proofs/the_book.py runs/proof-book
 

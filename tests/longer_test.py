@@ -81,19 +81,19 @@ def test_a_resume_that_fails_while_building_leaves_the_run_as_it_is(here, capsys
 
 def test_more_steps_extend_a_finished_run(here, capsys):
     """Under a constant rate to the very run that had so many from the beginning; the rows there were stay."""
-    whole = train("whole", "steps=80", "save_every=40", "optim.schedule=constant", "optim.warmup=0")
-    run = train("run", "steps=4", "save_every=40", "optim.schedule=constant", "optim.warmup=0")
+    whole = train("whole", "steps=16", "save_every=8", "optim.schedule=constant", "optim.warmup=0")
+    run = train("run", "steps=4", "save_every=8", "optim.schedule=constant", "optim.warmup=0")
     first = (run.folder / "metrics.jsonl").read_bytes()
     capsys.readouterr()
-    assert main(["resume", "run", "steps=80"]) == 0
+    assert main(["resume", "run", "steps=16"]) == 0
     said = capsys.readouterr()
-    assert "80 steps instead of 4: the rate goes on as in a run of 80 (optim.schedule=constant)" in said.err
-    assert "step 80/80 (100 %)" in said.out
+    assert "16 steps instead of 4: the rate goes on as in a run of 16 (optim.schedule=constant)" in said.err
+    assert "step 16/16 (100 %)" in said.out
     run = Run.open("run")
     assert (run.folder / "metrics.jsonl").read_bytes().startswith(first)
-    assert lines(run) == lines(whole) and len(lines(run)) == 80
-    assert (run.info["steps"], run.config["steps"], run.state()["steps"]) == (80, 80, 80)
-    ends = [r.folder / "checkpoints/000080/model.safetensors" for r in (run, whole)]
+    assert lines(run) == lines(whole) and len(lines(run)) == 16
+    assert (run.info["steps"], run.config["steps"], run.state()["steps"]) == (16, 16, 16)
+    ends = [r.folder / "checkpoints/000016/model.safetensors" for r in (run, whole)]
     assert ends[0].read_bytes() == ends[1].read_bytes()
 
 
