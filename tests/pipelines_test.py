@@ -66,7 +66,7 @@ def whole(quickly, tmp_path_factory):
     return of
 
 
-LONG = ("instruct", "oversight", "expert-iteration")  # the steps of the others, in another order
+LONG = ("instruct", "oversight", "r1", "expert-iteration")  # the steps of the others, in another order
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
