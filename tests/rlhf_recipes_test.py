@@ -32,8 +32,9 @@ def reward_run(tmp_path_factory):
 @pytest.mark.parametrize(("recipe", "change"), [
     ("reward", "lora=0"), pytest.param("reward", "lora=2", marks=pytest.mark.long),
     *(pytest.param("preference", change, marks=pytest.mark.long) for change in ("method=kto", "lora=2")),
-    ("rollouts", "method=best_of_n"), *(pytest.param("rollouts", change, marks=pytest.mark.long)
-                                        for change in ("ptx=0.1", "method=online_dpo", "target=0.5", "lora=2"))])
+    ("rollouts", "method=best_of_n"),
+    *(pytest.param("rollouts", change, marks=pytest.mark.long)
+      for change in ("ptx=0.1", "method=online_dpo", "target=0.5", "lora=2"))])
 def test_a_cut_run_goes_on_to_the_same_bits(recipe, change, reward_run, tmp_path):
     config = {"reward": RewardConfig(task="questions"), "preference": PreferenceConfig(task="questions"),
               "rollouts": rollouts.RolloutConfig(task="questions", method="ppo", reward=reward_run)}[recipe]
