@@ -72,11 +72,11 @@ class Lengths(Settings):
 class Kept(Settings):
     """What the base is taught beside the worked solutions."""
 
-    samples: int = setting(8, "replies to each training problem",
+    samples: int = setting(20, "replies to each training problem",
                            "more where hard problems have none that is right", COUNT)
     temperature: float = setting(0.7, "of these samples",
                                  "1 for more different ones, of which fewer are right", POSITIVE)
-    most: int = setting(4, "right replies of one problem at most, no two with the same numbers in order",
+    most: int = setting(6, "right replies of one problem at most, no two with the same numbers in order",
                         "fewer where easy problems make up most of what is kept", COUNT)
     practice: int = setting(4000, "rows of calculations with other numbers, of the kinds that the solutions "
                             "note as <<48/2=24>>; 0: none", "more where replies miscalculate; 0 where "
