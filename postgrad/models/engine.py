@@ -55,7 +55,8 @@ class Engine:
     is not all that both have places for.
     """
 
-    graphs = True  # on a GPU a step can be captured as a graph
+    graphs = True   # on a GPU a step can be captured as a graph
+    appends = True  # a step may hold several tokens of one slot, each to see those before it
 
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
         self.model, self.c = model, model.config
@@ -76,11 +77,6 @@ class Engine:
     def turn(self, positions: int) -> None:
         """The table of angles. Copied: a captured graph reads it, and the model may make a longer one."""
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in self.model.angles(positions))
-
-    @property
-    def appends(self) -> bool:
-        """Whether a step may hold several tokens of one slot, each to see those before it."""
-        return self.device.type == "cpu"
 
     def grow(self, *, read: int, new: int, positions: int) -> None:
         """Longer places and slots, with what is in them; before the next step comes a refresh."""

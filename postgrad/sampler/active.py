@@ -90,6 +90,7 @@ class ActiveRows:
         be taken anew."""
         read, new = max(read, self.engine.read), max(new, self.engine.new)
         if (read, new) != (self.engine.read, self.engine.new):
+            self.graphs.clear()  # they write to the old places
             self.engine.grow(read=read, new=new, positions=self.together(read, new))
 
     @torch.no_grad()
@@ -168,7 +169,7 @@ class ActiveRows:
             part = tokens[start: start + self.size]
             columns = self.whole([*part, *[nobody] * (LEAST - len(part))]).T
             states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
-        last = torch.tensor([len(new) for new in added]).cumsum(0) - 1
+        last = self.whole([len(new) for new in added]).cumsum(0) - 1
         return torch.cat(states)[last]
 
     def whole(self, numbers: list) -> Tensor:
