@@ -23,9 +23,9 @@ class Counted(LocalSampler):
                                  if place < engine.prompts)
             return prefill(engine, tokens, lengths, places)
 
-        def counted_step(engine, token, at, slot, *rest):
+        def counted_step(engine, token, at, slot, *rest, **how):
             self.computed += int((slot < engine.rows).sum())
-            return step(engine, token, at, slot, *rest)
+            return step(engine, token, at, slot, *rest, **how)
 
         monkeypatch.setattr(Engine, "prefill", counted_prefill)
         monkeypatch.setattr(Engine, "step", counted_step)

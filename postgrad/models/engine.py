@@ -126,21 +126,25 @@ class Engine:
         return F.linear(hidden, head).to(torch.promote_types(hidden.dtype, torch.float32))
 
     @torch.no_grad()
-    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
+    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
+             several: bool = False) -> Tensor:
         """Token number `at` of each row, written to its slot -> the state [R, D] from which the
-        next one is chosen."""
+        next one is chosen. several: there may be more than one token of a slot."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, ops, position, length = self.weight, self.ops, prompt_length + at, at + 1
+        w, ops, position = self.weight, self.ops, prompt_length + at
         x, delta = w("embed")[token], None
         for i, layer in enumerate(self.layers):
             y = self.enter(x, delta, layer.attention.before, i)
             qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if layer.attention.inner:
                 qkv = self.normed(qkv, i, layer.attention.inner)
-            q = ops.place(qkv, self.cos, self.sin, position, slot, at, self.k[i], self.v[i])
-            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i],
-                           slot, length, layer.window)
+            new = qkv, self.cos, self.sin, position, slot, at
+            asked, own = (self.k_prompt[i], self.v_prompt[i], prompt, prompt_length), (self.k[i], self.v[i])
+            if ops.place_and_attend and not several:
+                y = ops.place_and_attend(*new, *asked, *own, layer.window)
+            else:
+                y = ops.attend(ops.place(*new, *own), *asked, *own, slot, at + 1, layer.window)
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
             y = ops.gate_halves(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))

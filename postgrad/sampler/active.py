@@ -168,7 +168,7 @@ class ActiveRows:
         for start in range(0, len(tokens), self.size):
             part = tokens[start: start + self.size]
             columns = self.whole([*part, *[nobody] * (LEAST - len(part))]).T
-            states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
+            states.append(self.engine.step(*(x.contiguous() for x in columns), several=True)[: len(part)])
         last = self.whole([len(new) for new in added]).cumsum(0) - 1
         return torch.cat(states)[last]
 

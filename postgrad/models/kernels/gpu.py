@@ -20,7 +20,7 @@ from postgrad.models.kernels.plain import gate, linear, norm, whole_step
 from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place",
-           "rotate", "whole_step"]
+           "place_and_attend", "rotate", "whole_step"]
 
 # older ones take grouped heads without a word
 SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters
@@ -183,6 +183,57 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
                      NEW, D**-0.5, 1 << 30 if window is None else window, KV=KV, REP=H // KV, D=D,
                      ROUND=triton.next_power_of_2(max(D, 16)), BLOCK=32,
                      ROWS=triton.next_power_of_2(max(H // KV, 16)), num_warps=1)
+    return out
+
+
+@triton.jit
+def _turned(head, inside, cos, sin, angle, d, D: tl.constexpr):
+    """Heads [..., D] of a row, turned to its position: each half with the other one as partner."""
+    HALF: tl.constexpr = D // 2
+    mine, other = tl.load(head + d, inside, 0.0), tl.load(head + (d + HALF) % D, inside, 0.0)
+    c = tl.load(cos + angle + d % HALF, d < D, 0.0).to(tl.float32)
+    s = tl.load(sin + angle + d % HALF, d < D, 0.0).to(tl.float32)
+    return (mine.to(tl.float32) * c + other.to(tl.float32) * tl.where(d < HALF, -s, s)).to(mine.dtype)
+
+
+@triton.jit
+def _place_and_attend(qkv, cos, sin, position, slot, at, k_prompt, v_prompt, prompt, prompt_length, k_cache,
+                      v_cache, out, S, NEW, scale, window, KV: tl.constexpr, REP: tl.constexpr,
+                      D: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    row, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    r, d = tl.arange(0, ROWS), tl.arange(0, ROUND)
+    inside = (r < REP)[:, None] & (d < D)[None, :]
+    heads, angle = qkv + row * (REP + 2) * KV * D, tl.load(position + row) * (D // 2)
+    asked = _turned(heads + (kv * REP + r)[:, None] * D, inside, cos, sin, angle, d[None, :], D)
+    asked = (asked.to(tl.float32) * scale).to(asked.dtype)
+    key = _turned(heads + (REP * KV + kv) * D, d < D, cos, sin, angle, d, D)
+    value = tl.load(heads + (REP * KV + KV + kv) * D + d, d < D, 0.0)
+    read, new = tl.load(prompt_length + row), tl.load(at + row)
+    own = (tl.load(slot + row) * KV + kv) * NEW * D
+    tl.store(k_cache + own + new * D + d, key, d < D)
+    tl.store(v_cache + own + new * D + d, value, d < D)
+    top = tl.sum(asked.to(tl.float32) * key.to(tl.float32)[None, :], 1)  # the new token sees itself
+    total = tl.full((ROWS,), 1.0, tl.float32)
+    acc = tl.zeros((ROWS, ROUND), tl.float32) + value.to(tl.float32)[None, :]
+    first = tl.maximum(read + new + 1 - window, 0)  # the first position within the window
+    base = (tl.load(prompt + row) * KV + kv) * S * D
+    top, total, acc = _look(asked, k_prompt, v_prompt, base, first, read, top, total, acc, D, ROUND, BLOCK)
+    top, total, acc = _look(asked, k_cache, v_cache, own, tl.maximum(first - read, 0), new, top, total, acc,
+                            D, ROUND, BLOCK)
+    cell = (row * KV + kv) * REP * D + r[:, None] * D + d[None, :]
+    tl.store(out + cell, acc / total[:, None], inside)
+
+
+def place_and_attend(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor,
+                     k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
+                     k_cache: Tensor, v_cache: Tensor, window: int | None = None) -> Tensor:
+    (R, width), (_, KV, NEW, D), S = qkv.shape, k_cache.shape, k_prompt.shape[2]
+    REP = width // D // KV - 2
+    out = qkv.new_empty(R, KV * REP * D)
+    _place_and_attend[(R, KV)](qkv, cos, sin, position, slot, at, k_prompt, v_prompt, prompt, prompt_length,
+                               k_cache, v_cache, out, S, NEW, D**-0.5, 1 << 30 if window is None else window,
+                               KV=KV, REP=REP, D=D, ROUND=triton.next_power_of_2(max(D, 16)), BLOCK=32,
+                               ROWS=triton.next_power_of_2(max(REP, 16)), num_warps=1)
     return out
 
 

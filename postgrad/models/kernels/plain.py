@@ -119,6 +119,9 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
     return y.flatten(1)
 
 
+place_and_attend = None  # both at once, where a module has such a thing: for a step with one token of a slot
+
+
 def whole_step(engine) -> None:
     """Engine.step for all layers at once, where a module has such a thing."""
     return None
