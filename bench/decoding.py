@@ -12,19 +12,19 @@ import json
 import sys
 import tempfile
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("bench", "proofs", "tools"))]
 
 import torch  # noqa: E402
-import triton  # noqa: E402
 from parity import mismatch  # noqa: E402
 from passes import Setting, draw, train  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 
 from postgrad.models.engine import Engine  # noqa: E402
-from postgrad.models.kernels import gpu  # noqa: E402
+from postgrad.models.kernels import gpu, gpu_attend  # noqa: E402
 
 
 def replayed(work, times: int = 30) -> float:
@@ -45,18 +45,6 @@ def replayed(work, times: int = 30) -> float:
     return begin.elapsed_time(end) * 1000 / 10 / times
 
 
-def fused(warps: int, block: int, stages: int, *given):
-    """gpu.place_and_attend with other sizes of its kernel."""
-    qkv, cos, sin, position, slot, at, kp, vp, prompt, prompt_length, k, v = given
-    (R, width), (_, KV, NEW, D), S = qkv.shape, k.shape, kp.shape[2]
-    REP = width // D // KV - 2
-    out = qkv.new_empty(R, KV * REP * D)
-    gpu._place_and_attend[(R, KV)](*given, out, S, NEW, D**-0.5, 1 << 30, KV=KV, REP=REP, D=D, ROUND=64,
-                                   BLOCK=block, ROWS=triton.next_power_of_2(max(REP, 16)), num_warps=warps,
-                                   num_stages=stages)
-    return out
-
-
 def attention(s: Setting) -> dict:
     """Microseconds of one layer at the middle of a reply: two kernels, and one in several sizes; with them
     the largest difference."""
@@ -74,13 +62,20 @@ def attention(s: Setting) -> dict:
         return gpu.attend(gpu.place(*new, *own), *asked, *own, number, new[-1] + 1)
 
     found, right = {"two kernels": replayed(apart)}, apart()
-    for warps in (1, 2, 4):
-        for block in (16, 32, 64, 128):
-            for stages in (1, 2, 3):
-                work = partial(fused, warps, block, stages, *new, *asked, *own)
-                said = (work().float() - right.float()).abs().max().item()
-                found[f"{warps} warps, {block} keys, {stages} stages"] = [round(replayed(work), 2), said]
+    for shared in (False, True):
+        for prompts, mine in product(*sizes(shared)):
+            gpu_attend.PROMPTS, gpu_attend.OWN = prompts, mine
+            work = partial(gpu.place_and_attend, *new, *asked, *own, None, shared)
+            said = (work().float() - right.float()).abs().max().item()
+            found[f"{prompts if shared else 'each row alone'}; {mine}"] = [round(replayed(work), 2), said]
     return found
+
+
+def sizes(shared: bool) -> tuple[list, list]:
+    """How the kernel of prompts and that of rows may be run."""
+    return ([{"BLOCK": block, "num_warps": warps} for block in (32, 64, 128) for warps in (2, 4)]
+            if shared else [gpu_attend.PROMPTS],
+            [{"BLOCK": block, "num_warps": warps} for block in (16, 32, 64) for warps in (1, 2)])
 
 
 def halves(step):
@@ -101,9 +96,10 @@ def halves(step):
 
 def calls(s: Setting) -> dict:
     found, kernel, step = {}, gpu.place_and_attend, Engine.step
-    for name, fuse, split in (("two kernels", False, False), ("one kernel", True, False),
-                              ("one kernel, two streams", True, True)):
-        gpu.place_and_attend, Engine.step = kernel if fuse else None, halves(step) if split else step
+    alone = lambda *given: kernel(*given[:-1], False)  # noqa: E731
+    for name, fuse, split in (("two kernels", None, False), ("one kernel", alone, False),
+                              ("prompts shared", kernel, False), ("the same in two streams", kernel, True)):
+        gpu.place_and_attend, Engine.step = fuse, halves(step) if split else step
         seconds, _, speed, model, rows = draw(s, 0.0, s.new)
         found[name] = {"tokens/s": speed, "seconds": seconds,
                        "from the trainer's": mismatch(model, rows[:64])}

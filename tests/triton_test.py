@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import product
 
 import pytest
 import torch
@@ -37,20 +38,23 @@ def test_interpreted():
     assert done.returncode == 0, done.stdout
 
 
+def one_after_the_other(ops, new, asked, own, window):
+    return ops.attend(ops.place(*new, *own), *asked, *own, new[4], new[5] + 1, window)
+
+
 def inside():
     from postgrad.models.kernels import gpu
-    for head_dim, groups in ((32, 3), (64, 1), (48, 20)):
-        for window in (None, 5):
-            new, asked, own = rows(head_dim, groups)
-            caches = [[x.clone() for x in own] for _ in range(3)]
-            after = lambda ops, mine: ops.attend(  # noqa: E731
-                ops.place(*new, *mine), *asked, *mine, new[4], new[5] + 1, window)
-            said = [after(plain, caches[0]), after(gpu, caches[1]),
-                    gpu.place_and_attend(*new, *asked, *caches[2], window)]
-            for y, cache in zip(said[1:], caches[1:], strict=True):
-                close(y, said[0])
-                for mine, right in zip(cache, caches[0], strict=True):
-                    close(mine, right)
+    for head_dim, groups, window in product((32, 64, 48), (1, 3, 20), (None, 5)):
+        new, asked, own = rows(head_dim, groups)
+        caches = [[x.clone() for x in own] for _ in range(4)]
+        said = [one_after_the_other(ops, new, asked, cache, window)
+                for ops, cache in zip((plain, gpu), caches, strict=False)]
+        said += [gpu.place_and_attend(*new, *asked, *caches[2 + shared], window, shared)
+                 for shared in (False, True)]
+        for y, cache in zip(said[1:], caches[1:], strict=True):
+            close(y, said[0])
+            for mine, right in zip(cache, caches[0], strict=True):
+                close(mine, right)
     x, delta, weight = torch.randn(3, 48), torch.randn(3, 48), torch.randn(48)
     mine, right = x.clone(), x.clone()
     close(gpu.add_norm(mine, delta, weight, 1e-5), plain.add_norm(right, delta, weight, 1e-5))

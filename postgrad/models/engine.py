@@ -52,7 +52,7 @@ class Engine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
     The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
-    is not all that both have places for.
+    is not all that both have places for. shared: whether most rows stand beside others of the same prompt.
     """
 
     graphs = True   # on a GPU a step can be captured as a graph
@@ -63,7 +63,7 @@ class Engine:
         self.device = model.head.device
         self.dtype = model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
-        self.read, self.new, self.rows, self.prompts = read, new, rows, prompts
+        self.read, self.new, self.rows, self.prompts, self.shared = read, new, rows, prompts, False
         self.layers = layer_specs(self.c)
         self.k, self.v, self.k_prompt, self.v_prompt = (
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
@@ -142,7 +142,7 @@ class Engine:
             new = qkv, self.cos, self.sin, position, slot, at
             asked, own = (self.k_prompt[i], self.v_prompt[i], prompt, prompt_length), (self.k[i], self.v[i])
             if ops.place_and_attend and not several:
-                y = ops.place_and_attend(*new, *asked, *own, layer.window)
+                y = ops.place_and_attend(*new, *asked, *own, layer.window, self.shared)
             else:
                 y = ops.attend(ops.place(*new, *own), *asked, *own, slot, at + 1, layer.window)
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)

@@ -21,6 +21,7 @@ from postgrad.sampler.choose import choose
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
+SHARED = 4  # samples of a prompt from which on it pays to read it for several of them at once, on a GPU
 
 
 class Written(NamedTuple):
@@ -62,7 +63,7 @@ class ActiveRows:
         self.logp = torch.zeros(size + 1, settings.max_new_tokens + 1, device=device)
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
@@ -108,6 +109,7 @@ class ActiveRows:
         so it never waits for the host.
         """
         self.keep([], self.size)  # a call that was broken off may have left rows behind
+        self.engine.shared = group_size >= SHARED
         queue = Queue(self, prompts, group_size, seeds, going or {})
         self.kept = queue.kept
         here = queue.go_on()
@@ -182,12 +184,13 @@ class ActiveRows:
         if self.device.type != "cuda" or not self.engine.graphs:
             return self.advance(n)
         size = min(self.rows, bucket(n))
-        if size in self.graphs:
-            return self.graphs[size].replay()
+        kind = size, self.engine.shared
+        if kind in self.graphs:
+            return self.graphs[kind].replay()
         self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-        self.graphs[size] = torch.cuda.CUDAGraph()
-        pool = next((g.pool() for s, g in self.graphs.items() if s != size), None)
-        with no_garbage_collection(), torch.cuda.graph(self.graphs[size], pool=pool):
+        self.graphs[kind] = torch.cuda.CUDAGraph()
+        pool = next((g.pool() for k, g in self.graphs.items() if k != kind), None)
+        with no_garbage_collection(), torch.cuda.graph(self.graphs[kind], pool=pool):
             self.advance(size)
 
     def advance(self, n: int) -> None:
@@ -245,6 +248,7 @@ class ActiveRows:
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
         self.keep([], self.size)
+        self.engine.shared = False
         (row,) = Queue(self, [prompt], 1, [seed], {}).admit(0)
         tokens: list[int] = []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:
