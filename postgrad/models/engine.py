@@ -132,11 +132,16 @@ class Engine:
         next one is chosen. several: there may be more than one token of a slot."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, ops, position = self.weight, self.ops, prompt_length + at
+        w, ops, eps, position = self.weight, self.ops, self.c.rms_norm_eps, prompt_length + at
         x, delta = w("embed")[token], None
         for i, layer in enumerate(self.layers):
-            y = self.enter(x, delta, layer.attention.before, i)
-            qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
+            at_once = ops.norm_linear and all(half.before and not half.after for half in layer.halves)
+            if at_once:
+                qkv = ops.norm_linear(x, w(f"{i}.{layer.attention.before.short}"), w(f"{i}.qkv"),
+                                      w(f"{i}.qkv_bias"), eps)
+            else:
+                y = self.enter(x, delta, layer.attention.before, i)
+                qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if layer.attention.inner:
                 qkv = self.normed(qkv, i, layer.attention.inner)
             new = qkv, self.cos, self.sin, position, slot, at
@@ -145,11 +150,17 @@ class Engine:
                 y = ops.place_and_attend(*new, *asked, *own, layer.window, self.shared)
             else:
                 y = ops.attend(ops.place(*new, *own), *asked, *own, slot, at + 1, layer.window)
+            if at_once:
+                ops.linear_add(x, y, w(f"{i}.o"), w(f"{i}.o_bias"))
+                y = ops.norm_linear(x, w(f"{i}.{layer.mlp.before.short}"), w(f"{i}.gate_up"),
+                                    w(f"{i}.gate_up_bias"), eps, gated=True)
+                ops.linear_add(x, y, w(f"{i}.down"), w(f"{i}.down_bias"))
+                continue
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
             y = ops.gate_halves(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))
             delta = self.leave(F.linear(y, w(f"{i}.down"), w(f"{i}.down_bias")), layer.mlp.after, i)
-        return ops.add_norm(x, delta, w("norm"), self.c.rms_norm_eps)
+        return ops.add_norm(x, delta, w("norm"), eps)
 
     def enter(self, x: Tensor, delta: Tensor | None, norm: Norm | None, layer: int) -> Tensor:  # [R, D]
         """x += delta in place -> what a half of the layer reads."""

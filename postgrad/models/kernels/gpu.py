@@ -17,11 +17,12 @@ from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.models.kernels import plain
 from postgrad.models.kernels.gpu_attend import attend, place, place_and_attend
+from postgrad.models.kernels.gpu_products import linear_add, norm_linear
 from postgrad.models.kernels.plain import gate, linear, norm, whole_step
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place",
-           "place_and_attend", "rotate", "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "linear_add", "norm",
+           "norm_linear", "pick", "place", "place_and_attend", "rotate", "whole_step"]
 
 # older ones take grouped heads without a word
 SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters
