@@ -123,6 +123,13 @@ class Engine:
         states = self.model.states(sent(tokens, self.device), packed, keep)
         return states[sent(lengths.cumsum(0) - 1, self.device)]
 
+    def seat(self, slot: Tensor, prompt: Tensor) -> None:
+        """Rows begin in these slots, after the prompts in these places: a step reads a prompt where it is."""
+
+    def uncaptured(self, error: RuntimeError) -> None:
+        """A step that could not be captured as a graph: of these kernels every one can."""
+        raise error
+
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         head = self.weights["head"]
         if hidden.is_cuda and hidden.dtype == torch.bfloat16:

@@ -184,10 +184,19 @@ class ActiveRows:
         if size in self.graphs:
             return self.graphs[size].replay()
         self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-        self.graphs[size] = torch.cuda.CUDAGraph()
-        pool = next((g.pool() for s, g in self.graphs.items() if s != size), None)
-        with no_garbage_collection(), torch.cuda.graph(self.graphs[size], pool=pool):
-            self.advance(size)
+        self.capture(size)
+
+    def capture(self, size: int) -> None:
+        """The graph of a step of so many rows; where there can be none, the engine says so."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        pool = next((g.pool() for g in self.graphs.values()), None)
+        try:
+            with no_garbage_collection(), torch.cuda.graph(graph, pool=pool):
+                self.advance(size)
+        except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # that of a capture which failed is left current
+            return self.engine.uncaptured(error)
+        self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
         at, slot, done = self.at[:n], self.slot[:n], self.done[:n]

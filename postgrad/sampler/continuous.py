@@ -150,6 +150,7 @@ class Slots:
             taken.append(row)
         if taken:
             slots = self.whole([row.slot for row in taken])
+            self.engine.seat(slots, self.whole([row.place.number for row in taken]))
             self.hidden[slots] = torch.stack([row.first for row in taken])
         self.active += taken
 
