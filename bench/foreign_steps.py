@@ -1,7 +1,7 @@
 """A GRPO step of 128 samples of 62 tokens through transformers, part by part:
 rows in slots, with and without a CUDA graph, against rows laid out anew at every token.
 
-python bench/foreign_steps.py [--device cuda] [--kinds gpt2,llama,gemma2] [--rows 128] [--new 62] [--prompt 50]
+python bench/foreign_steps.py [--device cuda] [--kinds gpt2,llama,gemma2] [--rows 128] [--new 62]
 
 One line of JSON for each part of each network of about a million parameters (random weights; a few rows end
 early). A part that fails says so in its line, and the others go on. Seconds are the best of `--rounds` calls

@@ -51,8 +51,9 @@ class Anew:
         last = prompt_length + at
         place = torch.arange(int(last.max()) + 1, device=last.device).expand(len(slot), -1)
         asked = self.asked[prompt].gather(1, place.clamp_max(self.asked.shape[1] - 1))
-        mine = self.written[slot].gather(1, (place - prompt_length[:, None]).clamp(0, self.written.shape[1] - 1))
-        states = network.run(torch.where(place < prompt_length[:, None], asked, mine))
+        later = place - prompt_length[:, None]
+        mine = self.written[slot].gather(1, later.clamp(0, self.written.shape[1] - 1))
+        states = network.run(torch.where(later < 0, asked, mine))
         return states[torch.arange(len(slot), device=last.device), last]
 
 
@@ -181,7 +182,8 @@ class Placed(Prompts):
             return self.run(network, token, cell, slot, every=False)
         tokens = token.new_zeros(self.slots).index_copy_(0, slot, token)
         cells = cell.new_full((self.slots,), len(self.cell) - 1).index_copy_(0, slot, cell)
-        return self.run(network, tokens, cells, torch.arange(self.slots, device=slot.device), every=True)[slot]
+        order = torch.arange(self.slots, device=slot.device)
+        return self.run(network, tokens, cells, order, every=True)[slot]
 
     def run(self, network, token: Tensor, cell: Tensor, slot: Tensor, *, every: bool) -> Tensor:
         now = Now(slot, cell, self.width(cell), every)
@@ -191,7 +193,7 @@ class Placed(Prompts):
                            **self.positions(network, cell))[:, 0]
 
     def width(self, cell: Tensor) -> int:
-        """Cells that the rows of a step see. On a GPU all: to know the longest row would be to wait for it."""
+        """Cells that the rows of a step see. On a GPU all: to know the longest row is to wait for it."""
         most = len(self.cell)
         return most if cell.is_cuda else min(most, -(-(int(cell.max()) + 1) // WIDER) * WIDER)
 
@@ -262,8 +264,9 @@ def windows_of(network) -> list[int | None] | None:
     """Of each layer, how far back it sees, None for all the way; None of a network that keeps something else
     than keys and values for each token."""
     layers = DynamicCache(config=network.network.config).layers
-    if (not layers or any(type(x) not in (DynamicLayer, DynamicSlidingWindowLayer) for x in layers)
-            or network.network._is_stateful or not {"past_key_values", "attention_mask"} <= arguments(network)):
+    known = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in layers)
+    asked = {"past_key_values", "attention_mask"} <= arguments(network)
+    if not (layers and known and asked) or network.network._is_stateful:
         return None
     return [x.sliding_window if isinstance(x, DynamicSlidingWindowLayer) else None for x in layers]
 

@@ -6,10 +6,11 @@ How rows are kept between steps is what the network understands (foreign_cache.p
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad.models.families import check_positions
 from postgrad.models.kernels import kernels_for
@@ -80,7 +81,7 @@ class ForeignEngine:
         row = (none, none, none + self.rows, none + self.prompts, none + 1)
         self.logits(self.step(*row))  # what is made once is made here
         try:
-            with no_waiting():
+            with NoWaiting():
                 self.logits(self.step(*row))
         except RuntimeError as error:
             self.uncaptured(error)
@@ -96,12 +97,21 @@ class ForeignEngine:
                   f"kernel, slower ({str(error).splitlines()[0]:.200}).", file=sys.stderr)
 
 
-@contextmanager
-def no_waiting():
-    """Work that waits for the GPU raises."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
+class NoWaiting(TorchDispatchMode):
+    """Raises where this thread would wait for what a GPU computes: to read a number, to learn a size, to copy
+    to the host or from it."""
+
+    READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique",
+             "bincount")
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name, kwargs = operation.__name__.split(".")[0], kwargs or {}
+        flat = [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])
+                if isinstance(x, Tensor)]
+        moved = kwargs.get("device") if name == "_to_copy" else flat[-1].device if name == "copy_" else None
+        crosses = moved is not None and torch.device(moved).type != flat[0].device.type
+        chosen = (name in ("index", "index_put", "index_put_")
+                  and any(x is not None and x.dtype == torch.bool for x in args[1]))
+        if name.startswith(self.READS) or chosen or crosses:
+            raise RuntimeError(f"{operation} waits for the GPU")
+        return operation(*args, **kwargs)
