@@ -5,15 +5,18 @@ python bench/foreign_steps.py [--device cuda] [--kinds gpt2,llama,gemma2] [--row
 
 One line of JSON for each part of each network of about a million parameters (random weights; a few rows end
 early). A part that fails says so in its line, and the others go on. Seconds are the best of `--rounds` calls
-after a first one.
+after a first one; those of whole runs (`postgrad train grpo`, the first network alone) are listed by steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig
@@ -23,10 +26,19 @@ from postgrad.models import find_model
 from postgrad.models.foreign import Foreign
 from postgrad.models.foreign_cache import Laid, Placed
 from postgrad.models.foreign_engine import ForeignEngine
+from postgrad.recipes import rollouts, running
 from postgrad.records import pad_rows
+from postgrad.run import Run
 from postgrad.sampler import LocalSampler, Sampling
+from postgrad.settings import override
 
 GROUP = 8
+TASK = '''
+prompts = [{"question": f"Tom has {n} apples and buys {n + 3} more.", "answer": str(n)} for n in range(640)]
+
+def verify(prompt, completion):
+    return min(sum(c.isalpha() for c in completion) / 500, 0.99)
+'''
 SIZES = dict(vocab_size=1024, hidden_size=128, num_hidden_layers=4, num_attention_heads=4,
              num_key_value_heads=2, intermediate_size=352, max_position_embeddings=2048)
 KINDS = {
@@ -163,6 +175,29 @@ class Bench:
         self.seconds["training"] = best
         return {"first_s": first, "seconds": best}
 
+    def run(self) -> dict:
+        """A whole run of `postgrad train grpo` on this network: seconds of its last steps."""
+        with tempfile.TemporaryDirectory() as home:
+            folder, task = Path(home, "model"), Path(home, "task.py")
+            self.model.network.save_pretrained(folder)
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(find_model("tiny-chat") / name, folder)
+            task.write_text(TASK)
+            config = override(rollouts.RolloutConfig(task=str(task), method="grpo"), [
+                "steps=4", f"rollouts.prompts_per_step={self.args.rows // GROUP}", "evaluation.every=0",
+                f"rollouts.group_size={GROUP}", f"rollouts.max_new_tokens={self.args.new}",
+                f"model={folder}", f"device={self.device}"])
+            began = time.perf_counter()
+            running.start("grpo", config, rollouts.build, Path(home, "run"))
+            whole, steps = time.perf_counter() - began, Run.open(Path(home, "run")).rows("metrics")[0]
+        times = [name for name in steps[-1] if name.startswith("time/")]
+        return {"whole_s": whole, "mismatch": max(row["mismatch"] for row in steps)} | {
+            name: [rounded(row.get(name)) for row in steps] for name in times}
+
+    def run_laid(self) -> dict:
+        with as_before():
+            return self.run()
+
     def step(self) -> dict:
         """Sampling and training together, and how many times faster than with rows laid out anew."""
         part = self.seconds
@@ -181,10 +216,14 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     for name, default in (("rows", 128), ("new", 62), ("prompt", 50), ("rounds", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--parts", default="slots,logp,without,training,laid,step,run,run_laid")
     args = parser.parse_args()
+    first = args.kinds.split(",")[0]
     for kind in args.kinds.split(","):
         bench = Bench(kind, args)
-        for part in ("slots", "logp", "without", "training", "laid", "step"):
+        for part in args.parts.split(","):
+            if part.startswith("run") and kind != first or part == "without" and args.device == "cpu":
+                continue
             try:
                 said = getattr(bench, part)()
             except Exception as error:  # the other parts go on

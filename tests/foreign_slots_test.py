@@ -44,7 +44,7 @@ def test_a_step_waits_for_nothing_and_has_one_shape(kind, folders, monkeypatch):
     model = opened(folders(kind))
     engine, lengths = begun(model)
     assert type(engine.memory) is Placed
-    monkeypatch.setattr(Placed, "width", lambda memory, cell: len(memory.cell))  # as on a GPU
+    monkeypatch.setattr(Placed, "width", lambda memory, cell, longest: len(memory.cell))  # as on a GPU
     rows = [list(p) for p in PROMPTS]
     for at in range(8):
         order = torch.tensor([2, 0, 1]) if at % 2 else torch.tensor([1, 0])  # as many as slots, and fewer

@@ -137,9 +137,10 @@ class Engine:
         return F.linear(hidden, head).to(torch.promote_types(hidden.dtype, torch.float32))
 
     @torch.no_grad()
-    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
+    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
+             longest: int | None = None) -> Tensor:
         """Token number `at` of each row, written to its slot -> the state [R, D] from which the
-        next one is chosen."""
+        next one is chosen. longest: tokens of the longest row, which these kernels need not be told."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
         w, ops, position, length = self.weight, self.ops, prompt_length + at, at + 1

@@ -26,7 +26,7 @@ from transformers.cache_utils import (
 )
 
 ALIGNED = 16  # cells come in so many: kernels of attention take a mask as it is then
-WIDER = 64    # on a CPU a step sees as many cells as its longest row has, rounded up to so many
+WIDER = 64    # a step sees as many cells as its longest row has, rounded up to so many
 
 
 class Anew:
@@ -46,7 +46,7 @@ class Anew:
         """A row's prompt is where it was read."""
 
     def step(self, network, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
-             prompt_length: Tensor) -> Tensor:  # -> [R, D]
+             prompt_length: Tensor, longest: int | None = None) -> Tensor:  # -> [R, D]
         self.written[slot, at] = token
         last = prompt_length + at
         place = torch.arange(int(last.max()) + 1, device=last.device).expand(len(slot), -1)
@@ -92,7 +92,7 @@ class Laid(Prompts):
         """A row's prompt is where it was read."""
 
     def step(self, network, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
-             prompt_length: Tensor) -> Tensor:  # -> [R, D]
+             prompt_length: Tensor, longest: int | None = None) -> Tensor:  # -> [R, D]
         length = prompt_length + at  # tokens before this one
         read, many = int(prompt_length.max()), int(length.max())
         # [R, S] in its row; below 0: nothing
@@ -175,27 +175,28 @@ class Placed(Prompts):
             layer.values[slot, :, : keys.shape[2]] = values[place]
 
     def step(self, network, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
-             prompt_length: Tensor) -> Tensor:  # -> [R, D]
+             prompt_length: Tensor, longest: int | None = None) -> Tensor:  # -> [R, D]
         """Rows as many as there are slots are computed in the order of the slots: nothing is copied then."""
         cell = (prompt_length + at).clamp_max(len(self.cell) - 1)
         if len(slot) < self.slots - 1:
-            return self.run(network, token, cell, slot, every=False)
+            return self.run(network, token, Now(slot, cell, self.width(cell, longest), every=False))
         tokens = token.new_zeros(self.slots).index_copy_(0, slot, token)
         cells = cell.new_full((self.slots,), len(self.cell) - 1).index_copy_(0, slot, cell)
         order = torch.arange(self.slots, device=slot.device)
-        return self.run(network, tokens, cells, order, every=True)[slot]
+        return self.run(network, tokens, Now(order, cells, self.width(cell, longest), every=True))[slot]
 
-    def run(self, network, token: Tensor, cell: Tensor, slot: Tensor, *, every: bool) -> Tensor:
-        now = Now(slot, cell, self.width(cell), every)
+    def run(self, network, token: Tensor, now: Now) -> Tensor:  # [R] -> [R, D]
         for layer in self.cache.layers:
             layer.now = now
         return network.run(token[:, None], past_key_values=self.cache, attention_mask=self.mask(now),
-                           **self.positions(network, cell))[:, 0]
+                           **self.positions(network, now.cell))[:, 0]
 
-    def width(self, cell: Tensor) -> int:
-        """Cells that the rows of a step see. On a GPU all: to know the longest row is to wait for it."""
-        most = len(self.cell)
-        return most if cell.is_cuda else min(most, -(-(int(cell.max()) + 1) // WIDER) * WIDER)
+    def width(self, cell: Tensor, longest: int | None) -> int:
+        """Cells that the rows of a step see: as many as the longest has, where it is known. To learn it from
+        a GPU is to wait."""
+        if longest is None:
+            longest = len(self.cell) if cell.is_cuda else int(cell.max()) + 1
+        return min(len(self.cell), -(-longest // WIDER) * WIDER)
 
     def mask(self, now: Now) -> Tensor | dict:
         """What is added to a row's scores: nothing for the cells as far as its own, in a window where a layer
@@ -217,9 +218,7 @@ class Placed(Prompts):
     def is_right(self, network) -> bool:
         """Whether the network says of rows in slots what it says of whole rows: asked of two, of which one is
         longer than its window. Cells that no row sees hold large numbers meanwhile."""
-        long = max([3, *(size + 3 for size in self.windows if size)])
-        if long > len(self.cell):
-            return False
+        long = min(max([3, *(size + 3 for size in self.windows if size)]), len(self.cell) - 1)
         device, vocabulary = self.cell.device, network.config.vocab_size
         tokens = torch.arange(2 * long, device=device).mul(7).remainder(vocabulary).view(2, long)
         row, cell = torch.arange(2, device=device), torch.tensor([long - 1, 1], device=device)
@@ -230,7 +229,7 @@ class Placed(Prompts):
                 kept.fill_(9.0)
                 kept[0, :, : long - 1], kept[1, :, :1] = fresh[0, :, :-1], fresh[1, :, :1]
         try:
-            said = self.run(network, tokens[row, cell], cell, row, every=False)
+            said = self.run(network, tokens[row, cell], Now(row, cell, len(self.cell), every=False))
         except torch.OutOfMemoryError:
             raise
         except Exception:  # whatever its code makes of a mask that it does not expect

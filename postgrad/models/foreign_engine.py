@@ -59,11 +59,12 @@ class ForeignEngine:
         self.memory.seat(slot, prompt)
 
     @torch.no_grad()
-    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
+    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
+             longest: int | None = None) -> Tensor:
         """Token number `at` of each row, written to its slot -> the state [R, D] from which the
-        next one is chosen."""
+        next one is chosen. longest: tokens of the longest row, prompt included, where that is known."""
         with self.adapted_network() as network:
-            return self.memory.step(network, token, at, slot, prompt, prompt_length)
+            return self.memory.step(network, token, at, slot, prompt, prompt_length, longest)
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         with self.adapted_network() as network:
