@@ -119,6 +119,13 @@ class Engine:
         states = self.model.states(sent(tokens, self.device), packed, keep)
         return states[sent(lengths.cumsum(0) - 1, self.device)]
 
+    def seat(self, slot: Tensor, prompt: Tensor) -> None:
+        """Rows begin in these slots, after the prompts in these places: a step reads a prompt where it is."""
+
+    def uncaptured(self, error: RuntimeError) -> None:
+        """A step that could not be captured as a graph: of these kernels every one can."""
+        raise error
+
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         head = self.weights["head"]
         if hidden.is_cuda and hidden.dtype == torch.bfloat16:
@@ -127,9 +134,10 @@ class Engine:
 
     @torch.no_grad()
     def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
-             several: bool = False) -> Tensor:
-        """Token number `at` of each row, written to its slot -> the state [R, D] from which the
-        next one is chosen. several: there may be more than one token of a slot."""
+             longest: int | None = None, several: bool = False) -> Tensor:
+        """Token number `at` of each row, written to its slot -> the state [R, D] from which the next one is
+        chosen. longest: tokens of the longest row, which these kernels need not be told. several: there may
+        be more than one token of a slot."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
         w, ops, eps, position = self.weight, self.ops, self.c.rms_norm_eps, prompt_length + at

@@ -1,45 +1,46 @@
-"""One new token a step for many rows, on a network of `transformers`:
-the methods of `Engine`, for correctness first.
+"""One new token a step for many rows, on a network of `transformers`: the methods of `Engine`.
 
-Prompts and rows keep their keys and values in places of their own. A step lays each row's out without gaps
-and flush right, as `generate` has them for a left-padded batch, so positions, masks and windows are what the
-network knows. A network that keeps anything else than keys and values for each token (a state space, say)
-reads every row from its beginning at each step.
+How rows are kept between steps is what the network understands (foreign_cache.py).
 """
 
 from __future__ import annotations
 
-import inspect
+import sys
 from contextlib import nullcontext
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad.models.families import check_positions
 from postgrad.models.kernels import kernels_for
 from postgrad.packing import sent
+
+TOLD: set[str] = set()
 
 
 class ForeignEngine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
     The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
-    is not all that both have places for.
+    is not all that both have places for. graphs: whether on a GPU a step can be captured.
     """
 
-    graphs = False   # a step cannot be captured: its shapes change
     appends = False  # a step has one token of a slot
 
     @torch.no_grad()
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
+        from postgrad.models.foreign_cache import memory_of  # opens `transformers`
         self.model, self.read, self.new, self.rows, self.prompts = model, read, new, rows, prompts
-        check_positions(positions or read + new - 1, model.config.max_position_embeddings)
+        self.positions = positions or read + new - 1
+        check_positions(self.positions, model.config.max_position_embeddings)
         self.device, self.dtype = model.head.device, model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
-        whole = {"dtype": torch.int64, "device": self.device}
-        self.asked = torch.zeros(prompts + 1, read, **whole)
-        self.written = torch.zeros(rows + 1, new, **whole)
-        self.store = self.new_store()
+        with self.adapted_network() as network:
+            self.memory = memory_of(self, network)
+        self.graphs = self.memory.static and self.device.type == "cuda"
+        if self.graphs:
+            self.rehearse()
 
     def refresh(self) -> None:
         """The weights are the model's own: always fresh."""
@@ -49,55 +50,21 @@ class ForeignEngine:
         """Reads prompts into their places; returns the state from which each one's first
         new token is chosen."""
         tokens, lengths, place = (sent(x, self.device) for x in (tokens, lengths, torch.tensor(places)))
-        self.asked[place, : tokens.shape[1]] = tokens
         with self.adapted_network() as network:
-            cache = new_cache() if self.store else None
-            states = network.run(tokens, **({"past_key_values": cache} if self.store else {}))
-        for layer, (prompts, _) in enumerate(self.store or ()):
-            for mine, fresh in zip(prompts, kept(cache, layer), strict=True):
-                mine[place, :, : tokens.shape[1]] = fresh
+            states = self.memory.read(network, tokens, place)
         return states[torch.arange(len(places), device=self.device), lengths - 1]
 
-    @torch.no_grad()
-    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
-        """Token number `at` of each row, written to its slot -> the state [R, D] from which the
-        next one is chosen."""
-        self.written[slot, at] = token
-        # length: tokens before this one
-        length, widest = prompt_length + at, [int(x.max()) for x in (prompt_length, at)]
-        if not self.store:
-            return self.again(length, slot, prompt, prompt_length)
-        many = int(length.max())
-        # [R, S] in its row; below 0: nothing
-        place = torch.arange(many, device=self.device) - (many - length)[:, None]
-        index = torch.where(place < prompt_length[:, None], place,
-                            place - prompt_length[:, None] + widest[0]).clamp_min(0)
-        cache = new_cache()
-        for layer, (prompts, rows) in enumerate(self.store):
-            cache.update(*(torch.cat([p[prompt, :, : widest[0]], r[slot, :, : widest[1]]], 2)
-                           .gather(2, index[:, None, :, None].expand(-1, p.shape[1], -1, p.shape[3]))
-                           for p, r in zip(prompts, rows, strict=True)), layer)
-        mask = torch.cat([place >= 0, torch.ones_like(place[:, :1], dtype=torch.bool)], 1).long()
-        # a row that ended and waits to be seen may stand beyond it
-        last = self.model.config.max_position_embeddings - 1
-        with self.adapted_network() as network:
-            named = ({"position_ids": length.clamp_max(last)[:, None]} if "position_ids" in arguments(network)
-                     else {})
-            state = network.run(token[:, None], past_key_values=cache, attention_mask=mask, **named)
-        for layer, (_, rows) in enumerate(self.store):
-            for mine, fresh in zip(rows, kept(cache, layer), strict=True):
-                mine[slot, :, at] = fresh[:, :, -1]
-        return state[:, -1]
+    def seat(self, slot: Tensor, prompt: Tensor) -> None:
+        """Rows begin in these slots, after the prompts in these places."""
+        self.memory.seat(slot, prompt)
 
-    def again(self, length: Tensor, slot: Tensor, prompt: Tensor,
-              prompt_length: Tensor) -> Tensor:  # -> [R, D]
-        """The same by reading the whole rows, padded on the right."""
-        place = torch.arange(int(length.max()) + 1, device=self.device).expand(len(slot), -1)
-        asked = self.asked[prompt].gather(1, place.clamp_max(self.read - 1))
-        mine = self.written[slot].gather(1, (place - prompt_length[:, None]).clamp(0, self.new - 1))
+    @torch.no_grad()
+    def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
+             longest: int | None = None) -> Tensor:
+        """Token number `at` of each row, written to its slot -> the state [R, D] from which the
+        next one is chosen. longest: tokens of the longest row, prompt included, where that is known."""
         with self.adapted_network() as network:
-            states = network.run(torch.where(place < prompt_length[:, None], asked, mine))
-        return states[torch.arange(len(slot), device=self.device), length]
+            return self.memory.step(network, token, at, slot, prompt, prompt_length, longest)
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
         with self.adapted_network() as network:
@@ -109,42 +76,43 @@ class ForeignEngine:
         adapted = getattr(self.model, "body", None) is not None
         return self.model.active() if adapted else nullcontext(self.model)
 
-    def new_store(self) -> list | None:
-        """For each layer, keys and values of the prompts and of the rows;
-        None where the network keeps something else."""
-        with self.adapted_network() as network:
-            if not keeps_keys(network):
-                return None
-            cache = new_cache()
-            network.run(torch.zeros(1, 2, dtype=torch.int64, device=self.device), past_key_values=cache)
-        layers = [kept(cache, i) for i in range(len(cache.layers))]
-        if any(x is None for pair in layers for x in pair):  # a layer that looks at another one's
-            return None
+    def rehearse(self) -> None:
+        """A step for no one, of which all work is queued and none waited for: a graph can hold no waiting."""
+        none = torch.zeros(2, dtype=torch.int64, device=self.device)
+        row = (none, none, none + self.rows, none + self.prompts, none + 1)
+        self.logits(self.step(*row))  # what is made once is made here
+        try:
+            with NoWaiting():
+                self.logits(self.step(*row))
+        except RuntimeError as error:
+            self.uncaptured(error)
 
-        def empty(count: int, long: int, like: tuple) -> tuple:
-            return tuple(x.new_zeros(count + 1, x.shape[1], long, x.shape[3]) for x in like)
-
-        return [(empty(self.prompts, self.read, pair), empty(self.rows, self.new, pair)) for pair in layers]
-
-
-def new_cache():
-    from transformers import DynamicCache
-    return DynamicCache()
-
-
-def kept(cache, layer: int) -> tuple:
-    """Keys and values of a layer, [B, heads, S, size] each."""
-    return cache.layers[layer].keys, cache.layers[layer].values
+    def uncaptured(self, error: RuntimeError) -> None:
+        """Steps run without a graph, which is said once."""
+        if isinstance(error, torch.OutOfMemoryError):
+            raise error
+        self.graphs, kind = False, self.model.config.model_type
+        if kind not in TOLD:
+            TOLD.add(kind)
+            print(f"postgrad: a step of {kind} cannot be captured as a CUDA graph and is launched kernel by "
+                  f"kernel, slower ({str(error).splitlines()[0]:.200}).", file=sys.stderr)
 
 
-def keeps_keys(network) -> bool:
-    """Whether every layer keeps keys and values for each token, in a window at most."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
-    layers = DynamicCache(config=network.network.config).layers
-    return (bool(layers) and all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in layers)
-            and not network.network._is_stateful
-            and {"past_key_values", "attention_mask"} <= arguments(network))
+class NoWaiting(TorchDispatchMode):
+    """Raises where this thread would wait for what a GPU computes: to read a number, to learn a size, to copy
+    to the host or from it."""
 
+    READS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique", "_unique",
+             "bincount")
 
-def arguments(network) -> set[str]:
-    return set(inspect.signature(network.network.base_model.forward).parameters)
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name, kwargs = operation.__name__.split(".")[0], kwargs or {}
+        flat = [x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])
+                if isinstance(x, Tensor)]
+        moved = kwargs.get("device") if name == "_to_copy" else flat[-1].device if name == "copy_" else None
+        crosses = moved is not None and torch.device(moved).type != flat[0].device.type
+        chosen = (name in ("index", "index_put", "index_put_")
+                  and any(x is not None and x.dtype == torch.bool for x in args[1]))
+        if name.startswith(self.READS) or chosen or crosses:
+            raise RuntimeError(f"{operation} waits for the GPU")
+        return operation(*args, **kwargs)

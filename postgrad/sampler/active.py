@@ -188,10 +188,19 @@ class ActiveRows:
         if kind in self.graphs:
             return self.graphs[kind].replay()
         self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-        self.graphs[kind] = torch.cuda.CUDAGraph()
-        pool = next((g.pool() for k, g in self.graphs.items() if k != kind), None)
-        with no_garbage_collection(), torch.cuda.graph(self.graphs[kind], pool=pool):
-            self.advance(size)
+        self.capture(kind)
+
+    def capture(self, kind: tuple[int, bool]) -> None:
+        """The graph of a step of so many rows; where there can be none, the engine says so."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+        pool = next((g.pool() for g in self.graphs.values()), None)
+        try:
+            with no_garbage_collection(), torch.cuda.graph(graph, pool=pool):
+                self.advance(kind[0])
+        except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # that of a capture which failed is left current
+            return self.engine.uncaptured(error)
+        self.graphs[kind] = graph
 
     def advance(self, n: int) -> None:
         at, slot, done = self.at[:n], self.slot[:n], self.done[:n]

@@ -150,6 +150,7 @@ class Slots:
             taken.append(row)
         if taken:
             slots = self.whole([row.slot for row in taken])
+            self.engine.seat(slots, self.whole([row.place.number for row in taken]))
             self.hidden[slots] = torch.stack([row.first for row in taken])
         self.active += taken
 
@@ -197,7 +198,8 @@ class Slots:
         places = [(row.tokens[-1], len(row.tokens) - 1, row.slot, row.place.number, len(row.place.tokens))
                   for row in rows]
         columns = self.whole(self.filled(places, (0, 0, self.size, self.prompts, 1))).T
-        hidden = self.engine.step(*(column.contiguous() for column in columns))
+        hidden = self.engine.step(*(column.contiguous() for column in columns),
+                                  longest=max(at + read + 1 for _, at, _, _, read in places))
         self.hidden[columns[2]] = hidden
         self.computed += len(rows)
 

@@ -80,8 +80,10 @@ class Queue:
             rows.append(Row(self.waiting.popleft(), prompt, self.place[prompt], self.free.popleft(),
                             len(self.prompts[prompt])))
         if rows:
-            first = self.active.first[self.active.whole([row.place for row in rows])]
-            self.active.admit(rows, at, self.seeds, first)
+            slots = self.active.whole([row.slot for row in rows])
+            places = self.active.whole([row.place for row in rows])
+            self.active.engine.seat(slots, places)
+            self.active.admit(rows, at, self.seeds, self.active.first[places])
         return rows
 
     def has_room(self, prompt: int) -> bool:
