@@ -184,11 +184,15 @@ class Optim:
                 p.grad = grad
             self.summed = [None] * len(self.stepped)
 
-    def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
-        """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
-        what to log."""
+    def clip(self) -> torch.Tensor:
+        """The gradient of the step, cut to the largest norm; -> the norm that it had."""
         self.take_sum()
-        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm)))
+        return whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
+
+    def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
+        """One update, or none if it would not be finite (a fault) or no row is trained (not one). norm: what
+        `clip` said, where it was called before. Returns what to log."""
+        norm = float(self.clip()) if norm is None else norm
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
             self.adam.step(self.lr(step))
@@ -258,7 +262,8 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
                                           "gathered what they saw of the step", optim.end_lane, unweighted):
             total = total + part
             stats.add(seen)
-        row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
+        results, (loss, norm, rows) = stats.read(total, optim.clip(), batch.weight.any())
+        row = {**batch.facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
         began = now
