@@ -14,6 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad import recipes
 from postgrad.batches.collect import as_batch
+from postgrad.loop import Optim, OptimSettings
+from postgrad.models import Models
+from postgrad.pace import compiling_pays
 from postgrad.packing import pack
 from postgrad.recipes import running
 from postgrad.records import Rollout
@@ -49,6 +52,25 @@ def test_a_step_reads_few_numbers_one_by_one(method, tmp_path):
         running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run", watch=Watch())
     steps = [after - before for before, after in zip(counts, counts[1:], strict=False)]
     assert len(steps) == 2 and max(steps) <= MOST_READS
+
+
+def test_a_run_is_compiled_where_that_ends_it_sooner():
+    step = {"layers": 30, "parameters": 134_500_000, "tokens": 131_072, "tokens_per_pass": 8192}
+    assert not compiling_pays(**step, steps=60) and compiling_pays(**step, steps=90)
+    small = {"layers": 4, "parameters": 2_000_000, "tokens": 8192, "tokens_per_pass": 8192}
+    assert not compiling_pays(**small, steps=1000) and compiling_pays(**small, steps=10_000)
+    for said, tokens, compiled in ((None, 64, False), (None, 10**9, True), (None, None, True),
+                                   (True, 64, True), (False, 10**9, False)):
+        model = small_model()
+        Optim(Models(policy=model), OptimSettings(lr=1.0, compile=said), 2000, tokens)
+        assert model.fused is compiled and not model.compiled  # on a CPU nothing is
+
+
+@pytest.mark.parametrize(("changes", "compiled"), [(["steps=20"], False), (["compile=true", "steps=1"], True)])
+def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled):
+    recipe, config = recipes.resolve("grpo:words", changes, None)
+    parts = recipes.module(recipe).build(config, running.beginning(config))
+    assert parts.models.policy.fused is compiled
 
 
 def test_results_are_the_same_read_together_or_one_by_one():

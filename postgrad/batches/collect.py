@@ -91,6 +91,11 @@ class Rollouts(Settings):
         """The most tokens that the policy writes in a rollout: of an episode, those of all its replies."""
         return self.budget * (self.turns or 1)
 
+    @property
+    def written(self) -> int:
+        """The most tokens that the policy writes in a collection."""
+        return self.prompts_per_step * self.group_size * self.in_all
+
 
 def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -> Collection:
     """`count` groups. again: groups with equal scores are dropped and others drawn for them, so often at
@@ -149,8 +154,7 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
 
 def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
     """Rows of different length end to end; one that stands there several times is read once."""
-    known = {id(row): row for row in rows}
-    made = {key: np.array(row, dtype) for key, row in known.items()}
+    made = {key: np.array(row, dtype) for key, row in {id(row): row for row in rows}.items()}
     return np.concatenate([made[id(row)] for row in rows])
 
 
