@@ -58,8 +58,8 @@ class OptimSettings(Settings):
     precision: str = setting("auto",
                              "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU",
                              "fp32 to compare two runs to the last digits on a GPU")
-    compile: bool | None = setting(None, "on a GPU, the model through torch.compile: the first step is later, "
-                                   "the others sooner; none: where the run is long enough for that",
+    compile: bool | None = setting(None, "on a GPU, the model through torch.compile: the first step is "
+                                   "later, the others sooner; none: where the run is long enough for that",
                                    "false where the compiler fails; true to measure")
     lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
                                 "many as torchrun starts, 1 without it",

@@ -13,8 +13,8 @@ PARTS = {"time/sample": "sampling", "time/wait": "waiting for samples", "time/sc
 RECENT = 10  # steps over which a rate is taken
 MACHINES = ("time/", "memory")  # what differs from one machine to the next
 
-# of the compiler on a GPU, measured on an H200: seconds until all is compiled and captured, those that a layer's
-# launches take in a pass without it, and those it saves for each operation of a pass (about half of its time)
+# of the compiler, on an H200: seconds until all is compiled and captured, those that a layer's launches take
+# in a pass without it, and those that it saves for each operation of a pass, about half of its time
 COMPILING, LAUNCHING, SAVED = 20.0, 6e-4, 2.6e-15
 
 Column = Callable[[str], Sequence[float]]  # a metric's values, oldest first
