@@ -62,7 +62,8 @@ class Setting:
 
     def recipe(self) -> tuple[str, ...]:
         """The overrides of our side: the same number of tokens at once, and what --ours says."""
-        return f"optim.tokens_per_pass={self.rows * (self.prompt + self.new) // self.passes}", *self.ours
+        at_once = self.rows * (self.prompt + self.new) // self.passes
+        return f"optim.tokens_per_pass={at_once}", "optim.compile=true", *self.ours
 
     def rates(self, shape: str) -> Rates:
         return Rates.measure(SHAPES[shape], self.dtype, self.device)

@@ -38,6 +38,7 @@ class Chat:
         self.pad = pad
         self.ends = tuple(ends)
         self._render = compiled(template)
+        self._pieces: dict[int, str] = {}
 
     @classmethod
     def load(cls, folder: Path | str) -> Chat:
@@ -118,7 +119,9 @@ class Chat:
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token's own text, control tokens by name, for the token strip."""
-        return [self.tokenizer.decode([t], skip_special_tokens=False) for t in tokens]
+        for token in set(tokens).difference(self._pieces):
+            self._pieces[token] = self.tokenizer.decode([token], skip_special_tokens=False)
+        return [self._pieces[token] for token in tokens]
 
     def places(self, tokens: Sequence[int], ends: Sequence[int]) -> list[int]:
         """For each end in the text of a reply, the last of its tokens that belongs to the text so far.

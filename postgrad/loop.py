@@ -15,6 +15,7 @@ from postgrad.adamw import AdamW
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Decoder, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.models.computing import compute_in
 from postgrad.models.parts import divided, is_divided, whole
 from postgrad.models.sharded import divide, shard
 from postgrad.pace import memory_taken
@@ -57,8 +58,9 @@ class OptimSettings(Settings):
     precision: str = setting("auto",
                              "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU",
                              "fp32 to compare two runs to the last digits on a GPU")
-    compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the "
-                            "others sooner", "false for runs of a few steps, or where the compiler fails")
+    compile: bool | None = setting(None, "on a GPU, the model through torch.compile: the first step is "
+                                   "later, the others sooner; none: where the run is long enough for that",
+                                   "false where the compiler fails; true to measure")
     lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
                                 "many as torchrun starts, 1 without it",
                                 "where more processes will go on with the run than begin it: its bits "
@@ -105,22 +107,8 @@ class OptimSettings(Settings):
         return self.at_once if on_gpu or self.tokens_per_pass is not None else 2048
 
 
-def compute_in(models: Models, settings: OptimSettings) -> None:
-    """The precision in which the models of a run compute, and whether they are compiled.
-
-    On a GPU bf16 is the type of the weights themselves; on a CPU only of the products of matrices.
-    """
-    for decoder in models.decoders():
-        on_gpu = decoder.head.is_cuda
-        half = settings.half(on_gpu)
-        decoder.compiled = settings.compile and on_gpu and half and not settings.divides
-        if half and on_gpu and not settings.divides:
-            decoder.to(torch.bfloat16)
-        decoder.precision = torch.bfloat16 if half and not on_gpu else None
-
-
 class Optim:
-    """AdamW over the trained models.
+    """AdamW over the trained models. tokens: about how many a step trains on, where that is known.
 
     A step whose loss or gradient is not finite leaves the weights as they were.
 
@@ -128,10 +116,10 @@ class Optim:
     the weights are their rounded image.
     """
 
-    def __init__(self, models: Models, settings: OptimSettings, steps: int):
+    def __init__(self, models: Models, settings: OptimSettings, steps: int, tokens: int | None = None):
         if settings.lr is None:
             raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
-        compute_in(models, settings)
+        compute_in(models, settings, steps, tokens)
         self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
         if settings.divides:
             on_gpu = models.decoders()[0].head.is_cuda
@@ -184,11 +172,15 @@ class Optim:
                 p.grad = grad
             self.summed = [None] * len(self.stepped)
 
-    def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
-        """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
-        what to log."""
+    def clip(self) -> torch.Tensor:
+        """The gradient of the step, cut to the largest norm; -> the norm that it had."""
         self.take_sum()
-        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm)))
+        return whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
+
+    def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
+        """One update, or none if it would not be finite (a fault) or no row is trained (not one). norm: what
+        `clip` said, where it was called before. Returns what to log."""
+        norm = float(self.clip()) if norm is None else norm
         fault = not (math.isfinite(loss) and math.isfinite(norm))
         if rows and not fault:
             self.adam.step(self.lr(step))
@@ -258,7 +250,8 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
                                           "gathered what they saw of the step", optim.end_lane, unweighted):
             total = total + part
             stats.add(seen)
-        row = {**batch.facts, **stats.results(), **optim.step(step, float(total), bool(batch.weight.any()))}
+        results, (loss, norm, rows) = stats.read(total, optim.clip(), batch.weight.any())
+        row = {**batch.facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
         began = now

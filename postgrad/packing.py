@@ -9,7 +9,7 @@ A token sees its own sequence up to itself and the whole of the prefix: exactly 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
@@ -108,38 +108,54 @@ class Packed:
 
 def sent(x: Tensor, device) -> Tensor:
     """To a device, without waiting for what it is still computing."""
-    return (x.pin_memory().to(device, non_blocking=True) if torch.device(device).type == "cuda"
+    return (x.pin_memory().to(device, non_blocking=True) if x.is_cpu and torch.device(device).type == "cuda"
             else x.to(device))
+
+
+def fetched(x: Tensor) -> Callable[[], Tensor]:
+    """A tensor on its way to main memory: the call, which may come from another thread, waits for it."""
+    copy = x.to("cpu", non_blocking=True)
+    event = torch.cuda.Event() if x.is_cuda else None
+    if event:
+        event.record()
+
+    def arrived() -> Tensor:
+        if event:
+            event.synchronize()
+        return copy
+
+    return arrived
 
 
 def pack(lengths: Tensor, tokens: Tensor | None = None,
          mask: Tensor | None = None) -> Packed:  # [B], [B, T], [B, T]
     """Given tokens and mask, a prompt (what comes before the first masked token) that adjacent rows share
     is laid out once."""
-    lengths = lengths.tolist()
-    B, T = len(lengths), max(lengths) if tokens is None else tokens.shape[1]
+    ends = lengths.cpu().numpy()  # [B]
+    B, T = len(ends), int(ends.max()) if tokens is None else tokens.shape[1]
     mask = np.zeros((B, T), bool) if mask is None else mask.cpu().numpy()
-    shared = common_prompts(mask if tokens is None else tokens.cpu().numpy(), mask)
-    cells, positions, spans, home, at, prompt = [], [], [], np.zeros((B, T), np.int64), 0, (0, 0)
-    for row, (length, (known, again)) in enumerate(zip(lengths, shared, strict=True)):
-        if not again:  # the first row of its group: the prompt, if there is one, is laid out here
-            prompt = (at, at + known)
-            if known:
-                spans.append((*prompt, 0, 0))
-                cells.append(np.arange(row * T, row * T + known))
-                positions.append(np.arange(known))
-                at += known
-        home[row, :known] = np.arange(*prompt)
-        home[row, known:length] = np.arange(at, at + length - known)
-        cells.append(np.arange(row * T + known, row * T + length))
-        positions.append(np.arange(known, length))
-        spans.append((at, at + length - known, *prompt))
-        at += length - known
+    known, again = common_prompts(mask if tokens is None else tokens.cpu().numpy(), mask)
+    # two sequences a row: its prompt, laid out with the first row of the group, and what is the row's own
+    size = np.stack([np.where(again, 0, known), ends - known], 1)  # [B, 2]
+    stop = size.cumsum().reshape(B, 2)
+    start = stop - size
+    prompt = start[np.maximum.accumulate(np.where(again, 0, np.arange(B))), 0]  # where the group's begins
+    nothing = np.zeros_like(known)
+    spans = np.stack([np.stack([start[:, 0], stop[:, 0], nothing, nothing], 1),
+                      np.stack([start[:, 1], stop[:, 1], prompt, prompt + known], 1)], 1)  # [B, 2, 4]
+    laid = spans[np.stack([size[:, 0] > 0, np.ones(B, bool)], 1)].T  # a row's own is there, however short
+    # a token's place less its number, for each sequence: in its row, and in the rows laid flat
+    ahead = np.stack([nothing, known], 1) - start
+    numbers, flat = np.arange(stop[-1, 1]), ahead + np.arange(0, B * T, T)[:, None]
+    positions, cells = (numbers + x.repeat(size.ravel()) for x in (ahead, flat))
+    column = np.arange(T)
+    home = column + np.where(column < known[:, None], prompt[:, None], (start[:, 1] - known)[:, None])
+    home[column >= ends[:, None]] = 0
     chosen = np.flatnonzero(mask)
     assert (chosen % T).all(), ("column 0 has no token before it that could predict it: mask[:, "
                                 "0] must be False")
-    arrays = np.concatenate(cells), np.concatenate(positions), home, chosen, home.reshape(-1)[chosen - 1]
-    return Packed(*map(torch.from_numpy, arrays), Spans(*torch.tensor(spans).T.contiguous().unbind(0)))
+    arrays = cells, positions, home, chosen, home.reshape(-1)[chosen - 1]
+    return Packed(*map(torch.from_numpy, arrays), Spans(*torch.from_numpy(laid.copy()).unbind(0)))
 
 
 def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
@@ -158,24 +174,22 @@ def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
     return replace(packed, cells=cells, positions=positions, spans=spans)
 
 
-def common_prompts(tokens: np.ndarray,
-                   mask: np.ndarray) -> list[tuple[int, bool]]:  # [B, T] twice -> B of them
+def common_prompts(tokens: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # [B, T] -> [B]
     """For each row, how long the prompt is that it shares with a neighbour (0: with none),
     and whether it was there before."""
     first = np.where(mask.any(1), mask.argmax(1), 0)
-    out = [(0, False)] * len(tokens)
-    for row in range(1, len(tokens)):
-        n = int(first[row])
-        if n > 1 and n == first[row - 1] and (tokens[row, :n] == tokens[row - 1, :n]).all():
-            out[row - 1: row + 1] = (n, out[row - 1][1]), (n, True)
-    return out
+    n = first[1:]
+    equal = (tokens[1:] == tokens[:-1]) | (np.arange(tokens.shape[1]) >= n[:, None])
+    again = np.concatenate([[False], (n > 1) & (n == first[:-1]) & equal.all(1)])
+    followed = np.append(again[1:], False)
+    return np.where(again | followed, first, 0), again
 
 
-def passes(lengths: Sequence[int], prompts: Sequence[tuple[int, bool]], each: int,
+def passes(lengths: Sequence[int], prompts: tuple[np.ndarray, np.ndarray], each: int,
            tokens_per_pass: int) -> Iterator[tuple[int, int]]:
     """Units of `each` rows in about equal parts, [start, stop) of each: at most tokens_per_pass tokens to
     compute, at least one unit. prompts: as `common_prompts` finds them."""
-    new = [n - (known if again else 0) for n, (known, again) in zip(lengths, prompts, strict=True)]
+    new = (np.array(lengths) - np.where(prompts[1], prompts[0], 0)).tolist()
     units = [sum(new[i: i + each]) for i in range(0, len(new), each)]
     count = -(-sum(units) // tokens_per_pass)
     tokens_per_pass = min(tokens_per_pass, sum(units) // count + max(units))

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from postgrad.packing import Packed, common_prompts, pack, passes
+from postgrad.packing import Packed, common_prompts, pack, passes, sent
 from postgrad.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
@@ -271,7 +271,7 @@ class Batch:
         return len(self) // self.rows_per_unit
 
     def to(self, device) -> Batch:
-        moved = {f.name: getattr(self, f.name).to(device) for f in fields(self)
+        moved = {f.name: sent(getattr(self, f.name), device) for f in fields(self)
                  if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **moved)
 

@@ -3,8 +3,9 @@ divided at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import torch
@@ -117,7 +118,28 @@ class Stats(dict[str, Any]):
         return torch.cat(self.units[name]).tolist()
 
     def results(self) -> dict[str, float]:
-        return {name: entry.result() for name, entry in self.items()}
+        return self.read()[0]
+
+    def read(self, *more: Tensor | float) -> tuple[dict[str, float], list[float]]:
+        """The results, and further numbers of the step, with one wait for the device that has them."""
+        parts = [(name, type(entry), len(fields(entry))) for name, entry in self.items()]
+        known = iter(numbers([getattr(entry, f.name) for entry in self.values() for f in fields(entry)]
+                             + list(more)))
+        results = {name: kind(*islice(known, count)).result() for name, kind, count in parts}
+        return results, list(known)
+
+
+def numbers(values: Sequence[Tensor | float]) -> list[float]:
+    """Scalars as numbers of Python: a device is waited for once, however many of them it has."""
+    found = [x if isinstance(x, Tensor) else float(x) for x in values]
+    if not found:
+        return []
+    for device in {x.device for x in found if isinstance(x, Tensor)}:
+        mine = [i for i, x in enumerate(found) if isinstance(x, Tensor) and x.device == device]
+        read = torch.stack([found[i].detach().double() for i in mine]).tolist()
+        for i, number in zip(mine, read, strict=True):
+            found[i] = number
+    return found
 
 
 def moved(x: Tensor | float) -> Tensor | float:

@@ -7,6 +7,9 @@ and compares it with one that was left alone.
                                               stages, each time gone on with
     python proofs/kills.py games FOLDER [COUNT]   runs over several turns, killed at random moments and
                                               resumed; writes FOLDER/kills.json
+    python proofs/kills.py saves FOLDER [COUNT]   runs of 5M random weights, each killed at a random moment of
+                                              a checkpoint that is being written while the run goes on;
+                                              writes FOLDER/kills-saves.json
 """
 
 from __future__ import annotations
@@ -213,7 +216,72 @@ def kill_games(folder: str, count: str = "20") -> int:
     return int(any(row["differences"] for row in found))
 
 
+# checkpoints that are written while the run goes on
+
+def new_work(folder: Path) -> None:
+    """A model of 5M random weights, whose checkpoints take a while to write, and a task for it."""
+    sys.path[:0] = [str(Path(__file__).resolve().parent.parent / name) for name in ("", "bench")]
+    from shapes import SHAPES, write_model, write_task
+    write_model(folder / "model", SHAPES["5M"], 0.1)
+    task = write_task(folder / "task", 16, 16, SHAPES["5M"].vocab_size)
+    SMALL["saves"] = ("grpo", f"model={folder / 'model'}", "steps=6", "save_every=1", "rollouts.prompts=16",
+                      "rollouts.prompts_per_step=2", "rollouts.group_size=4", "rollouts.max_new_tokens=16",
+                      "optim.lr=1e-4", "evaluation.every=0", "--task", str(task))
+
+
+def half_written(run: Path) -> set[str]:
+    """The checkpoints that are being written, by the folders that they are built in."""
+    return {path.name for path in (run / "checkpoints").glob(".tmp-0*")}
+
+
+def kill_in_a_save(run: Path, number: int, seconds: float) -> tuple[int, bool]:
+    """Kills a run so many seconds into the writing of its checkpoint with this number; -> how it ended, and
+    whether the checkpoint was still being written."""
+    command = [sys.executable, __file__, "0", str(int(signal.SIGKILL)), *train_args("saves", run)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env=os.environ | {"OMP_NUM_THREADS": "1"})
+    seen: set[str] = set()
+    while process.poll() is None and len(seen) < number:
+        seen |= half_written(run)
+        time.sleep(0.001)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+    return process.returncode, bool(half_written(run))
+
+
+def save_seconds(run: Path) -> float:
+    """How long the writing of a checkpoint takes, from the times of its files."""
+    last = max(p for p in (run / "checkpoints").iterdir() if p.name.isdigit())
+    times = [path.stat().st_mtime for path in last.iterdir()]
+    return max(times) - min(times)
+
+
+def kill_saves(folder: str, count: str = "20") -> int:
+    """As many kills as asked for that met a checkpoint half written; those that came too late are counted."""
+    shutil.rmtree(place := Path(folder).absolute() / "killed-saves", ignore_errors=True)
+    new_work(place)
+    left_alone("saves", place / "alone")
+    alone, length, rng = facts(place / "alone"), save_seconds(place / "alone"), random.Random("saves/0")
+    rows: list[dict] = []
+    while sum(row["inside_save"] for row in rows) < int(count) and len(rows) < 3 * int(count):
+        run, number, seconds = place / "killed", rng.randint(1, 6), rng.uniform(0, length)
+        code, inside = kill_in_a_save(run, number, seconds)
+        begun = len((run / "metrics.jsonl").read_text().splitlines())
+        finish("saves", run)
+        rows.append({"checkpoint": number, "seconds": round(seconds, 3), "exit": code, "inside_save": inside,
+                     "steps_begun": begun, "differences": differences(alone, run)})
+        print(rows[-1], file=sys.stderr, flush=True)
+        shutil.rmtree(run)
+    met = [row for row in rows if row["inside_save"]]
+    found = {"kills": len(rows), "inside_save": len(met), "seconds_of_a_save": round(length, 3),
+             "same_bits": sum(not row["differences"] for row in met), "rows": rows}
+    (Path(folder) / "kills-saves.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in found.items() if k != "rows"}))
+    return int(any(row["differences"] for row in rows))
+
+
 if __name__ == "__main__":
     first, second, *rest = sys.argv[1:]
-    several = {"pipelines": kill_pipelines, "games": kill_games}.get(first)
+    several = {"pipelines": kill_pipelines, "games": kill_games, "saves": kill_saves}.get(first)
     sys.exit(several(second, *rest) if several else child(int(first), int(second), rest))

@@ -34,13 +34,14 @@ def test_two_rows_share_a_prompt_by_hand():
 
 
 def test_what_is_shared_and_what_is_not():
-    shared = common_prompts(TOKENS.numpy(), MASK.numpy())
-    assert shared == [(3, False), (3, True), (0, False)]
+    def shared(mask):
+        return list(zip(*(x.tolist() for x in common_prompts(TOKENS.numpy(), mask)), strict=True))
+
+    assert shared(MASK.numpy()) == [(3, False), (3, True), (0, False)]
     # rows without a mask: a verdict failed
-    none = common_prompts(TOKENS.numpy(), np.zeros_like(MASK.numpy()))
-    assert none == [(0, False)] * 3
+    assert shared(np.zeros_like(MASK.numpy())) == [(0, False)] * 3
     uneven = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 0]], bool)  # prompts of another length
-    assert common_prompts(TOKENS.numpy(), uneven) == [(0, False)] * 3
+    assert shared(uneven) == [(0, False)] * 3
     alone = pack(LENGTHS)
     assert alone.cells.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13] and alone.spans.keys is None
     # rows wider than long

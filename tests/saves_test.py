@@ -9,12 +9,14 @@ import torch
 from run_small import logged, make, put
 from small import CHAT, small_model
 
-from postgrad.models import load_model
+from postgrad.models import checkpoint, load_model
 from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.run import Saves
 
 
-def test_a_copy_is_of_its_moment_whatever_the_next_steps_do(tmp_path):
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_copy_is_of_its_moment_whatever_the_next_steps_do(stays, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "has_room", lambda size, devices: stays)
     policy, moment = small_model(), torch.ones(3)
     before = {name: x.clone() for name, x in policy.state_dict().items()}
     write = copy_state({"optim": {"moment": moment}}, policy=policy, chat=CHAT)
@@ -77,3 +79,12 @@ def test_an_interrupted_run_leaves_no_checkpoint_half_written(tmp_path):
         seen.set()
         raise KeyboardInterrupt
     assert list(run.checkpoints()) == [1]
+
+
+@pytest.mark.parametrize(("free", "stays"), [(1000, True), (799, False)])
+def test_copies_stay_on_a_gpu_that_has_twice_their_room(free, stays, monkeypatch):
+    known = {"mem_get_info": (free - 300, 10_000), "memory_reserved": 500, "memory_allocated": 200}
+    for name, value in known.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert checkpoint.has_room(400, {torch.device("cpu"), torch.device("cuda", 0)}) is stays
+    assert not checkpoint.has_room(400, {torch.device("cpu")})

@@ -8,20 +8,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
 
 from postgrad.batches.ahead import Ahead, Collection, Present, Source
 from postgrad.batches.keep import held_batch, kept_batch
-from postgrad.batches.shuffled import Shuffled, assemble
+from postgrad.batches.shuffled import Shuffled
 from postgrad.maths.diversity import repetition
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.sharded import brought_together
 from postgrad.ranks import ALONE, Lanes
-from postgrad.records import Batch, Prompt, Rollout, Scored, pad_rows
+from postgrad.records import Batch, Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, refuse_all_errors
 from postgrad.settings import NOT_NEGATIVE, Settings, setting
+from postgrad.stats import numbers
 
 # how many prompts, the number of the try -> their judged groups
 Draw = Callable[[int, int], list[list[Scored]]]
@@ -89,6 +91,11 @@ class Rollouts(Settings):
         """The most tokens that the policy writes in a rollout: of an episode, those of all its replies."""
         return self.budget * (self.turns or 1)
 
+    @property
+    def written(self) -> int:
+        """The most tokens that the policy writes in a collection."""
+        return self.prompts_per_step * self.group_size * self.in_all
+
 
 def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -> Collection:
     """`count` groups. again: groups with equal scores are dropped and others drawn for them, so often at
@@ -129,14 +136,26 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
     """Rollouts as rows: the prompt and what came after it, the sampled tokens masked, with the sampler's
     log-probs. An episode of several rows has them side by side."""
     rows = [row for r in rollouts for row in r.rows]
-    tokens = [[*r.prompt_tokens, *r.tokens] for r in rows]
-    masks = [[False] * len(r.prompt_tokens) + list(r.mask or [True] * len(r.tokens)) for r in rows]
-    logp = [[0.0] * len(r.prompt_tokens) + list(r.logp) for r in rows]
-    base = assemble([r.prompt.id for r in rows], tokens, masks)
+    read, written = (np.array([len(x) for x in part])[:, None]
+                     for part in ([r.prompt_tokens for r in rows], [r.tokens for r in rows]))
+    column = np.arange(int((read + written).max()))
+    prompt, reply = column < read, (column >= read) & (column < read + written)  # [B, T]
+    tokens, mask, logp = np.zeros(reply.shape, np.int64), reply.copy(), np.zeros(reply.shape, np.float32)
+    tokens[prompt], tokens[reply] = flat([r.prompt_tokens for r in rows]), flat([r.tokens for r in rows])
+    logp[reply] = flat([r.logp for r in rows], np.float32)
+    if any(r.mask for r in rows):
+        mask[reply] = flat([r.mask or [True] * len(r.tokens) for r in rows], bool)
     several = len(rows) > len(rollouts)
     episode = torch.tensor([i for i, r in enumerate(rollouts) for _ in r.rows]) if several else None
-    return Batch(**base, weight=base["mask"].float(), episode=episode,
-                 sampler_logp=pad_rows(logp, fill=0.0, dtype=torch.float32))
+    tokens, mask, logp, lengths = map(torch.from_numpy, (tokens, mask, logp, (read + written)[:, 0]))
+    return Batch(ids=tuple(r.prompt.id for r in rows), tokens=tokens, mask=mask, lengths=lengths,
+                 weight=mask.float(), episode=episode, sampler_logp=logp)
+
+
+def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
+    """Rows of different length end to end; one that stands there several times is read once."""
+    made = {key: np.array(row, dtype) for key, row in {id(row): row for row in rows}.items()}
+    return np.concatenate([made[id(row)] for row in rows])
 
 
 def is_flat(group: Sequence[Scored]) -> bool:
@@ -152,8 +171,8 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
               if group]
     judged = [s for group in groups for s in group]
     written = sum(len(s.rollout.sampled) for s in rows)
-    facts = {"reward": torch.cat(scores).mean().item() if scores else 0.0,
-             "reward_std": sum(x.std(unbiased=False).item() for x in scores) / max(len(scores), 1),
+    facts = {"reward": float(torch.cat(scores).mean()) if scores else 0.0,
+             "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
              "length": written / len(rows), "sampled": float(written),
              "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
              "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),

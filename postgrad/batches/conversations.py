@@ -27,6 +27,8 @@ class ConversationBatches(ShuffledBatches):
         self.limit.settle()
         super().__init__(items, per_step=per_step, steps=steps, seed=seed, device=device, shares=shares)
         self.method = method
+        lengths = [len(tokens) for rows in (items if shares else [items]) for _, tokens, _ in rows]
+        self.tokens = per_step * sum(lengths) // len(lengths)  # of a step, about
 
     def batch(self, coded: Sequence[tuple]) -> Batch:
         ids, tokens, masks = zip(*sorted(coded, key=lambda row: len(row[1])), strict=True)

@@ -29,5 +29,6 @@ def distinct(texts: Sequence[Sequence[Hashable]], n: int) -> float:
 
 def repetition(tokens: Sequence[Hashable], span: int = 4) -> float:
     """The share of a reply's runs of four tokens that it has written before: 0 of what never repeats."""
-    found = runs(tokens, span)
-    return 1 - len(set(found)) / len(found) if found else 0.0
+    count = len(tokens) - span + 1
+    different = set(zip(*(tokens[i:] for i in range(span)), strict=False))
+    return 1 - len(different) / count if count > 0 else 0.0

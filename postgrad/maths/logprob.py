@@ -68,14 +68,14 @@ class _Chosen(torch.autograd.Function):
     """chosen_logp in chunks; what a chunk needs in the backward pass is computed again there."""
 
     @staticmethod
-    def forward(ctx, states, head, tokens, chunk):
-        read = fused(_read, states.is_cuda)
+    def forward(ctx, states, head, tokens, chunk, compiled):
+        read = fused(_read, compiled)
         parts = [read(product(states[i: i + chunk], head.T), tokens[i: i + chunk])
                  for i in range(0, max(len(states), 1), chunk)]
         total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
         ctx.save_for_backward(states, head, tokens, total, entropy)
         ctx.set_materialize_grads(False)  # an entropy that no loss looks at costs nothing
-        ctx.chunk = chunk
+        ctx.chunk, ctx.compiled = chunk, compiled
         return logp, entropy
 
     @staticmethod
@@ -83,7 +83,7 @@ class _Chosen(torch.autograd.Function):
         states, head, tokens, total, entropy = ctx.saved_tensors
         by_logp, need = torch.zeros_like(total) if by_logp is None else by_logp, ctx.needs_input_grad
         more, slope_of = ((), _slope) if by_entropy is None else ((entropy, by_entropy), _slope_of_both)
-        slope_of = fused(slope_of, states.is_cuda)
+        slope_of = fused(slope_of, ctx.compiled)
         dstates = torch.empty_like(states)
         dhead = torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
@@ -94,18 +94,18 @@ class _Chosen(torch.autograd.Function):
             dstates[part] = product(slope, head)
             if need[1]:
                 dhead += product(slope.T, states[part])
-        return dstates, None if dhead is None else dhead.to(head.dtype), None, None
+        return dstates, None if dhead is None else dhead.to(head.dtype), None, None, None
 
 
 @cache
-def fused(function: Callable, on_gpu: bool) -> Callable:
-    """On a GPU, compiled: one pass over [chunk, V] instead of several."""
-    return torch.compile(function, dynamic=True) if on_gpu else function
+def fused(function: Callable, compiled: bool) -> Callable:
+    """Compiled: one pass over [chunk, V] instead of several."""
+    return torch.compile(function, dynamic=True) if compiled else function
 
 
 # [N, D], [V, D], [N] -> logp [N], entropy [N]
 def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float = 1.0,
-                chunk: int | None = None) -> tuple[Tensor, Tensor]:
+                chunk: int | None = None, compiled: bool = False) -> tuple[Tensor, Tensor]:
     """Log-prob of each token by the state before it, and entropy of the distribution it was drawn from.
 
         logp = log softmax(head . state / temperature)[token],    entropy = -sum_v p_v log p_v
@@ -114,7 +114,7 @@ def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float
     for bfloat16 states.
     """
     chunk = chunk or (4096 if states.is_cuda else max(16, (1 << 18) // len(head)))
-    return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk)
+    return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk, compiled)
 
 
 def logp_of_logits(logits: Tensor, tokens: Tensor) -> Tensor:  # [B, T, V], [B, T] -> [B, T]

@@ -20,7 +20,7 @@ from postgrad.files import load_json, said
 from postgrad.models.load import save_model, weights_of
 from postgrad.models.lora import is_adapted
 from postgrad.models.peft import adapter_of, write_adapter
-from postgrad.models.weights import give_tensors, read_tensors, write_tensors
+from postgrad.models.weights import described, give_tensors, read_tensors, write_tensors
 
 SLOT = "__tensor__"
 LARGEST = 2**30  # bytes of state.json
@@ -30,8 +30,18 @@ TENSORS = "state.tensors"
 
 def copy_state(state: dict, *, policy, chat, base: str = "") -> Callable[[Path], None]:
     """A run's state as it is now, copied, and a function that writes it into a folder later: see
-    `state_writer`."""
-    return state_writer(state, policy=policy, chat=chat, base=base, keep=_copies)
+    `state_writer`. What is on a GPU is fetched beside what that computes meanwhile."""
+    write = state_writer(state, policy=policy, chat=chat, base=base, keep=_copies)
+    if not next(policy.parameters()).is_cuda:
+        return write
+    copied, aside = torch.cuda.current_stream().record_event(), torch.cuda.Stream()
+
+    def fetch_and_write(folder: Path) -> None:
+        with torch.cuda.stream(aside):
+            aside.wait_event(copied)
+            write(folder)
+
+    return fetch_and_write
 
 
 def state_writer(state: dict, *, policy, chat, base: str = "",
@@ -66,8 +76,22 @@ def give_parts(state: dict, policy) -> None:
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor by itself, in main memory: training goes on with the originals."""
-    return {name: tensors[name].detach().to("cpu", copy=True).contiguous() for name in tensors}
+    """Each tensor by itself: training goes on with the originals. Where a GPU has room for them they stay
+    there, which takes milliseconds, and are fetched as they are written; else they are in main memory."""
+    like = described(tensors).values()
+    stay = has_room(sum(x.numel() * x.itemsize for x in like), {x.device for x in like})
+    return {name: tensors[name].detach().clone(memory_format=torch.contiguous_format) if stay
+            else tensors[name].detach().to("cpu", copy=True).contiguous() for name in tensors}
+
+
+def has_room(size: int, devices: set[torch.device]) -> bool:
+    """Whether a GPU that holds some of this many bytes has room for twice as many, so that a step which grows
+    still finds some."""
+    gpu = next((device for device in devices if device.type == "cuda"), None)
+    if gpu is None:
+        return False
+    unused = torch.cuda.memory_reserved(gpu) - torch.cuda.memory_allocated(gpu)
+    return 2 * size <= torch.cuda.mem_get_info(gpu)[0] + unused
 
 
 def read_state(folder: Path) -> dict:

@@ -185,6 +185,7 @@ class Decoder(nn.Module):
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.precision: torch.dtype | None = None
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
+        self.fused = True  # on a GPU, the softmax over the vocabulary through torch.compile
         self._angles: tuple[Tensor, Tensor] | None = None
         self._replays: Replays | None = None
         self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
@@ -270,7 +271,8 @@ class Decoder(nn.Module):
         """Log-probability of each masked token given those before it, and the entropy of the choice;
         zero elsewhere."""
         made = self.choices(tokens, mask, packed)
-        columns = chosen_logp(made.states, self.head, tokens.flatten()[made.cells], temperature)
+        columns = chosen_logp(made.states, self.head, tokens.flatten()[made.cells], temperature,
+                              compiled=self.fused and made.states.is_cuda)
         blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
         logp, entropy = (blank.scatter(0, made.cells, x).view(tokens.shape) for x in columns)
         return logp, entropy

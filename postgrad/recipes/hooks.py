@@ -15,7 +15,7 @@ from postgrad.recipes.base import Parts
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Scored
-from postgrad.run import Follower, Run, Saves
+from postgrad.run import Follower, Run, SampleLog, Saves
 from postgrad.signals import Stopped
 
 
@@ -39,8 +39,8 @@ def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     return row
 
 
-def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Saves, watch: Watch | None,
-          callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
+def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Saves, log: SampleLog,
+          watch: Watch | None, callback: Callable[[int, dict], None] | None) -> list[Callable[[Now], None]]:
     """What is done after each step: by the rank that writes all of it, by the others what decides how
     training goes on."""
     if isinstance(run, Follower):
@@ -49,7 +49,7 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
 
     def samples(now: Now) -> None:
         if now.batch.scored:
-            run.log_samples(now.step, list(sample_rows(now, parts)))
+            log.log(now.step, sample_rows(now, parts))
 
     def show(now: Now) -> None:
         if watch:
@@ -65,6 +65,7 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
     def save(now: Now) -> None:
         asked = asked_to_stop(stop)
         if saved_after(now.step, config, asked):
+            log.wait()
             state = state_of(parts.models, parts.optim, parts.batches)
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
@@ -98,7 +99,7 @@ def taking_part(parts: Parts, config, stop: Callable) -> list[Callable[[Now], No
     them, its part."""
     def samples(now: Now) -> None:
         if config.optim.divides and now.batch.scored:
-            list(sample_rows(now, parts))
+            sample_rows(now, parts)
 
     def examination(now: Now) -> None:
         if config.optim.divides and examined_after(now.step, parts, config):

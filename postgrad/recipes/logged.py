@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 import torch
+from torch import Tensor
 
 from postgrad.batches.keep import pick
+from postgrad.chat import Chat
 from postgrad.loop import Now
+from postgrad.packing import fetched
 from postgrad.recipes.base import Parts
 from postgrad.records import Batch
 from postgrad.stats import Stats
 
 
-def sample_rows(now: Now, parts: Parts) -> Iterator[dict]:
-    """The rollouts of a step's first groups, with what is known of each token."""
+def sample_rows(now: Now, parts: Parts) -> Callable[[], Iterator[dict]]:
+    """The rollouts of a step's first groups, with what is known of each token: asked of the models here, and
+    made into rows by the call, which another thread may make while the next step is computed."""
     rows = first_groups(now.batch)
     columns = {name: [values[i] for i in rows] for name, values in now.stats.columns.items()}
     columns["mask"] = [now.batch.mask[i] for i in rows]
     after = logp_after(now, parts, rows) if "logp" in columns else []
+    known = []
     for k, i in enumerate(rows):
-        s = now.batch.scored[i]
-        reply = slice(at := len(s.rollout.prompt_tokens), at + len(s.rollout.tokens))
-        known = {name: values[k][reply] for name, values in columns.items()}
-        known |= {"moved": after[k][reply] - known["logp"]} if after else {}
-        yield {"id": now.batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
-               "tokens": parts.chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
-               "columns": {name: [round(x, 5) for x in values.float().tolist()]
-                           for name, values in known.items()},
-               "prompt_tokens": parts.chat.pieces(s.rollout.prompt_tokens),
-               "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
-               "parts": dict(s.verdict.parts), "finished": s.rollout.finished,
-               "adv": mean_advantage(now.batch, i),
-               **({"turns": turns_of(now.batch, i), "episode": s.rollout.episode}
-                  if s.rollout.turns else {})}
+        rollout = now.batch.scored[i].rollout
+        reply = slice(at := len(rollout.prompt_tokens), at + len(rollout.tokens))
+        known.append({name: values[k][reply] for name, values in columns.items()})
+        known[k] |= {"moved": after[k][reply] - known[k]["logp"]} if after else {}
+    arrived = fetched_columns(known)
+    return lambda: (sample_row(now.batch, i, found, parts.chat)
+                    for i, found in zip(rows, arrived(), strict=True))
+
+
+def fetched_columns(known: list[dict[str, Tensor]]) -> Callable[[], Iterator[dict[str, Tensor]]]:
+    """The columns of some rows, on their way to main memory in one piece."""
+    flat = [x.float() for columns in known for x in columns.values()]
+    sizes = [len(x) for x in flat]
+    arrived = fetched(torch.cat(flat))
+
+    def apart() -> Iterator[dict[str, Tensor]]:
+        parts = iter(arrived().split(sizes))
+        for columns in known:
+            yield {name: next(parts) for name in columns}
+
+    return apart
+
+
+def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> dict:
+    s = batch.scored[i]
+    return {"id": batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
+            "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
+            "columns": {name: [round(x, 5) for x in values.tolist()] for name, values in known.items()},
+            "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
+            "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
+            "parts": dict(s.verdict.parts), "finished": s.rollout.finished, "adv": mean_advantage(known),
+            **({"turns": turns_of(batch, i), "episode": s.rollout.episode} if s.rollout.turns else {})}
 
 
 def turns_of(batch: Batch, row: int) -> list[dict]:
@@ -70,8 +93,9 @@ def logp_after(now: Now, parts: Parts, rows: list[int]) -> list[torch.Tensor]:  
     return stats.columns["logp"]
 
 
-def mean_advantage(batch: Batch, row: int) -> float | None:
+def mean_advantage(known: dict[str, Tensor]) -> float | None:
     """Over the trained tokens of a row; None where the method has no advantages (pairs, texts to imitate)."""
-    if batch.adv is None:
+    if "adv" not in known:
         return None
-    return float(batch.adv[row][batch.mask[row]].mean()) if batch.mask[row].any() else 0.0
+    trained = known["adv"][known["mask"] > 0]
+    return float(trained.mean()) if len(trained) else 0.0

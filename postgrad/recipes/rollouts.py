@@ -280,7 +280,8 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
                    models=models, method=method, settings=settings, steps=config.steps, seed=config.seed,
                    tokens_per_pass=config.optim.at_once, device=config.device,
                    lanes=lanes(config.optim.lanes, config.optim.divides), **own)
-    optim, helped = Optim(models, config.optim, config.steps), ()
+    tokens = settings.written // getattr(method, "minibatches", 1)
+    optim, helped = Optim(models, config.optim, config.steps, tokens), ()
     if again and not begins.checkpoint:
         with brought_together(models):
             helped = (prove_help(config, task, LocalSampler(policy, chat), again, judge),)

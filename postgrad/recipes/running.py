@@ -23,7 +23,7 @@ from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.recipes.hooks import Watch, examine, hooks, look_too
 from postgrad.recipes.inputs import check_inputs, inputs
-from postgrad.run import Follower, Run, RunGone, Saves, check_name
+from postgrad.run import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
 from postgrad.signals import Stopped, stop_on_signal
@@ -183,7 +183,8 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
              callback: Callable[[int, dict], None] | None = None) -> Run | Follower:
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
-        with run.locked(), Saves(run) as saves, stop_on_signal(getattr(watch, "stopping", None)) as stop:
+        with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
+              stop_on_signal(getattr(watch, "stopping", None)) as stop):
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 if isinstance(run, Run):
@@ -191,7 +192,7 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
                 elif config.optim.divides:
                     look_too(parts, 0)
             train(parts.models, parts.batches, parts.objective, parts.optim, run,
-                  hooks(run, parts, config, stop, saves, watch, callback))
+                  hooks(run, parts, config, stop, saves, log, watch, callback))
     except Stopped as end:
         run.status("stopped", error=str(end))
         raise

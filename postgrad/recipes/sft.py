@@ -195,7 +195,8 @@ def build(config: SFTConfig, begins: Beginning) -> Parts:
         (kept,) = line(imitated.held, per_step=len(imitated.held), steps=1)
         examine, every = partial(loss_on, objective, models, kept, config), every or -(-config.steps // 10)
     return Parts(models=models, chat=chat, batches=batches, objective=objective,
-                 optim=Optim(models, config.optim, config.steps), examine=examine, every=every,
+                 optim=Optim(models, config.optim, config.steps, batches.tokens), examine=examine,
+                 every=every,
                  notes=imitated.notes(batches.limit),
                  data=imitated.counts(batches.limit) | data_counts(
                      (c.messages[:-1] for c in train),

@@ -24,6 +24,7 @@ reader  rows, curves and the state of a run, for whoever looks
 writer  the lock of the one process that writes, its rows and its status
 folder  class Run, which adds checkpoints and the way back to them; and the list of runs
 saves   checkpoints that are written while the run goes on
+later   sample rows that are made and written while the run goes on
 follower  a run in a process that takes part in it and writes nothing
 rows    strict JSON, and the lines of the logs
 disk    files, locks and checkpoint folders under kills, full disks and flipped bits
@@ -35,8 +36,9 @@ from postgrad.files import DiskFull
 from postgrad.run.disk import DamagedCheckpoint, RunBusy, RunGone, check_name
 from postgrad.run.folder import Run, list_runs
 from postgrad.run.follower import Follower
+from postgrad.run.later import SampleLog
 from postgrad.run.rows import LOGS, dumps, number, plain
 from postgrad.run.saves import Saves
 
-__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Follower", "Run", "RunBusy", "RunGone", "Saves",
-           "check_name", "dumps", "list_runs", "number", "plain"]
+__all__ = ["LOGS", "DamagedCheckpoint", "DiskFull", "Follower", "Run", "RunBusy", "RunGone", "SampleLog",
+           "Saves", "check_name", "dumps", "list_runs", "number", "plain"]

@@ -13,6 +13,7 @@ from postgrad.sampler.active import Written
 from postgrad.sampler.base import Sampling
 
 SHOWN = 20  # prompts that are named where many do not fit
+KEPT = 2**22  # tokens of prompts that are kept, for when they come again
 
 
 class RowSampler:
@@ -26,6 +27,8 @@ class RowSampler:
         self.chat = chat
         self.policy_step = 0
         self.ended: Callable[[Rollout], None] | None = None
+        self._rendered: dict[int, tuple[Prompt, list[int]]] = {}  # by the prompt's own id()
+        self._held = 0
 
     @property
     def positions(self) -> int:
@@ -43,6 +46,7 @@ class RowSampler:
         if not prompts:
             return []
         rendered = [self._render(p, settings) for p in prompts]
+        shown = [tuple(tokens) for tokens in rendered]
         asked: Counter[str] = Counter()
         seeds = []
         for prompt in prompts:  # a prompt that is asked twice gets further samples, not the same ones again
@@ -51,7 +55,7 @@ class RowSampler:
         groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         for row in self.write(rendered, group_size, seeds, settings):
             p, g = divmod(row.request, group_size)
-            made = Rollout(prompt=prompts[p], prompt_tokens=tuple(rendered[p]), tokens=tuple(row.tokens),
+            made = Rollout(prompt=prompts[p], prompt_tokens=shown[p], tokens=tuple(row.tokens),
                            logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
                            seed=seeds[row.request], policy_step=self.policy_step)
             groups[p][g] = made
@@ -82,17 +86,27 @@ class RowSampler:
             self._render(long[0], settings)  # says so
         if long:
             more = f", the first {SHOWN} of them" if len(long) > SHOWN else ""
-            listed = [f"\n  {p.place} has {len(self.chat.render(p.messages))} tokens" for p in long[:SHOWN]]
+            listed = [f"\n  {p.place} has {len(self.tokens_of(p))} tokens" for p in long[:SHOWN]]
             raise ValueError(f"with max_new_tokens {settings.max_new_tokens}, {len(long):,} of "
                              f"{len(prompts):,} prompts are over the model's {self.positions} positions"
                              f"{more}:{''.join(listed)}\nShorten them or set fewer new tokens.")
 
     def fits(self, prompt: Prompt, settings: Sampling) -> bool:
         """Whether a prompt fits the model with its reply."""
-        return len(self.chat.render(prompt.messages)) + settings.max_new_tokens <= self.positions
+        return len(self.tokens_of(prompt)) + settings.max_new_tokens <= self.positions
+
+    def tokens_of(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt, rendered once: `check` asks for them, and each round of the prompts."""
+        if id(prompt) not in self._rendered:
+            tokens = self.chat.render(prompt.messages)
+            self._held += len(tokens)
+            if self._held > KEPT:
+                self._rendered, self._held = {}, len(tokens)
+            self._rendered[id(prompt)] = prompt, tokens  # the prompt too: its id stays its own
+        return self._rendered[id(prompt)][1]
 
     def _render(self, prompt: Prompt, settings: Sampling) -> list[int]:
-        tokens = self.chat.render(prompt.messages)
+        tokens = self.tokens_of(prompt)
         if len(tokens) + settings.max_new_tokens > self.positions:
             raise ValueError(f"{prompt.place} has {len(tokens)} tokens; with max_new_tokens "
                              f"{settings.max_new_tokens} that is over the model's {self.positions} "

@@ -1,0 +1,166 @@
+"""How soon a short run on a GPU is through, 20 GRPO steps of the embedded model; what a checkpoint delays.
+
+Each part prints one line of JSON; one that fails says so, and the next goes on.
+
+    python bench/short_run.py [PART ...] [--device cuda] [--steps 20]
+
+    cold      `postgrad train grpo:words steps=20 device=cuda` in a process of its own without any cache of
+              compiled kernels: seconds until all is imported, until the first step begins, of the first step
+              and of the others
+    warm      the same with the cache that the one before left
+    compiled  the same as cold with optim.compile=true
+    saves     a 0.63B shape (24 layers of 896, Qwen2's vocabulary): what a checkpoint of it with Adam's state
+              delays training, the call itself and the steps while it is being written
+
+--small (for trying the script on a CPU): few steps, a tiny model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "bench")]
+ROWS, TOKENS, BEFORE = 64, 512, 8  # of a step, and steps before the checkpoint
+
+
+def child(began: float, args: list[str]) -> None:
+    """The command, with the moments at which its parts begin. began: time.time() before this process."""
+    marks = {"import": 0.0}
+    from postgrad.cli import main
+    from postgrad.recipes import running
+    marks["import"] = time.time() - began
+    train = running.train
+
+    def watched(models, batches, objective, optim, run, hooks=()):
+        marks["start"] = time.time() - began
+        ends: list[float] = []
+        train(models, batches, objective, optim, run, [*hooks, lambda now: ends.append(time.time() - began)])
+        marks["first"], marks["last"] = ends[0], ends[-1]
+
+    running.train = watched
+    main(["train", *args, "--json"])
+    print(json.dumps(marks), file=sys.stderr)
+
+
+def short(args, caches: Path, *changes: str) -> dict:
+    """A run in a process of its own; seconds of each part of it, and in all."""
+    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "PYTHONPATH": str(HERE),
+                        "TRITON_CACHE_DIR": str(caches / "triton")}
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["grpo:words", f"steps={args.steps}", f"device={args.device}", *changes, "--run",
+                 f"{folder}/run"]
+        began = time.time()
+        done = subprocess.run([sys.executable, __file__, "--child", str(began), *words], env=env,
+                              capture_output=True, text=True)
+        whole = time.time() - began
+    if done.returncode:
+        raise RuntimeError(done.stderr[-1500:])
+    marks = json.loads(done.stderr.splitlines()[-1])
+    return {"seconds": whole, "import": marks["import"], "start": marks["start"] - marks["import"],
+            "first step": marks["first"] - marks["start"], "other steps": marks["last"] - marks["first"],
+            "end": whole - marks["last"]}
+
+
+def saves(args) -> dict:
+    """Step times around a checkpoint against the median of those before it."""
+    import torch
+    from shapes import new_chat, shape
+
+    from postgrad import methods, objectives
+    from postgrad.loop import Optim, OptimSettings, state_of, train
+    from postgrad.models import Decoder, Models
+    from postgrad.models.checkpoint import copy_state, size_of
+    from postgrad.records import Batch
+    from postgrad.run import Run, Saves
+
+    config = shape(1, 64, 1, 1, 64, 512) if args.small else shape(24, 896, 14, 2, 4864, 151_936, tied=False)
+    rows, width = (4, 32) if args.small else (ROWS, TOKENS)
+    with torch.device(args.device):
+        policy = Decoder(config)
+        for p in policy.parameters():
+            p.data.normal_(0.0, 0.02) if p.dim() == 2 else p.data.fill_(1.0)
+    chat = new_chat(512)
+    models = Models(policy=policy)
+    optim = Optim(models, OptimSettings(lr=1e-7, compile=False), steps=1000)
+    tokens = torch.randint(5, config.vocab_size, (rows, width), generator=torch.Generator().manual_seed(0))
+    mask = (torch.arange(width) > 0).expand(rows, width)
+    batch = Batch(ids=tuple(map(str, range(rows))), tokens=tokens, mask=mask,
+                  lengths=torch.full((rows,), width), weight=mask / mask.sum()).to(args.device)
+    ends, facts = [], {}
+
+    class Nothing:
+        def state(self) -> dict:
+            return {}
+
+    class Enough(Exception):
+        pass
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = Run.create(Path(folder) / "run", recipe="saves", config={}, steps=1000)
+
+        def hook(now) -> None:
+            ends.append(time.perf_counter())
+            if now.step == BEFORE:
+                state = state_of(models, optim, Nothing())
+                facts["GB"] = size_of(state, policy) / 1e9
+                checkpoints.start(now.step, copy_state(state, policy=policy, chat=chat), 0)
+                facts["the call"] = time.perf_counter() - ends[-1]
+            elif now.step > BEFORE and "written after" not in facts and not checkpoints.thread.is_alive():
+                facts["written after"] = ends[-1] - ends[BEFORE - 1]
+                facts["steps meanwhile"] = now.step - BEFORE
+            elif "written after" in facts and now.step > facts["steps meanwhile"] + BEFORE + 3:
+                raise Enough
+
+        with run.locked():
+            try:
+                with Saves(run) as checkpoints:
+                    train(models, (batch for _ in range(1000)), objectives.build(methods.get("sft")), optim,
+                          run, [hook])
+            except Enough:
+                pass
+    steps = [b - a for a, b in zip(ends, ends[1:], strict=False)]
+    usual = statistics.median(steps[2: BEFORE - 1])
+    meanwhile = steps[BEFORE - 1: BEFORE - 1 + facts["steps meanwhile"]]
+    return facts | {"usual step": usual, "longest step meanwhile": max(meanwhile),
+                    "delay seconds": sum(meanwhile) - usual * len(meanwhile)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["cold", "warm", "saves"])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--small", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as caches:
+        parts: dict[str, Callable[[], dict]] = {
+            "cold": lambda: short(args, Path(caches) / "cold"),
+            "warm": lambda: short(args, Path(caches) / "cold"),
+            "compiled": lambda: short(args, Path(caches) / "compiled", "optim.compile=true"),
+            "saves": lambda: saves(args)}
+        for name in args.parts:
+            began = time.perf_counter()
+            try:
+                found = parts[name]()
+            except Exception as error:  # the next part goes on
+                found = {"error": f"{type(error).__name__}: {error}"}
+            print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}),
+                  flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(float(sys.argv[2]), sys.argv[3:])
+    else:
+        main()

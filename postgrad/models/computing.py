@@ -1,0 +1,52 @@
+"""How the models of a run compute: in which precision, and whether through the compiler."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from postgrad.models import Decoder, Models
+from postgrad.pace import compiling_pays
+
+
+class Computing(Protocol):
+    """What the settings of an optimizer say of it."""
+
+    @property
+    def compile(self) -> bool | None: ...
+
+    @property
+    def divides(self) -> bool: ...
+
+    def half(self, on_gpu: bool) -> bool: ...
+
+    def per_pass(self, on_gpu: bool) -> int: ...
+
+
+def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int | None = None) -> None:
+    """The precision in which the models of a run compute, and whether they are compiled.
+
+    On a GPU bf16 is the type of the weights themselves; on a CPU only of the products of matrices.
+    steps, tokens: of the run, as `compiles` takes them.
+    """
+    for decoder in models.decoders():
+        on_gpu = decoder.head.is_cuda
+        half, compiled = settings.half(on_gpu), compiles(decoder, settings, steps, tokens)
+        decoder.compiled = compiled and on_gpu and half and not settings.divides
+        if isinstance(decoder, Decoder):
+            decoder.fused = compiled
+        if half and on_gpu and not settings.divides:
+            decoder.to(torch.bfloat16)
+        decoder.precision = torch.bfloat16 if half and not on_gpu else None
+
+
+def compiles(decoder, settings: Computing, steps: int, tokens: int | None) -> bool:
+    """Whether a model goes through the compiler on a GPU: as the settings say; where they say nothing, if
+    that pays in the run's steps of about so many tokens each, and if nobody knows how many."""
+    if settings.compile is not None:
+        return settings.compile
+    if tokens is None or not isinstance(decoder, Decoder):
+        return True
+    return compiling_pays(sum(p.numel() for p in decoder.parameters()), decoder.config.num_hidden_layers,
+                          tokens, steps, settings.per_pass(on_gpu=True))

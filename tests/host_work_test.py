@@ -1,0 +1,200 @@
+"""What the host does in a step: how often it waits for the device, what it does once, what it does aside."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Event
+
+import numpy as np
+import pytest
+import torch
+from run_small import logged, make
+from small import CHAT, PROMPTS, small_model
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from postgrad import recipes
+from postgrad.batches.collect import as_batch
+from postgrad.loop import Optim, OptimSettings
+from postgrad.models import Models
+from postgrad.pace import compiling_pays
+from postgrad.packing import pack
+from postgrad.recipes import running
+from postgrad.records import Rollout
+from postgrad.run import SampleLog
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.stats import Explained, Max, Mean, Stats
+
+MOST_READS = 8  # of single numbers in a step: on a GPU each of them waits for all that was asked of it before
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a single number is read from a tensor."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("method", ["grpo", "ppo"])
+def test_a_step_reads_few_numbers_one_by_one(method, tmp_path):
+    changes = ["steps=3", "rollouts.prompts=8", "rollouts.prompts_per_step=4", "rollouts.group_size=4",
+               "rollouts.max_new_tokens=8", "evaluation.every=0", "method.epochs=1", "method.minibatches=1"]
+    recipe, config = recipes.resolve(f"{method}:words", changes, None)
+    counts = []
+
+    class Watch:
+        def stepped(self, step, row, scored):
+            counts.append(reads.count)
+
+    with Reads() as reads:
+        running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run", watch=Watch())
+    steps = [after - before for before, after in zip(counts, counts[1:], strict=False)]
+    assert len(steps) == 2 and max(steps) <= MOST_READS
+
+
+def test_a_run_is_compiled_where_that_ends_it_sooner():
+    step = {"layers": 30, "parameters": 134_500_000, "tokens": 131_072, "tokens_per_pass": 8192}
+    assert not compiling_pays(**step, steps=60) and compiling_pays(**step, steps=90)
+    small = {"layers": 4, "parameters": 2_000_000, "tokens": 8192, "tokens_per_pass": 8192}
+    assert not compiling_pays(**small, steps=1000) and compiling_pays(**small, steps=10_000)
+    for said, tokens, compiled in ((None, 64, False), (None, 10**9, True), (None, None, True),
+                                   (True, 64, True), (False, 10**9, False)):
+        model = small_model()
+        Optim(Models(policy=model), OptimSettings(lr=1.0, compile=said), 2000, tokens)
+        assert model.fused is compiled and not model.compiled  # on a CPU nothing is
+
+
+@pytest.mark.parametrize(("changes", "compiled"), [(["steps=20"], False), (["compile=true"], True)])
+def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled):
+    recipe, config = recipes.resolve("grpo:words", changes, None)
+    parts = recipes.module(recipe).build(config, running.beginning(config))
+    assert parts.models.policy.fused is compiled
+
+
+def test_results_are_the_same_read_together_or_one_by_one():
+    x = torch.tensor([0.1, 0.7, 3.3])
+    entries = {"mean": Mean(x.sum(), torch.tensor(3)), "none": Mean(torch.tensor(0.0), 0),
+               "max": Max(x.max()),
+               "explained": Explained(torch.tensor(3), x.sum().double(), (x**2).sum().double(), 0.1, 0.2)}
+    results, more = Stats(entries).read(x[1], 2.5, torch.tensor(True))
+    assert results == {name: entry.result() for name, entry in entries.items()}
+    assert more == [x[1].item(), 2.5, 1.0]
+
+
+def test_rows_are_packed_as_one_after_another():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        rows, width = rng.integers(1, 9), rng.integers(4, 12)
+        lengths = rng.integers(3, width + 1, rows)
+        tokens = rng.integers(1, 3, (rows, width))
+        mask = (np.arange(width) >= rng.integers(1, 3, rows)[:, None]) & (np.arange(width) < lengths[:, None])
+        mask &= rng.random(rows)[:, None] > 0.2
+        packed = pack(*map(torch.from_numpy, (lengths, tokens, mask)))
+        cells, positions, spans, home = one_after_another(lengths, tokens, mask)
+        assert packed.cells.tolist() == cells and packed.positions.tolist() == positions
+        assert packed.home.tolist() == home.tolist()
+        s = packed.spans
+        assert torch.stack([s.start, s.stop, s.prefix_start, s.prefix_stop], 1).tolist() == spans
+
+
+def one_after_another(lengths, tokens, mask):
+    """The layout of `pack`, row by row."""
+    first = [row.argmax() if row.any() else 0 for row in mask]
+
+    def same(a, b):
+        n = first[a]
+        return 0 <= a < b < len(first) and n > 1 and n == first[b] and (tokens[a, :n] == tokens[b, :n]).all()
+
+    cells, positions, spans, at, prompt = [], [], [], 0, (0, 0)
+    home = np.zeros(tokens.shape, np.int64)
+    for row, length in enumerate(lengths.tolist()):
+        again = row > 0 and same(row - 1, row)
+        known = int(first[row]) if again or same(row, row + 1) else 0
+        parts = [(known, length)] if again or not known else [(0, known), (known, length)]
+        for begin, end in parts:
+            if begin == 0 and not again:
+                prompt = at, at + known
+            lead = end == known and begin == 0 and known > 0
+            spans.append([at, at + end - begin, *((0, 0) if lead else prompt)])
+            cells += range(row * tokens.shape[1] + begin, row * tokens.shape[1] + end)
+            positions += range(begin, end)
+            at += end - begin
+        home[row, :known] = np.arange(*prompt) if known else []
+        home[row, known:length] = np.arange(at - (length - known), at)
+    return cells, positions, spans, home
+
+
+def test_rollouts_become_rows_with_their_own_masks():
+    one = Rollout(prompt=PROMPTS[0], prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="",
+                  finished=True, seed=0)
+    more = replace(one, prompt_tokens=(1, 5), tokens=(7, 8, 2), logp=(-0.5, 0.0, -0.25),
+                   mask=(True, False, True))
+    batch = as_batch([one, more])
+    assert batch.tokens.tolist() == [[1, 5, 9, 7, 2], [1, 5, 7, 8, 2]] and batch.lengths.tolist() == [5, 5]
+    assert batch.mask.int().tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]
+    assert torch.equal(batch.sampler_logp, torch.tensor([[0, 0, 0, -0.1, -0.7], [0, 0, -0.5, 0, -0.25]]))
+    assert batch.weight.dtype == torch.float32 and torch.equal(batch.weight.bool(), batch.mask)
+
+
+class Counted:
+    """A tokenizer that counts what it is asked."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.asked = tokenizer, 0
+
+    def __getattr__(self, name):
+        self.asked += name in ("encode", "decode")
+        return getattr(self.tokenizer, name)
+
+
+def test_a_token_is_decoded_once_and_a_prompt_rendered_once(monkeypatch):
+    monkeypatch.setattr(CHAT, "tokenizer", counted := Counted(CHAT.tokenizer))
+    monkeypatch.setattr(CHAT, "_pieces", {})
+    tokens = CHAT.encode("2 + 3 = 5 and 5 = 3 + 2")
+    pieces, before = CHAT.pieces(tokens), counted.asked
+    assert CHAT.pieces(tokens) == pieces and counted.asked == before
+    assert pieces == [counted.tokenizer.decode([t], skip_special_tokens=False) for t in tokens]
+    sampler, how = LocalSampler(small_model(), CHAT), Sampling(max_new_tokens=2)
+    sampler.check(PROMPTS[:2], how)
+    before = counted.asked
+    rows = sampler.sample(PROMPTS[:2], 3, how, 0)
+    assert counted.asked - before == 6  # the text of each reply
+    assert [list(group[0].prompt_tokens) for group in rows] == [CHAT.render(p.messages) for p in PROMPTS[:2]]
+
+
+def test_samples_are_written_aside_in_order_and_before_a_checkpoint_is_begun(tmp_path):
+    run, may = logged(make(tmp_path / "run"), 2), Event()
+
+    def slow():
+        assert may.wait(30)
+        return [{"text": "one"}, {"text": "two"}]
+
+    with SampleLog(run) as log:
+        log.log(1, slow)
+        log.log(2, lambda: [{"text": "three"}])
+        assert not run.rows("samples")[0]
+        may.set()
+        log.wait()
+        written = [(row["step"], row["text"]) for row in run.rows("samples")[0]]
+        assert written == [(1, "one"), (1, "two"), (2, "three")]
+
+
+def test_samples_that_fail_are_raised_where_the_run_looks_next(tmp_path):
+    run = logged(make(tmp_path / "run"), 2)
+
+    def broken():
+        raise RuntimeError("out of ideas")
+
+    with pytest.raises(RuntimeError, match="out of ideas"), SampleLog(run) as log:
+        log.log(1, broken)
+        log.wait()
+    with pytest.raises(RuntimeError, match="out of ideas"), SampleLog(run) as log:
+        log.log(1, broken)
+        log.log(2, lambda: [{"text": "later"}])
+    with pytest.raises(ValueError, match="of its own") as found, SampleLog(run) as log:
+        log.log(1, broken)
+        raise ValueError("an error of its own")
+    assert found.value.__notes__ == ["samples could not be written either: out of ideas"]
+    assert not run.rows("samples")[0]
