@@ -16,6 +16,7 @@ from postgrad.maths import schedule
 from postgrad.models import Adapters, Decoder, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.models.parts import divided, is_divided, whole
+from postgrad.models.recompute import set_recompute
 from postgrad.models.sharded import divide, shard
 from postgrad.pace import memory_taken
 from postgrad.ranks import lanes, world
@@ -59,6 +60,10 @@ class OptimSettings(Settings):
                              "fp32 to compare two runs to the last digits on a GPU")
     compile: bool = setting(True, "on a GPU, the layers through torch.compile: the first step is later, the "
                             "others sooner", "false for runs of a few steps, or where the compiler fails")
+    recompute: bool = setting(False, "of each layer only its input is kept for the backward pass, which "
+                              "computes the rest again: the same bits", "where memory runs out and fewer "
+                              "tokens_per_pass do not help: about a quarter of the speed for most of the "
+                              "activations")
     lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
                                 "many as torchrun starts, 1 without it",
                                 "where more processes will go on with the run than begin it: its bits "
@@ -106,7 +111,7 @@ class OptimSettings(Settings):
 
 
 def compute_in(models: Models, settings: OptimSettings) -> None:
-    """The precision in which the models of a run compute, and whether they are compiled.
+    """The precision in which the models of a run compute, whether they are compiled, and what they keep.
 
     On a GPU bf16 is the type of the weights themselves; on a CPU only of the products of matrices.
     """
@@ -117,6 +122,7 @@ def compute_in(models: Models, settings: OptimSettings) -> None:
         if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
         decoder.precision = torch.bfloat16 if half and not on_gpu else None
+        set_recompute(decoder, settings.recompute)
 
 
 class Optim:

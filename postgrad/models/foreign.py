@@ -81,6 +81,7 @@ class Foreign(nn.Module):
             max_position_embeddings=next((n for n in ends if isinstance(n, int) and n > 0), ENDLESS))
         self.precision: torch.dtype | None = None
         self.compiled = False  # asked of every model; this one never is
+        self.recompute = False  # as a decoder has it
         reader = copy.copy(network)  # its own table of modules, which are the same but for one
         reader._modules = network._modules | {network.base_model_prefix: Given()}
         self._reader = (reader,)  # in a tuple: not a part of this module
