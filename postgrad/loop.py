@@ -19,6 +19,7 @@ from postgrad.models.parts import divided, is_divided, whole
 from postgrad.models.recompute import set_recompute
 from postgrad.models.sharded import divide, shard
 from postgrad.pace import memory_taken
+from postgrad.phases import each_in, phase
 from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
@@ -249,14 +250,15 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
           hooks: Iterable[Callable[[Now], None]] = ()):
     """One optimizer step per batch, whatever the algorithm."""
     def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
-        loss, seen = objective(models, micro)
-        part = (loss * micro.weight).sum()
-        part.backward()
-        optim.gather()
+        with phase("training"):
+            loss, seen = objective(models, micro)
+            part = (loss * micro.weight).sum()
+            part.backward()
+            optim.gather()
         return part.detach().double(), seen
 
     began = time.perf_counter()
-    for step, batch in enumerate(batches, start=run.next_step):
+    for step, batch in enumerate(each_in("scoring", batches), start=run.next_step):
         stats = Stats()
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()
