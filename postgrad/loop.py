@@ -191,6 +191,7 @@ class Optim:
                 p.grad = grad
             self.summed = [None] * len(self.stepped)
 
+    @phase("training")
     def step(self, step: int, loss: float, rows: bool = True) -> dict[str, float]:
         """One update, or none if it would not be finite (a fault) or no row is trained (not one). Returns
         what to log."""
@@ -249,12 +250,12 @@ Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
           hooks: Iterable[Callable[[Now], None]] = ()):
     """One optimizer step per batch, whatever the algorithm."""
+    @phase("training")
     def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
-        with phase("training"):
-            loss, seen = objective(models, micro)
-            part = (loss * micro.weight).sum()
-            part.backward()
-            optim.gather()
+        loss, seen = objective(models, micro)
+        part = (loss * micro.weight).sum()
+        part.backward()
+        optim.gather()
         return part.detach().double(), seen
 
     began = time.perf_counter()

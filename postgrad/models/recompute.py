@@ -1,5 +1,5 @@
-"""Activations that are computed again in the backward pass instead of being kept: of a layer only its input is
-(Chen et al. 2016, arXiv:1604.06174).
+"""Activations that are computed again in the backward pass instead of being kept: of a layer only its input
+is (Chen et al. 2016, arXiv:1604.06174).
 
 It saves most of a pass's memory and costs a second forward pass; the gradient is the same, to the bit. A pass
 without gradients, in sampling say, is not touched by it.

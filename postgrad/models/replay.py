@@ -15,7 +15,7 @@ from postgrad.garbage_collection import no_garbage_collection
 from postgrad.packing import Laid, Packed, padded
 
 MOST = 8  # graphs that are kept; a size beyond them runs without
-ROOM = 4e9  # bytes for the gradients of which each graph has its own: large models, which wait less, get fewer
+ROOM = 4e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
 
 
 def most_graphs(gradients: float) -> int:
