@@ -9,8 +9,8 @@ two; else the cache stands through the update. Within an update gradients and ac
 from the second pass of a step on. Counted are the arrays that the decoder, the loop, AdamW and the sampler
 hold; not the driver's own memory and what an allocator leaves unused: leave about a tenth free. 1 GB is 10^9
 bytes. Rows are packed, so a pass has no padding; a prompt that a group shares is laid out once, and then
-fewer tokens are kept than are said here. What autograd saves and the peak of a pass are counted by tests on a
-CPU; bench/memory.py holds every part against a GPU.
+fewer tokens are kept, as prompt and group say. What autograd saves and the peak of a pass are counted by
+tests on a CPU; bench/memory.py holds every part against a GPU.
 
 Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 """
@@ -86,6 +86,15 @@ class Setup(Held):
     def width(self) -> int:
         """Bytes of a number that is computed with."""
         return 4 if self.bits == 32 or self.single else 2
+
+    @property
+    def prompts(self) -> int:
+        return -(-self.rows // self.group)
+
+    @property
+    def computed(self) -> int:
+        """Tokens of a pass."""
+        return self.rows * (self.tokens - self.prompt) + self.prompts * self.prompt
 
     @property
     def fused(self) -> bool:
@@ -171,38 +180,31 @@ def kept(layer: Layer, setup: Setup) -> float:
     """
     norms = sum(norm.width for half in layer.halves for norm in half.norms)
     read = sum(half.inputs[0].inputs + half.output.inputs for half in layer.halves)
+    seen = (setup.prompts * setup.prompt + setup.rows * setup.tokens) / setup.computed if setup.prompt else 1
     q, *others = (matrix.outputs for matrix in layer.attention.inputs)
-    offered = 3 * q + setup.tokens if setup.on_gpu and setup.width == 4 else sum(others) * seen(setup)
+    offered = 3 * q + setup.tokens if setup.on_gpu and setup.width == 4 else sum(others) * seen
     return (norms + read + q + offered + sum(matrix.outputs for matrix in layer.mlp.inputs)
             + (0 if setup.fused else layer.mlp.output.inputs))
-
-
-def seen(setup: Setup) -> float:
-    """Keys that are laid out for each token of a pass: more than 1 where rows share a prompt."""
-    reply = setup.tokens - setup.prompt
-    if setup.prompt == 0 or setup.group == 1 or reply < 1:
-        return 1.0
-    return (setup.prompt + setup.group * setup.tokens) / (setup.prompt + setup.group * reply)
 
 
 def layers(c: Config, setup: Setup) -> float:
     """Bytes that one model's layers keep for the backward pass over rows x tokens; recomputed, of each layer
     its input. Last, the final norm's input and output."""
     each = c.hidden_size if setup.recompute else kept(layer_spec(c, 0), setup)
-    return setup.width * setup.rows * setup.tokens * (c.num_hidden_layers * each + 2 * c.hidden_size)
+    return setup.width * setup.computed * (c.num_hidden_layers * each + 2 * c.hidden_size)
 
 
 def walked(c: Config, setup: Setup) -> float:
     """Bytes that the backward pass of the last layer has beside what is kept: the gradients of the state, of
     gate and of up, less what the last norm kept; recomputed, all of the layer but its input."""
     again = kept(layer_spec(c, 0), setup) - c.hidden_size if setup.recompute else 0
-    return setup.width * setup.rows * setup.tokens * (2 * c.intermediate_size - c.hidden_size + again)
+    return setup.width * setup.computed * (2 * c.intermediate_size - c.hidden_size + again)
 
 
 def logits(c: Config, setup: Setup) -> float:
     """Bytes of one chunk's logits, in float32 always."""
     chunk = CHUNK if setup.on_gpu else max(16, LOGITS // c.vocab_size)
-    return 4 * min(chunk, setup.rows * setup.tokens) * c.vocab_size
+    return 4 * min(chunk, setup.rows * (setup.tokens - setup.prompt)) * c.vocab_size
 
 
 def head(c: Config, setup: Setup) -> float:
