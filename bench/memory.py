@@ -242,7 +242,7 @@ def measure(case: Case) -> dict:
     writing = replace(setup, **case.written)
     parts |= {"weights": [said.weights, weights], "optimizer": [said.optimizer, trained["optimizer"]],
               "gradients": [plain.gradients, trained["gradients"]],
-              "graphs": [said.stays - plain.stays, captured]}
+              "graphs": [sum(said.stays.values()) - sum(plain.stays.values()), captured]}
     if sampler:
         logits = 4 * writing.samples * c.vocab_size  # not seen by themselves
         parts |= {"cache": [memory.cache(c, writing), sampled["cache"]],
@@ -250,7 +250,8 @@ def measure(case: Case) -> dict:
     peaks = {"training": [said.updating, trained["peak"]]} | (
         {"sampling": [said.sampling, sampled["peak"]]} if sampler else {})
     return {"graphs": graphs, "peaks": told(peaks), "parts": told(parts),
-            "said": {name: round(getattr(said, name) / GB, 3) for name in ("activations", "stays", "cache")},
+            "said": {name: round(getattr(said, name) / GB, 3) for name in memory.PARTS},
+            "stays": {name: round(size / GB, 3) for name, size in said.stays.items()},
             "no_attention_matrix": attention()}
 
 

@@ -115,13 +115,14 @@ class Memory:
     activations: float
     cache: float
     models: dict[str, float]
-    stays: float = 0.0
+    stays: dict[str, float]
     release: bool = True
 
     @property
     def sampling(self) -> float:
         """While replies are written. 0 for a method that samples nothing."""
-        return self.weights + self.optimizer + self.cache + self.stays if self.cache else 0.0
+        stays = sum(self.stays.values())
+        return self.weights + self.optimizer + self.cache + stays if self.cache else 0.0
 
     @property
     def updating(self) -> float:
@@ -292,9 +293,10 @@ def estimate(c: Config, method: Method, setup: Setup) -> Memory:
     reads = getattr(method, "score", True) is not None  # a reward model has no logits
     _, gradient, optimizer = each_trained(setup)
     passing, graphs = replace(setup, rows=setup.rows * pair), captured(c, setup)
-    stays = len(trained) * (layers(c, passing) + walked(c, passing)) if graphs else 0.0
+    place = len(trained) * (layers(c, passing) + walked(c, passing)) if graphs else 0.0
     gradient += 2 * graphs
+    stays = {"gradients": (gradient - 4) * count, "activations": place}
     sampling = cache(c, setup) + beside(c, setup) if samples(method) else 0.0
     return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count,
                   models=models, activations=activations(c, passing, len(trained), reads), cache=sampling,
-                  stays=stays + (gradient - 4) * count, release=setup.release)
+                  stays=stays, release=setup.release)

@@ -141,9 +141,11 @@ def test_the_cache_by_hand():
 
 
 def test_sampling_and_updating_take_turns():
-    made = Memory(weights=10.0, gradients=1.0, optimizer=5.0, activations=3.0, cache=7.0, models={})
+    made = Memory(weights=10.0, gradients=1.0, optimizer=5.0, activations=3.0, cache=7.0, models={},
+                  stays={})
     assert (made.sampling, made.updating, made.peak) == (22.0, 19.0, 22.0)
-    kept = replace(made, release=False, stays=2.0)  # a cache that is not given back, graphs that stay
+    # a cache that is not given back, graphs that stay
+    kept = replace(made, release=False, stays={"gradients": 2.0})
     assert (kept.sampling, kept.updating) == (24.0, 26.0)
     assert of("7B", "dpo").sampling == 0 and of("7B", "dpo").peak == of("7B", "dpo").updating
 
