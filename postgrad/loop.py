@@ -19,6 +19,7 @@ from postgrad.models.computing import compute_in
 from postgrad.models.parts import divided, is_divided, whole
 from postgrad.models.sharded import divide, shard
 from postgrad.pace import memory_taken
+from postgrad.phases import each_in, phase
 from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
@@ -61,6 +62,10 @@ class OptimSettings(Settings):
     compile: bool | None = setting(None, "on a GPU, the model through torch.compile: the first step is "
                                    "later, the others sooner; none: where the run is long enough for that",
                                    "false where the compiler fails; true to measure")
+    recompute: bool = setting(False, "of each layer only its input is kept for the backward pass, which "
+                              "computes the rest again: the same bits", "where memory runs out and fewer "
+                              "tokens_per_pass do not help: about a quarter of the speed for most of the "
+                              "activations")
     lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
                                 "many as torchrun starts, 1 without it",
                                 "where more processes will go on with the run than begin it: its bits "
@@ -177,6 +182,7 @@ class Optim:
         self.take_sum()
         return whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
 
+    @phase("training")
     def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
         """One update, or none if it would not be finite (a fault) or no row is trained (not one). norm: what
         `clip` said, where it was called before. Returns what to log."""
@@ -234,6 +240,7 @@ Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
           hooks: Iterable[Callable[[Now], None]] = ()):
     """One optimizer step per batch, whatever the algorithm."""
+    @phase("training")
     def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
         loss, seen = objective(models, micro)
         part = (loss * micro.weight).sum()
@@ -242,7 +249,7 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
         return part.detach().double(), seen
 
     began = time.perf_counter()
-    for step, batch in enumerate(batches, start=run.next_step):
+    for step, batch in enumerate(each_in("scoring", batches), start=run.next_step):
         stats = Stats()
         total: torch.Tensor | float = 0.0
         sampled = time.perf_counter()

@@ -3,13 +3,14 @@
     estimate(SIZES["7B"], methods.get("grpo"), Setup(lora=16)).peak        a shape, a row of the table,
                                                                            how it is trained
 
-A step has two phases that don't overlap: replies are sampled (the cache), then the weights are updated
-(gradients and activations). So the peak is the larger of the two, not the sum. Within an update gradients and
-activations stand side by side, from the second pass of a step on. Counted are the arrays that the decoder,
-the loop and AdamW hold; not the driver's own memory and what an allocator leaves unused: leave about a tenth
-free. 1 GB is 10^9 bytes. Rows are packed, so a pass has no padding; a prompt that a group shares is laid out
-once, and then fewer tokens are kept than are said here. What autograd saves is counted by a test on a CPU;
-bench/memory.py holds the whole against a GPU.
+A step has two phases: replies are sampled (the cache), then the weights are updated (gradients and
+activations). Where what is sampled with is given back in between (release), the peak is the larger of the
+two; else the cache stands through the update. Within an update gradients and activations stand side by side,
+from the second pass of a step on. Counted are the arrays that the decoder, the loop, AdamW and the sampler
+hold; not the driver's own memory and what an allocator leaves unused: leave about a tenth free. 1 GB is 10^9
+bytes. Rows are packed, so a pass has no padding; a prompt that a group shares is laid out once, and then
+fewer tokens are kept, as prompt and group say. What autograd saves and the peak of a pass are counted by
+tests on a CPU; bench/memory.py holds every part against a GPU.
 
 Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from postgrad.methods import Method
 from postgrad.models.families import Config
 from postgrad.models.layer import Layer, Matrix, Norm, layer_spec, outer_weights
+from postgrad.models.replay import most_graphs
 from postgrad.options import Held
 
 GB = 1e9
@@ -33,8 +35,8 @@ TRAINED = ("policy", "critic")
 NF4 = (4 + 0.127) / 8
 # tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
 CHUNK, LOGITS = 4096, 1 << 18
-# of a chunk's float32 logits in its backward pass: step by step on a CPU; fused, in bfloat16 out
-COPIES = {4: 7.0, 2: 1.5}
+# float32 arrays of a chunk's logits in its backward pass: step by step on a CPU; fused, logits in, slopes out
+COPIES, COPIES_FUSED = 6.0, 2.0
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
@@ -56,15 +58,21 @@ SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
 class Setup(Held):
     """How the models are held and trained.
 
-    bits 32: everything in float32, as on a CPU. 16: weights in bfloat16 and, of those that are trained,
-    masters in float32, as on a GPU; adapters are in float32. 4: as 16, with the matrices of models that stand
-    still in NF4; what is trained can't be. The recipes do so with the one body under the adapters
-    (models/nf4.py), and compute in float32 where single is true: a CPU.
+    bits 32: everything in float32. 16: weights in bfloat16 and, of those that are trained, masters in
+    float32; adapters are in float32. 4: as 16, with the matrices of models that stand still in NF4; what is
+    trained can't be. The recipes do so with the one body under the adapters (models/nf4.py), and compute in
+    float32 where single is true: a CPU.
     """
 
     reward_model: bool = False   # rollouts are judged by a reward model, not by a verifier
     teacher: Config | None = None  # the shape of a teacher that is named; None: that of the policy
     single: bool = False         # with 4 bits: all else is in float32
+    on_gpu: bool = True          # else the C kernels of a CPU, in float32
+    compiled: bool = True        # on a GPU, where all weights are trained in bfloat16
+    graphs: int = 1              # sizes of a pass that are captured as CUDA graphs, of compiled models
+    prompt: int = 0              # of a row's tokens, those that a group of replies shares
+    group: int = 1
+    release: bool = True         # what is sampled with is given back before the update
 
     def __post_init__(self):
         super().__post_init__()
@@ -79,10 +87,27 @@ class Setup(Held):
         """Bytes of a number that is computed with."""
         return 4 if self.bits == 32 or self.single else 2
 
+    @property
+    def prompts(self) -> int:
+        return -(-self.rows // self.group)
+
+    @property
+    def computed(self) -> int:
+        """Tokens of a pass."""
+        return self.rows * (self.tokens - self.prompt) + self.prompts * self.prompt
+
+    @property
+    def fused(self) -> bool:
+        """Whether a layer's backward pass keeps no more than it must: in C, or compiled, which adapters are
+        not."""
+        return not self.on_gpu or (self.compiled and self.width == 2 and not self.lora)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Memory:
-    """Bytes, part by part; models: the bytes of each model's weights, 0 for one that is another's body."""
+    """Bytes, part by part; models: the bytes of each model's weights, 0 for one that is another's body.
+    cache: all that is there to sample. stays: of gradients and activations, what is there in sampling too.
+    release: the cache is given back before an update."""
 
     weights: float
     gradients: float
@@ -90,19 +115,20 @@ class Memory:
     activations: float
     cache: float
     models: dict[str, float]
+    stays: dict[str, float]
+    release: bool = True
 
     @property
     def sampling(self) -> float:
-        """While replies are written: gradients and activations are not there yet.
-
-        0 for a method that samples nothing.
-        """
-        return self.weights + self.optimizer + self.cache if self.cache else 0.0
+        """While replies are written. 0 for a method that samples nothing."""
+        stays = sum(self.stays.values())
+        return self.weights + self.optimizer + self.cache + stays if self.cache else 0.0
 
     @property
     def updating(self) -> float:
-        """While the weights are trained: the cache is gone."""
-        return self.weights + self.gradients + self.optimizer + self.activations
+        """While the weights are trained."""
+        cache = 0.0 if self.release else self.cache
+        return self.weights + self.gradients + self.optimizer + self.activations + cache
 
     @property
     def peak(self) -> float:
@@ -138,56 +164,91 @@ def samples(method: Method) -> bool:
     return method.source.startswith("rollouts")
 
 
-def kept(layer: Layer, setup: Setup) -> int:
+def captured(c: Config, setup: Setup) -> int:
+    """CUDA graphs of a model's pass, each with gradients of its own, all with one place for activations; of
+    large models there are none."""
+    return min(setup.graphs, most_graphs(2 * parameters(c))) if setup.fused and setup.on_gpu else 0
+
+
+def kept(layer: Layer, setup: Setup) -> float:
     """Numbers that a layer keeps of each token for the backward pass.
 
     What each norm reads; what the matrices of each half read; queries, keys, values and what attention gives;
-    gate, up and their product; no attention matrix. Adapters in bfloat16 are not compiled, and keep the
-    gate's SiLU too. For Llama, of hidden size D, queries Q, keys K, inner size F: 4D + 2Q + 2K + 3F (or 4F).
+    gate, up and their product; no attention matrix. Keys and values of a shared prompt stand there for each
+    of its rows. Where nothing is fused, the gate's SiLU too. In float32 on a GPU keys and values have as many
+    heads as queries, attention keeps what it gives apart from what is read of it, and its mask.
+    For Llama, of hidden size D, queries Q, keys K, inner size F: 4D + 2Q + 2K + 3F (or 4F).
     """
     norms = sum(norm.width for half in layer.halves for norm in half.norms)
     read = sum(half.inputs[0].inputs + half.output.inputs for half in layer.halves)
-    given = sum(matrix.outputs for half in layer.halves for matrix in half.inputs)
-    return norms + read + given + (layer.mlp.output.inputs if setup.lora and setup.width == 2 else 0)
+    seen = (setup.prompts * setup.prompt + setup.rows * setup.tokens) / setup.computed if setup.prompt else 1
+    q, *others = (matrix.outputs for matrix in layer.attention.inputs)
+    offered = 3 * q + setup.tokens if setup.on_gpu and setup.width == 4 else sum(others) * seen
+    return (norms + read + q + offered + sum(matrix.outputs for matrix in layer.mlp.inputs)
+            + (0 if setup.fused else layer.mlp.output.inputs))
 
 
 def layers(c: Config, setup: Setup) -> float:
-    """Bytes that one model's layers keep for the backward pass over rows x tokens. Recomputed: each layer's
-    input, and one layer in full at a time. Last, the final norm's input and output."""
-    each, count = kept(layer_spec(c, 0), setup), c.num_hidden_layers
-    numbers = each + count * c.hidden_size if setup.recompute else count * each
-    return setup.width * setup.rows * setup.tokens * (numbers + 2 * c.hidden_size)
+    """Bytes that one model's layers keep for the backward pass over rows x tokens; recomputed, of each layer
+    its input. Last, the final norm's input and output."""
+    each = c.hidden_size if setup.recompute else kept(layer_spec(c, 0), setup)
+    return setup.width * setup.computed * (c.num_hidden_layers * each + 2 * c.hidden_size)
+
+
+def walked(c: Config, setup: Setup) -> float:
+    """Bytes that the backward pass of the last layer has beside what is kept: the gradients of the state, of
+    gate and of up, less what the last norm kept; recomputed, all of the layer but its input."""
+    again = kept(layer_spec(c, 0), setup) - c.hidden_size if setup.recompute else 0
+    return setup.width * setup.computed * (2 * c.intermediate_size - c.hidden_size + again)
 
 
 def logits(c: Config, setup: Setup) -> float:
     """Bytes of one chunk's logits, in float32 always."""
-    chunk = CHUNK if setup.width == 2 else max(16, LOGITS // c.vocab_size)
-    return 4 * min(chunk, setup.rows * setup.tokens) * c.vocab_size
+    chunk = CHUNK if setup.on_gpu else max(16, LOGITS // c.vocab_size)
+    return 4 * min(chunk, setup.rows * (setup.tokens - setup.prompt)) * c.vocab_size
 
 
-def activations(c: Config, setup: Setup, trained: int, head: bool) -> float:
+def head(c: Config, setup: Setup) -> float:
+    """Bytes of the head's backward pass: COPIES of a chunk's logits and, unless the head is frozen, a float32
+    sum of its gradient; then the chunk's part of that, beside the slopes that it is made of."""
+    gradient = 0 if setup.lora else 4 * c.vocab_size * c.hidden_size
+    copies = COPIES_FUSED if setup.on_gpu else COPIES
+    return max(copies * logits(c, setup) + gradient, setup.width / 4 * logits(c, setup) + 2 * gradient)
+
+
+def activations(c: Config, setup: Setup, trained: int, reads: bool) -> float:
     """What is alive beside the gradients. A critic is walked back first, so its layers and the head's
-    backward pass are not there at the same time. That needs COPIES of the logits and, unless frozen, a
-    float32 sum of the head's own gradient; fused, a chunk's part of it outweighs the few copies. Of a body in
-    4 bits one matrix at a time is whole."""
+    backward pass are not there at the same time, but where both are captured: a graph's memory stays. A head
+    that is the embedding waits with its gradient for the embedding's. Of a body in 4 bits one matrix at a
+    time is whole. reads: there is a head to the vocabulary."""
     largest = max(matrix.size for matrix in layer_spec(c, 0).matrices)
     whole = setup.width * largest if setup.bits == 4 and setup.lora else 0
-    if not head:
-        return trained * layers(c, setup) + whole
-    gradient = 0 if setup.lora else (1 if setup.width == 4 else 2) * 4 * c.vocab_size * c.hidden_size
-    return whole + max(trained * layers(c, setup) + logits(c, setup),
-                       layers(c, setup) + COPIES[setup.width] * logits(c, setup) + gradient)
+    kept, walking = layers(c, setup), walked(c, setup)
+    above = head(c, setup) if reads else 0.0
+    if captured(c, setup):
+        return trained * (kept + walking) + above
+    waits = setup.width * c.vocab_size * c.hidden_size if c.tie_word_embeddings and not setup.lora else 0
+    return whole + max(trained * kept + walking, kept + max(above, walking + waits if reads else 0.0))
 
 
 def cache(c: Config, setup: Setup) -> float:
     """Bytes of keys and values: 2 x layers x key-value heads x head width of every token of every reply being
-    written. Of a body in 4 bits also the matrices that are fused, gate and up, say: made whole at each step,
-    and merged in float32, they are there twice at most."""
+    written, and of every prompt once. Of a body in 4 bits also the matrices that are fused, gate and up, say:
+    made whole at each step, and merged in float32, they are there twice at most."""
     layer = layer_spec(c, 0)
     per_token = c.num_hidden_layers * sum(m.outputs for m in layer.attention.inputs if m.short != "q")
     fused = max(sum(matrix.size for matrix in half.inputs) for half in layer.halves)
     whole = 2 * 4 * fused if setup.bits == 4 and setup.lora else 0
-    return setup.width * per_token * setup.samples * setup.tokens + whole
+    written = setup.samples * (setup.tokens - setup.prompt) + -(-setup.samples // setup.group) * setup.prompt
+    return setup.width * per_token * written + whole
+
+
+def beside(c: Config, setup: Setup) -> float:
+    """Bytes that sampling has beside the cache: the logits of a step, in float32, and the sampler's own
+    matrices: those that are fused, with adapters all that are merged; of a body in 4 bits none."""
+    each = sum(matrix.size for half in layer_spec(c, 0).halves for matrix in half.inputs)
+    own = (matrices(c) if setup.bits != 4 else 0) if setup.lora else c.num_hidden_layers * each
+    return setup.width * own + 4 * setup.samples * c.vocab_size
 
 
 def standing(c: Config, setup: Setup) -> float:
@@ -229,9 +290,13 @@ def estimate(c: Config, method: Method, setup: Setup) -> Memory:
     count = sum((adapter(c, setup.lora) if setup.lora else parameters(c)) + (role == "critic") * c.hidden_size
                 for role in trained)
     pair = 2 if method.source.endswith("pairs") else 1
-    head = getattr(method, "score", True) is not None  # a reward model has no logits
+    reads = getattr(method, "score", True) is not None  # a reward model has no logits
     _, gradient, optimizer = each_trained(setup)
+    passing, graphs = replace(setup, rows=setup.rows * pair), captured(c, setup)
+    place = len(trained) * (layers(c, passing) + walked(c, passing)) if graphs else 0.0
+    gradient += 2 * graphs
+    stays = {"gradients": (gradient - 4) * count, "activations": place}
+    sampling = cache(c, setup) + beside(c, setup) if samples(method) else 0.0
     return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count,
-                  models=models,
-                  activations=activations(c, replace(setup, rows=setup.rows * pair), len(trained), head),
-                  cache=cache(c, setup) if samples(method) else 0.0)
+                  models=models, activations=activations(c, passing, len(trained), reads), cache=sampling,
+                  stays=stays, release=setup.release)

@@ -4,13 +4,9 @@ says of the same work."""
 import random
 from typing import NamedTuple
 
-from postgrad import methods
-from postgrad.memory import Setup, estimate
 from postgrad.models.families import Config
 from postgrad.plan import CARDS, Costs, Lengths, Work, written
 from postgrad.plan.costs import SLOTS
-
-GIB = 2**30
 
 
 def shape(layers, width, inner, heads, kv, vocab, tied=True):
@@ -63,11 +59,6 @@ def training(c, rows, prompt=128, new=128, group=8):
     return costs(c).train(work.computed, work.sampled)
 
 
-def peak(c, kl):
-    row = methods.change(methods.get("grpo"), kl_in_loss=kl)
-    return estimate(c, row, Setup(bits=16, tokens=256, rows=64, samples=512)).peak / GIB
-
-
 def points():
     def ragged(rows):
         lengths = Lengths(mean=128, longest=1024).draw(rows, random.Random(0))
@@ -92,7 +83,4 @@ def points():
         Point("1B, GRPO step, beta 0", 1.4987, step(LARGE)),
         Point("0.63B on GSM8K, sampling and verdicts", 0.68, sampling(REAL, real, 100, 16) + told),
         Point("0.63B on GSM8K, training", 1.0, training(REAL, 512, 100, 185, 16)),
-        Point("135M, peak of a step, beta 0", 11.26, peak(SMALL, 0.0), "GiB"),
-        Point("135M, peak of a step, beta 0.04", 12.80, peak(SMALL, 0.04), "GiB"),
-        Point("1B, peak of a step, beta 0", 36.34, peak(LARGE, 0.0), "GiB"),
     ]

@@ -79,9 +79,10 @@ def test_what_does_not_fit_is_no_way_and_what_fits_does():
 
 
 def test_more_ranks_divide_what_stands():
-    one, two = (next(o for o in ways("1B", gpus) if o.layout.together) for gpus in ("1xH200", "2xH200"))
-    assert two.training["optimizer"] == one.training["optimizer"] / 2
-    assert two.training["activations"] == one.training["activations"]
+    one, two, four = (next(o for o in ways("1B", f"{n}xH200") if o.layout.together) for n in (1, 2, 4))
+    assert four.training["optimizer"] == two.training["optimizer"] / 2 == one.training["optimizer"] / 4
+    # divided layers are not compiled, and keep the gate's SiLU
+    assert four.training["activations"] == two.training["activations"] > one.training["activations"]
     assert two.parts["sampling"] < one.parts["sampling"]
 
 

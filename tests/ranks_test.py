@@ -99,8 +99,10 @@ def trained(tmp_path_factory):
                job("sft", folder, "sft-divided", "shard=true") | {"until": 2},
                job("ppo", folder, "ppo-divided", "shard=true"),
                job("grpo", folder, "once-2", "shard=true", *ONCE),
-               *(job(name, folder, f"{name}-divided", "shard=true") for name in ("reward", "dpo")),
-               *(job(name, folder, f"{name}-thin-divided", "shard=true", "lora=2") for name in THIN),
+               *(job(name, folder, f"{name}-divided", "shard=true", "recompute=true")
+                 for name in ("reward", "dpo")),
+               *(job(name, folder, f"{name}-thin-divided", "shard=true", "recompute=true", "lora=2")
+                 for name in THIN),
                job("sft", folder, "dies") | {"dies": 2}], folder, torch.get_num_threads())
     for run in (*in_turns, str(folder / "sft-divided")):
         carry_out({"run": run})

@@ -101,9 +101,9 @@ def needs(s, *said):
     """(GB, %, part) of PPO and of GRPO"""
     for name, (size, share_of, part) in zip(("ppo", "grpo"), (said[:3], said[3:]), strict=True):
         m = made(s, name)
-        parts = {"weights", "optimizer"} | ({"cache"} if m.sampling > m.updating
-                                            else {"gradients", "activations"})
-        sizes = {p: getattr(m, p) for p in parts}
+        sizes = {p: getattr(m, p) for p in PARTS.values() if p != "cache"}
+        if m.sampling > m.updating:
+            sizes |= {"cache": m.cache, **m.stays}
         found = PARTS[part]
         if not (shows(size, m.peak / GB) and shows(share_of, 100 * sizes[found] / m.peak)
                 and sizes[found] == max(sizes.values())):

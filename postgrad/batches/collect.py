@@ -19,6 +19,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.sharded import brought_together
+from postgrad.phases import phase
 from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, refuse_all_errors
@@ -63,6 +64,11 @@ class Rollouts(Settings):
                          "each is sampled by the weights that it trains", "1 where samples come from "
                          "elsewhere and time/wait is no small part of time/step; 2 where the time of a "
                          "collection varies much", within=NOT_NEGATIVE)
+    slots: int = setting(512, "replies that are written at once, at most", "less where memory runs out in "
+                         "sampling: speed, never the result")
+    release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
+                            "policy is trained", "where memory runs out: on a GPU about a second of each "
+                            "collection for the memory of its cache")
     truncate: str = setting("refuse", "prompts that do not fit the model with their reply: refuse, or drop "
                             "(leave out)", "drop where a few long prompts can be spared")
 
@@ -74,7 +80,7 @@ class Rollouts(Settings):
             raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
                              "that is cut is another prompt than the one that is judged.")
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections",
-                     "turns"):
+                     "turns", "slots"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if not 0 < self.temperature < float("inf"):
@@ -236,7 +242,7 @@ class RolloutLine(Generic[RowT]):
         while self.step < self.steps:
             self.step += 1
             if not self.waiting:
-                with brought_together(self.models):
+                with phase("sampling"), brought_together(self.models):
                     groups, dropped, facts, self.sampled_at = self.next_collection()
                 made = self.batches_of(groups or dropped[: self.settings.prompts_per_step], facts)
                 self.waiting = made if groups else [nothing_of(made[0])]

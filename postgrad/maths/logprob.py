@@ -89,11 +89,11 @@ class _Chosen(torch.autograd.Function):
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
             slope = slope_of(product(states[part], head.T),
-                             *(x[part] for x in (tokens, total, by_logp, *more)))
-            slope = slope.to(states.dtype)
+                             *(x[part] for x in (tokens, total, by_logp, *more))).to(states.dtype)
             dstates[part] = product(slope, head)
             if need[1]:
                 dhead += product(slope.T, states[part])
+            del slope  # before the next chunk's logits are there
         return dstates, None if dhead is None else dhead.to(head.dtype), None, None, None
 
 

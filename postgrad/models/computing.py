@@ -1,4 +1,4 @@
-"""How the models of a run compute: in which precision, and whether through the compiler."""
+"""How the models of a run compute: in which precision, whether through the compiler, and what they keep."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from postgrad.models import Decoder, Models
+from postgrad.models.recompute import set_recompute
 from postgrad.pace import compiling_pays
 
 
@@ -17,6 +18,9 @@ class Computing(Protocol):
     def compile(self) -> bool | None: ...
 
     @property
+    def recompute(self) -> bool: ...
+
+    @property
     def divides(self) -> bool: ...
 
     def half(self, on_gpu: bool) -> bool: ...
@@ -25,7 +29,7 @@ class Computing(Protocol):
 
 
 def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int | None = None) -> None:
-    """The precision in which the models of a run compute, and whether they are compiled.
+    """The precision in which the models of a run compute, whether they are compiled, and what they keep.
 
     On a GPU bf16 is the type of the weights themselves; on a CPU only of the products of matrices.
     steps, tokens: of the run, as `compiles` takes them.
@@ -39,6 +43,7 @@ def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int 
         if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
         decoder.precision = torch.bfloat16 if half and not on_gpu else None
+        set_recompute(decoder, settings.recompute)
 
 
 def compiles(decoder, settings: Computing, steps: int, tokens: int | None) -> bool:

@@ -25,6 +25,7 @@ from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for
 from postgrad.models.layer import Half, Matrix, layer_spec
+from postgrad.models.recompute import recomputed
 from postgrad.models.replay import Replays
 from postgrad.packing import Packed, last_of, pack, take_rows
 
@@ -186,6 +187,7 @@ class Decoder(nn.Module):
         self.precision: torch.dtype | None = None
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self.fused = True  # on a GPU, the softmax over the vocabulary through torch.compile
+        self.recompute = False  # in a backward pass, of each layer all but its input
         self._angles: tuple[Tensor, Tensor] | None = None
         self._replays: Replays | None = None
         self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
@@ -241,7 +243,7 @@ class Decoder(nn.Module):
         made = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
-            x = layer(x, cos, sin, laid, ops, made, keep and partial(keep, i))
+            x = recomputed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
         return self.model.norm(x, ops)
 
     @property

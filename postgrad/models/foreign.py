@@ -3,9 +3,10 @@ a network of its own with the interface of `Decoder`.
 
 Slower than the decoder, and for everything that it does not read: in training rows are padded again, and a
 prompt is computed once for each of its samples. The same Llama weights (tiny-chat, one CPU core) sample about
-2.5 times slower through here and train about 4 times slower (python bench/foreign.py). What stands between the last state and the logits (a bias, a cap, a scale) is the network's
-own code. Only safetensors are read, and only code that comes with `transformers` is run. Left out on purpose:
-dropout, which stays off; torch.compile; quantised weights.
+2.5 times slower through here and train about 4 times slower (python bench/foreign.py). What stands between
+the last state and the logits (a bias, a cap, a scale) is the network's own code. Only safetensors are read,
+and only code that comes with `transformers` is run. Left out on purpose: dropout, which stays off;
+torch.compile; quantised weights.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Foreign(nn.Module):
             max_position_embeddings=next((n for n in ends if isinstance(n, int) and n > 0), ENDLESS))
         self.precision: torch.dtype | None = None
         self.compiled = False  # asked of every model; this one never is
+        self.recompute = False  # as a decoder has it
         reader = copy.copy(network)  # its own table of modules, which are the same but for one
         reader._modules = network._modules | {network.base_model_prefix: Given()}
         self._reader = (reader,)  # in a tuple: not a part of this module

@@ -20,6 +20,7 @@ from postgrad.models.choices import Choices
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.nf4 import linear_layers
+from postgrad.models.recompute import wearing
 from postgrad.settings import Settings, setting
 
 
@@ -150,11 +151,8 @@ class Adapted(nn.Module):
     @contextmanager
     def active(self):
         """For as long as the block lasts this adapter is the body's active one."""
-        before, self.body.active_adapter = self.body.active_adapter, self.adapter
-        try:
+        with wearing(self.body, self.adapter):
             yield self.body
-        finally:
-            self.body.active_adapter = before
 
     def states(self, *args, **options) -> Tensor:
         with self.active() as body:

@@ -15,6 +15,12 @@ from postgrad.garbage_collection import no_garbage_collection
 from postgrad.packing import Laid, Packed, padded
 
 MOST = 8  # graphs that are kept; a size beyond them runs without
+ROOM = 4e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
+
+
+def most_graphs(gradients: float) -> int:
+    """How many graphs are kept of a model whose gradients take so many bytes."""
+    return min(MOST, int(ROOM // max(1.0, gradients)))
 
 
 class Trunk(nn.Module):
@@ -35,6 +41,7 @@ class Replays:
     def __init__(self, decoder):
         self.decoder, self.made, self.pool = decoder, {}, None
         self.params = [p for p in decoder.parameters() if p.requires_grad]
+        self.most = most_graphs(sum(p.nbytes for p in self.params))
 
     def __call__(self, tokens: Tensor, packed: Packed) -> Tensor | None:
         """The states [N, D] of the packed tokens; None where their size has no graph and will get none."""
@@ -44,7 +51,7 @@ class Replays:
         keys = wide.cells.new_empty(0) if laid.keys is None else laid.keys
         N, M, K = len(wide.cells), power(len(laid.queries_to)), size(len(keys)) if len(keys) else 0
         key = (N, M, K, power(laid.longest), power(laid.seen))
-        if key not in self.made and len(self.made) == MOST:
+        if key not in self.made and len(self.made) >= self.most:
             return None
         # sequences of no tokens
         ends = [torch.cat([x, x[-1:].expand(M - len(x))]) for x in (laid.queries_to, laid.keys_to)]

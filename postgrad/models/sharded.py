@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -93,11 +94,13 @@ class Copy:
         with torch.device("meta"):
             self.model = Decoder(divided.config).requires_grad_(False)
         self.model._apply(lambda x: torch.empty(0, dtype=dtype, device=device))
-        self.divided, self.engines = [divided], []  # in a list: a module would take it for a part of itself
+        self.divided = [divided]  # in a list: a module would take it for a part of itself
+        self.engines: WeakSet[Engine] = WeakSet()  # those that a sampler still has
 
     def engine(self, **sizes) -> Engine:
-        self.engines.append(Engine(self.model, **sizes))
-        return self.engines[-1]
+        made = Engine(self.model, **sizes)
+        self.engines.add(made)
+        return made
 
     @torch.no_grad()
     def fill(self) -> None:
@@ -108,7 +111,6 @@ class Copy:
     def empty(self) -> None:
         for p in self.model.parameters():
             p.data = p.data.new_empty(0)
-        self.engines = self.engines[-1:]  # a sampler that needs a larger one has let the others go
         for engine in self.engines:
             engine.weights.clear()
 

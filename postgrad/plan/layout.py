@@ -95,15 +95,17 @@ def options(shape: Config, method: Method, count: int, card: Card, work: Work, l
             held: Setup) -> list[Option]:
     """Every way that fits, quickest first."""
     room, costs, found = (1 - FREE) * card.memory, Costs(shape, card), []
-    needs = passes(shape, method, work, held)
+    needs = {alone: passes(shape, method, work, replace(held, compiled=alone)) for alone in (True, False)}
     for layout in layouts(costs, count):
-        fitting = ((tokens, parts) for tokens, memory in needs
+        fitting = ((tokens, parts, memory.stays) for tokens, memory in needs[layout.trainers == 1]
                    if sum((parts := divided(memory, costs, layout.trainers)).values()) <= room)
-        tokens, training = next(fitting, (0, {}))
+        tokens, training, stays = next(fitting, (0, {}, {}))
         if not tokens:
             continue
         rows = -(-work.rows // layout.engines)
-        beside = training["weights"] + training["optimizer"] if layout.together else 0.0
+        beside = 0.0
+        if layout.together:
+            beside = training["weights"] + training["optimizer"] + sum(stays.values()) / layout.trainers
         sampling, slots = sampler(costs, layout.tensor, rows, work.prompt + lengths.longest, room - beside)
         sampling |= {"the trainer's part": beside} if beside else {}
         here = replace(work, tokens_per_pass=tokens)

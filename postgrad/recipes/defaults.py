@@ -35,8 +35,9 @@ from typing import NamedTuple
 
 import torch
 
-from postgrad.memory import Memory, Setup, cache, estimate, parameters
+from postgrad.memory import Memory, Setup, beside, cache, estimate, parameters
 from postgrad.models.families import Config, read_json
+from postgrad.models.replay import MOST
 from postgrad.models.weights import list_weights
 from postgrad.opening.models import open_folder, shape_of
 from postgrad.opening.tasks import open_task
@@ -127,14 +128,15 @@ def needs(config, shape: Config) -> Memory:
     half = on_gpu and optim.precision != "fp32"
     tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
-    setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens,
+    setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens, on_gpu=on_gpu,
+                  compiled=optim.compile, graphs=MOST, recompute=optim.recompute,
                   reward_model=bool(getattr(config, "reward", None)), teacher=teacher_shape(config))
     made = estimate(shape, method, setup)
     if not made.cache:
         return made
     r = config.rollouts
-    writing = replace(setup, tokens=r.budget, samples=r.prompts_per_step * r.group_size)
-    return replace(made, cache=cache(shape, writing))
+    writing = replace(setup, tokens=r.budget, samples=min(r.slots, r.prompts_per_step * r.group_size))
+    return replace(made, cache=cache(shape, writing) + beside(shape, writing), release=r.release)
 
 
 def teacher_shape(config) -> Config | None:

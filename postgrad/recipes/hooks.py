@@ -11,6 +11,7 @@ from postgrad.models import is_adapted
 from postgrad.models.checkpoint import copy_state, give_parts, size_of, state_writer
 from postgrad.models.sharded import brought_together
 from postgrad.opening.models import base_name
+from postgrad.phases import phase
 from postgrad.recipes.base import Parts
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
@@ -29,7 +30,7 @@ class Watch(Protocol):
 
 def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     assert parts.examine is not None
-    with brought_together(parts.models):
+    with phase("sampling"), brought_together(parts.models):
         row = parts.examine(step)
         run.log_eval(step, row)
         if parts.panel:

@@ -23,6 +23,7 @@ OTHER_NAMES = {
     "batch_size": BATCH,
     "gradient_accumulation_steps": ("", "A step is cut by tokens, tokens_per_pass=4096: memory against "
                                     "speed, never the result."),
+    "gradient_checkpointing": ("recompute", "It is called recompute here: recompute=true."),
     "num_iterations": ("epochs", "It is called epochs here: epochs=2, passes over a collection of rollouts."),
     "epsilon": CLIP,
     "epsilon_high": ("method.high", "The upper clip of the ratio is method.high here."),

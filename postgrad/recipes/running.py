@@ -23,6 +23,7 @@ from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.recipes.hooks import Watch, examine, hooks, look_too
 from postgrad.recipes.inputs import check_inputs, inputs
+from postgrad.recipes.short_of_memory import memory_advice
 from postgrad.run import Follower, Run, RunGone, SampleLog, Saves, check_name
 from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
 from postgrad.settings import plain
@@ -184,7 +185,8 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
     """Trains to the end, or to a signal; says in the run folder how it ended."""
     try:
         with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
-              stop_on_signal(getattr(watch, "stopping", None)) as stop):
+              stop_on_signal(getattr(watch, "stopping", None)) as stop,
+              memory_advice(config, getattr(parts.models.policy, "config", None))):
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 if isinstance(run, Run):

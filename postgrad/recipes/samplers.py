@@ -73,9 +73,20 @@ def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
         served = Served(config, policy, chat)
         return served.sampler, served
     if config.rollouts.ahead:
-        sampler = LocalSampler(policy, chat)
+        sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.slots)
         return sampler, Copied(sampler, policy)
-    return LocalSampler(policy, chat), Present()
+    sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.slots)
+    return sampler, Released(sampler) if config.rollouts.release else Present()
+
+
+class Released(Present):
+    """The weights that are trained; what the sampler holds of them is given back after each collection."""
+
+    def __init__(self, sampler: LocalSampler):
+        self.sampler = sampler
+
+    def check(self, step: int, behind: int) -> None:
+        self.sampler.release()
 
 
 class Copied:

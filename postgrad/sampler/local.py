@@ -31,6 +31,10 @@ class LocalSampler(RowSampler):
         self._active: ActiveRows | None = None
         self.anew = 0
 
+    def release(self) -> None:
+        """Cache, copy of the weights and captured graphs go; the next call makes them anew."""
+        self._active = None
+
     @property
     def positions(self) -> int:
         return self.model.config.max_position_embeddings

@@ -59,13 +59,16 @@ def attention(q: Tensor, k: Tensor, v: Tensor, spans: Spans, window: int | None 
     at = here(seen)
     keys = torch.where(at < prefix[:, None], spans.prefix_start[:, None] + at,
                        spans.start[:, None] + at - prefix[:, None])
-    position = prefix[:, None] + here(longest)  # of each query, in its row
+    # of each query, in its row; those that fill a sequence up stand where its last one does
+    position = prefix[:, None] + torch.minimum(here(longest), (keep[:, None] - 1).clamp_min(0))
     allowed = at <= position[..., None]  # [M, longest, seen]
     if window is not None:
         allowed &= at > position[..., None] - window
     queries, keys, allowed = (x.to(q.device) for x in (queries, keys.clamp_max(len(q) - 1), allowed))
     q = q.index_select(0, queries.flatten()).view(M, longest, *q.shape[1:]).transpose(1, 2)
     k, v = (x.index_select(0, keys.flatten()).view(M, seen, *x.shape[1:]).transpose(1, 2) for x in (k, v))
+    if q.is_cuda:  # with as many heads each, no attention matrix is made
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None],
                                        enable_gqa=k.shape[1] != q.shape[1])
     real = (here(longest) < keep[:, None]).flatten().nonzero().squeeze(1)

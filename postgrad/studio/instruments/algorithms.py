@@ -72,7 +72,7 @@ def estimated(name: str, size: str, rank: int, bits: int, tokens: int, recompute
                          Setup(lora=rank, bits=bits, tokens=tokens, samples=samples, recompute=recompute,
                                reward_model=getattr(METHODS[name], "critic", False))) for samples in (1, 2))
     return {"models": one.models, "gradients": one.gradients, "optimizer": one.optimizer,
-            "activations": one.activations, "each": two.cache - one.cache,
+            "activations": one.activations, "stays": one.stays, "each": two.cache - one.cache,
             "anyway": 2 * one.cache - two.cache}
 
 
@@ -89,12 +89,16 @@ def split(made: dict, share: dict[str, float]) -> dict[str, list[tuple[str, str,
     trained; activations and cache are nobody's weights."""
     weights = [("weights", role, size / GB) for role, size in made["models"].items() if size]
 
-    def of(part: str) -> list[tuple[str, str, float]]:
-        return [(part, role, made[part] * part_of / GB) for role, part_of in share.items()]
+    def of(part: str, size: float) -> list[tuple[str, str, float]]:
+        return [(part, role, size * part_of / GB) for role, part_of in share.items() if size]
 
-    stands = [*weights, *of("optimizer")]
-    update = [*stands, *of("gradients"), ("activations", "work", made["activations"] / GB)]
-    sample = [*stands, ("cache", "work", made["cache"] / GB)]
+    def trained(sizes: dict) -> list[tuple[str, str, float]]:
+        work = sizes["activations"] / GB
+        return [*of("gradients", sizes["gradients"]), *([("activations", "work", work)] if work else [])]
+
+    stands = [*weights, *of("optimizer", made["optimizer"])]
+    update = [*stands, *trained(made)]
+    sample = [*stands, *trained(made["stays"]), ("cache", "work", made["cache"] / GB)]
     return {"sample": sample, "update": update} if made["cache"] else {"update": update}
 
 

@@ -1,0 +1,57 @@
+"""Activations that are computed again in the backward pass instead of being kept: of a layer only its input
+is (Chen et al. 2016, arXiv:1604.06174).
+
+It saves most of a pass's memory and costs a second forward pass; the gradient is the same, to the bit. A pass
+without gradients, in sampling say, is not touched by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+def recomputed(body: Any, function: Callable, *args, **options) -> Any:
+    """function(*args): where the body says so, what it needs in its backward pass is computed again there,
+    with the adapter that is active here."""
+    if not body.recompute or not torch.is_grad_enabled():
+        return function(*args, **options)
+    again = partial(wearing, body, body.active_adapter) if hasattr(body, "active_adapter") else nullcontext
+    return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False,
+                      context_fn=lambda: (nullcontext(), again()), **options)
+
+
+@contextmanager
+def wearing(body: Any, adapter: Any) -> Iterator[None]:
+    """For as long as the block lasts an adapter, or none, is the body's active one."""
+    before, body.active_adapter = body.active_adapter, adapter
+    try:
+        yield
+    finally:
+        body.active_adapter = before
+
+
+def set_recompute(body: Any, on: bool) -> None:
+    """Of a decoder, or of a network of `transformers`, whose own way to do so needs training mode, in which
+    some networks drop activations."""
+    if on and hasattr(body, "network"):
+        for layer in layers_of(body.network):
+            if not isinstance(layer.forward, partial):
+                layer.forward = partial(recomputed, body, layer.forward)
+    body.recompute = on
+
+
+def layers_of(network: nn.Module) -> list[Any]:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+    layers = [module for module in network.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(f"optim.recompute=true: {type(network).__name__} of transformers does not say what "
+                         "its layers are: leave it out, and lower optim.tokens_per_pass where memory is "
+                         "short.")
+    return layers

@@ -1,0 +1,99 @@
+"""What to say where a GPU ran out of memory: in which phase, and which setting to lower and by how much, by
+the estimate of memory.py against the memory that the run can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from postgrad.memory import GB, Memory
+from postgrad.models.families import Config
+from postgrad.phases import OutOfMemory
+from postgrad.recipes.defaults import FREE, RANK, WHOLE, needs
+from postgrad.settings import flat, override
+
+LEAST = 64  # tokens of a pass, and an eighth of it replies at once: below, fewer of them save next to nothing
+Ladder = list[list[str]]  # changes that save more and more
+
+
+@contextmanager
+def memory_advice(config, shape: object) -> Iterator[None]:
+    """A block in which running out of memory becomes one sentence of advice. shape: the policy's; of an
+    architecture that runs through transformers it is not known."""
+    try:
+        yield
+    except OutOfMemory as error:
+        raise ValueError(advice(config, shape, error.phase, available(config.device))) from error
+
+
+def available(device: str) -> float:
+    """Bytes of a GPU that other processes leave to this one."""
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    return float(free + torch.cuda.memory_reserved(torch.device(device)))
+
+
+def advice(config, shape: object, phase: str, memory: float) -> str:
+    """What fits is at most nine tenths of the memory, and of the estimate of what did not fit."""
+    where = f"the GPU ran out of memory in {phase}, with {memory / GB:.0f} GB for this run"
+    if not isinstance(shape, Config) or not hasattr(config, "method"):
+        fewer, *_ = halved(config, "optim.tokens_per_pass", LEAST)
+        return f"{where}: set {written(config, fewer)}, or lora={RANK}."
+    now = needs(config, shape)
+    room = (1 - FREE) * min(memory, in_phase(now, phase))
+    proposals = []
+    for ladder in ladders(config, phase):
+        sizes = ((in_phase(needs(override(config, changes), shape), phase), changes) for changes in ladder)
+        proposals += [f"{written(config, changes)} (about {size / GB:.1f} GB)"
+                      for size, changes in sizes if size <= room][:1]
+    need = f"{where}, where it needs about {in_phase(now, phase) / GB:.1f} GB"
+    if not proposals:
+        return (f"{need}: no setting brings it to {room / GB:.1f} GB; take a smaller model, a larger GPU, or "
+                "several with shard=true.")
+    return f"{need}: set {', or '.join(proposals[:2])}."
+
+
+def in_phase(needed: Memory, phase: str) -> float:
+    return needed.sampling if phase == "sampling" else needed.updating
+
+
+def ladders(config, phase: str) -> list[Ladder]:
+    """Ways to need less in a phase, those that change the result least first."""
+    optim = config.optim
+    passes, recompute = halved(config, "optim.tokens_per_pass", LEAST), ["optim.recompute=true"]
+    again = [] if optim.recompute else [recompute, *(recompute + changes for changes in passes)]
+    found = [passes, again]
+    if hasattr(config, "rollouts"):
+        found = [halved(config, "rollouts.slots", LEAST // 8), *found] if phase == "sampling" else found
+        found += [[["rollouts.release=true"]]] if phase != "sampling" and not config.rollouts.release else []
+    if not optim.adapter.lora and config.recipe not in WHOLE:
+        rank = f"optim.adapter.lora={RANK}"
+        return [*found, [[rank], [rank, *recompute]]]
+    return [*found, [["optim.adapter.bits=4"]]] if optim.adapter.lora and optim.adapter.bits != 4 else found
+
+
+def halved(config, key: str, least: int) -> Ladder:
+    value, found = in_use(config)[key], []
+    while (value := value // 2) >= least:
+        found.append([f"{key}={value}"])
+    return found
+
+
+def in_use(config) -> dict:
+    """The settings, and of tokens and slots as many as there are."""
+    values = flat(config) | {"optim.tokens_per_pass": config.optim.per_pass(config.device.startswith("cuda"))}
+    if hasattr(config, "rollouts"):
+        r = config.rollouts
+        values["rollouts.slots"] = min(r.slots, r.prompts_per_step * r.group_size)
+    return values
+
+
+def written(config, changes: list[str]) -> str:
+    """["rollouts.slots=64"] -> "rollouts.slots=64 instead of 128\""""
+    before = in_use(config)
+
+    def one(change: str) -> str:
+        old = before[change.split("=")[0]]
+        return f"{change} instead of {old}" if old and not isinstance(old, bool) else change
+    return " and ".join(map(one, changes))
