@@ -108,7 +108,7 @@ class Packed:
 
 def sent(x: Tensor, device) -> Tensor:
     """To a device, without waiting for what it is still computing."""
-    return (x.pin_memory().to(device, non_blocking=True) if x.is_cpu and torch.device(device).type == "cuda"
+    return (x.contiguous().pin_memory().to(device, non_blocking=True) if x.is_cpu and torch.device(device).type == "cuda"
             else x.to(device))
 
 
