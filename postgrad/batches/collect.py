@@ -19,6 +19,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.sharded import brought_together
+from postgrad.packing import flat
 from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, refuse_all_errors
@@ -151,13 +152,6 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
     return Batch(ids=tuple(r.prompt.id for r in rows), tokens=torch.from_numpy(tokens), mask=trained,
                  lengths=torch.from_numpy((read + written)[:, 0]), weight=trained.float(), episode=episode,
                  sampler_logp=torch.from_numpy(logp))
-
-
-def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
-    """Rows of different length end to end; one that stands there several times is read once."""
-    once: dict[int, Sequence] = {id(row): row for row in rows}
-    made = {key: np.array(row, dtype) for key, row in once.items()}
-    return np.concatenate([made[id(row)] for row in rows])
 
 
 def is_flat(group: Sequence[Scored]) -> bool:
