@@ -217,6 +217,15 @@ def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=t
     return out
 
 
+def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
+    """Rows of different length end to end; one that stands there several times is read once."""
+    made: dict[int, np.ndarray] = {}
+    for row in rows:
+        if id(row) not in made:
+            made[id(row)] = np.array(row, dtype)
+    return np.concatenate([made[id(row)] for row in rows])
+
+
 def take_rows(x: Tensor, index: Tensor) -> Tensor:  # [N, ...], [...] -> [..., ...]
     """x[index], whose gradient is summed in one order: rows that share a prompt take its state several times.
 

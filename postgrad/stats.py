@@ -131,12 +131,10 @@ class Stats(dict[str, Any]):
 
 def numbers(values: Sequence[Tensor | float]) -> list[float]:
     """Scalars as numbers of Python: a device is waited for once, however many of them it has."""
-    found = [x if isinstance(x, Tensor) else float(x) for x in values]
-    if not found:
-        return []
-    for device in {x.device for x in found if isinstance(x, Tensor)}:
-        mine = [i for i, x in enumerate(found) if isinstance(x, Tensor) and x.device == device]
-        read = torch.stack([found[i].detach().double() for i in mine]).tolist()
+    found = [0.0 if isinstance(x, Tensor) else float(x) for x in values]
+    for device in {x.device for x in values if isinstance(x, Tensor)}:
+        mine = {i: x for i, x in enumerate(values) if isinstance(x, Tensor) and x.device == device}
+        read = torch.stack([x.detach().double() for x in mine.values()]).tolist()
         for i, number in zip(mine, read, strict=True):
             found[i] = number
     return found

@@ -19,6 +19,7 @@ from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.sharded import brought_together
+from postgrad.packing import flat
 from postgrad.phases import phase
 from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored
@@ -153,15 +154,10 @@ def as_batch(rollouts: Sequence[Rollout]) -> Batch:
         mask[reply] = flat([r.mask or [True] * len(r.tokens) for r in rows], bool)
     several = len(rows) > len(rollouts)
     episode = torch.tensor([i for i, r in enumerate(rollouts) for _ in r.rows]) if several else None
-    tokens, mask, logp, lengths = map(torch.from_numpy, (tokens, mask, logp, (read + written)[:, 0]))
-    return Batch(ids=tuple(r.prompt.id for r in rows), tokens=tokens, mask=mask, lengths=lengths,
-                 weight=mask.float(), episode=episode, sampler_logp=logp)
-
-
-def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
-    """Rows of different length end to end; one that stands there several times is read once."""
-    made = {key: np.array(row, dtype) for key, row in {id(row): row for row in rows}.items()}
-    return np.concatenate([made[id(row)] for row in rows])
+    trained = torch.from_numpy(mask)
+    return Batch(ids=tuple(r.prompt.id for r in rows), tokens=torch.from_numpy(tokens), mask=trained,
+                 lengths=torch.from_numpy((read + written)[:, 0]), weight=trained.float(), episode=episode,
+                 sampler_logp=torch.from_numpy(logp))
 
 
 def is_flat(group: Sequence[Scored]) -> bool:
