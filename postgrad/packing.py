@@ -108,8 +108,9 @@ class Packed:
 
 def sent(x: Tensor, device) -> Tensor:
     """To a device, without waiting for what it is still computing."""
-    return (x.contiguous().pin_memory().to(device, non_blocking=True) if x.is_cpu and torch.device(device).type == "cuda"
-            else x.to(device))
+    if not (x.is_cpu and torch.device(device).type == "cuda"):
+        return x.to(device)
+    return x.contiguous().pin_memory().to(device, non_blocking=True)
 
 
 def fetched(x: Tensor) -> Callable[[], Tensor]:

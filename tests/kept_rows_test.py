@@ -23,9 +23,9 @@ class Counted(LocalSampler):
                                  if place < engine.prompts)
             return prefill(engine, tokens, lengths, places)
 
-        def counted_step(engine, token, at, slot, *rest, **how):
+        def counted_step(engine, token, at, slot, *rest):
             self.computed += int((slot < engine.rows).sum())
-            return step(engine, token, at, slot, *rest, **how)
+            return step(engine, token, at, slot, *rest)
 
         monkeypatch.setattr(Engine, "prefill", counted_prefill)
         monkeypatch.setattr(Engine, "step", counted_step)

@@ -40,36 +40,20 @@ def test_interpreted():
     assert done.returncode == 0, done.stdout
 
 
-def one_after_the_other(ops, new, asked, own, window):
-    return ops.attend(ops.place(*new, *own), *asked, *own, new[4], new[5] + 1, window)
-
-
 def inside():
     from postgrad.models.kernels import gpu
     for head_dim, groups, window in product((32, 64, 48), (1, 3, 20), (None, 5)):
         new, asked, own = rows(head_dim, groups)
-        caches = [[x.clone() for x in own] for _ in range(4)]
-        said = [one_after_the_other(ops, new, asked, cache, window)
-                for ops, cache in zip((plain, gpu), caches, strict=False)]
-        said += [gpu.place_and_attend(*new, *asked, *caches[2 + shared], window, shared)
-                 for shared in (False, True)]
-        for y, cache in zip(said[1:], caches[1:], strict=True):
-            close(y, said[0])
-            for mine, right in zip(cache, caches[0], strict=True):
-                close(mine, right)
+        caches = [[x.clone() for x in own] for _ in range(2)]
+        close(*(ops.attend(ops.place(*new, *cache), *asked, *cache, new[4], new[5] + 1, window)
+                for ops, cache in zip((plain, gpu), caches, strict=True)))
+        for mine, right in zip(*caches, strict=True):
+            close(mine, right)
     x, delta, weight = torch.randn(3, 48), torch.randn(3, 48), torch.randn(48)
     mine, right = x.clone(), x.clone()
     close(gpu.add_norm(mine, delta, weight, 1e-5), plain.add_norm(right, delta, weight, 1e-5))
     close(mine, right)
     close(gpu.gate_halves(x), plain.gate_halves(x))
-    for count, gated, bias in product((3, 40), (False, True), (None, torch.randn(100))):
-        x, y, w = torch.randn(count, 48), torch.randn(count, 72), torch.randn(100, 48)
-        right = plain.linear(plain.norm(x, weight, 1e-5), w, bias)
-        close(gpu.norm_linear(x, weight, w, bias, 1e-5, gated), plain.gate_halves(right) if gated else right)
-        back, shift = torch.randn(48, 72), None if bias is None else bias[:48]
-        right = x + plain.linear(y, back, shift)
-        gpu.linear_add(x, y, back, shift)
-        close(x, right)
     whole_steps(gpu)
 
 
@@ -88,11 +72,10 @@ def whole_steps(gpu):
     number = torch.arange(6)
     place = number // 3
     for at, several in ((0, False), (1, False), (2, True), (4, False)):
-        engines[1].shared = at % 2 == 1
         columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
         if several:  # tokens 2 and 3 of each slot
             columns = [torch.cat([x, x + 1 if i < 2 else x]) for i, x in enumerate(columns)]
-        close(*(engine.step(*columns, several=several) for engine in engines))
+        close(*(engine.step(*columns) for engine in engines))
 
 
 if __name__ == "__main__":

@@ -52,18 +52,17 @@ class Engine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
     The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
-    is not all that both have places for. shared: whether most rows stand beside others of the same prompt.
+    is not all that both have places for.
     """
 
-    graphs = True   # on a GPU a step can be captured as a graph
-    appends = True  # a step may hold several tokens of one slot, each to see those before it
+    graphs = True  # on a GPU a step can be captured as a graph
 
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
         self.model, self.c = model, model.config
         self.device = model.head.device
         self.dtype = model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
-        self.read, self.new, self.rows, self.prompts, self.shared = read, new, rows, prompts, False
+        self.read, self.new, self.rows, self.prompts = read, new, rows, prompts
         self.layers = layer_specs(self.c)
         self.k, self.v, self.k_prompt, self.v_prompt = (
             torch.zeros(len(self.layers), count + 1, self.c.num_key_value_heads, tokens, self.c.head_dim,
@@ -77,6 +76,11 @@ class Engine:
     def turn(self, positions: int) -> None:
         """The table of angles. Copied: a captured graph reads it, and the model may make a longer one."""
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in self.model.angles(positions))
+
+    @property
+    def appends(self) -> bool:
+        """Whether a step may hold several tokens of one slot, each to see those before it."""
+        return self.device.type == "cpu"
 
     def grow(self, *, read: int, new: int, positions: int) -> None:
         """Longer places and slots, with what is in them; before the next step comes a refresh."""
@@ -134,41 +138,26 @@ class Engine:
 
     @torch.no_grad()
     def step(self, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor,
-             longest: int | None = None, several: bool = False) -> Tensor:
-        """Token number `at` of each row, written to its slot -> the state [R, D] from which the next one is
-        chosen. longest: tokens of the longest row, which these kernels need not be told. several: there may
-        be more than one token of a slot."""
+             longest: int | None = None) -> Tensor:
+        """Token number `at` of each row, written to its slot -> the state [R, D] from which the
+        next one is chosen. longest: tokens of the longest row, which these kernels need not be told."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, ops, eps, position = self.weight, self.ops, self.c.rms_norm_eps, prompt_length + at
+        w, ops, position, length = self.weight, self.ops, prompt_length + at, at + 1
         x, delta = w("embed")[token], None
         for i, layer in enumerate(self.layers):
-            at_once = ops.norm_linear and all(half.before and not half.after for half in layer.halves)
-            if at_once:
-                qkv = ops.norm_linear(x, w(f"{i}.{layer.attention.before.short}"), w(f"{i}.qkv"),
-                                      w(f"{i}.qkv_bias"), eps)
-            else:
-                y = self.enter(x, delta, layer.attention.before, i)
-                qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
+            y = self.enter(x, delta, layer.attention.before, i)
+            qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if layer.attention.inner:
                 qkv = self.normed(qkv, i, layer.attention.inner)
-            new = qkv, self.cos, self.sin, position, slot, at
-            asked, own = (self.k_prompt[i], self.v_prompt[i], prompt, prompt_length), (self.k[i], self.v[i])
-            if ops.place_and_attend and not several:
-                y = ops.place_and_attend(*new, *asked, *own, layer.window, self.shared)
-            else:
-                y = ops.attend(ops.place(*new, *own), *asked, *own, slot, at + 1, layer.window)
-            if at_once:
-                ops.linear_add(x, y, w(f"{i}.o"), w(f"{i}.o_bias"))
-                y = ops.norm_linear(x, w(f"{i}.{layer.mlp.before.short}"), w(f"{i}.gate_up"),
-                                    w(f"{i}.gate_up_bias"), eps, gated=True)
-                ops.linear_add(x, y, w(f"{i}.down"), w(f"{i}.down_bias"))
-                continue
+            q = ops.place(qkv, self.cos, self.sin, position, slot, at, self.k[i], self.v[i])
+            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i],
+                           slot, length, layer.window)
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
             y = ops.gate_halves(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))
             delta = self.leave(F.linear(y, w(f"{i}.down"), w(f"{i}.down_bias")), layer.mlp.after, i)
-        return ops.add_norm(x, delta, w("norm"), eps)
+        return ops.add_norm(x, delta, w("norm"), self.c.rms_norm_eps)
 
     def enter(self, x: Tensor, delta: Tensor | None, norm: Norm | None, layer: int) -> Tensor:  # [R, D]
         """x += delta in place -> what a half of the layer reads."""

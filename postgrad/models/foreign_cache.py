@@ -170,9 +170,10 @@ class Placed(Prompts):
 
     def seat(self, slot: Tensor, place: Tensor) -> None:
         """Prompts are copied to where their rows go on."""
-        for (keys, values), layer in zip(self.prompts, self.cache.layers, strict=True):
-            layer.keys[slot, :, : keys.shape[2]] = keys[place]
-            layer.values[slot, :, : keys.shape[2]] = values[place]
+        for prompts, layer in zip(self.prompts, self.cache.layers, strict=True):
+            for kept, read in zip((layer.keys, layer.values), prompts, strict=True):
+                many = min(read.shape[2], len(self.cell))  # places may be longer than any prompt with a reply
+                kept[slot, :, :many] = read[place, :, :many]
 
     def step(self, network, token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
              prompt_length: Tensor, longest: int | None = None) -> Tensor:  # -> [R, D]

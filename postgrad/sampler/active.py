@@ -21,7 +21,6 @@ from postgrad.sampler.choose import choose
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
-SHARED = 4  # samples of a prompt from which on it pays to read it for several of them at once, on a GPU
 
 
 class Written(NamedTuple):
@@ -63,7 +62,7 @@ class ActiveRows:
         self.logp = torch.zeros(size + 1, settings.max_new_tokens + 1, device=device)
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
-        self.graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
@@ -91,7 +90,6 @@ class ActiveRows:
         be taken anew."""
         read, new = max(read, self.engine.read), max(new, self.engine.new)
         if (read, new) != (self.engine.read, self.engine.new):
-            self.graphs.clear()  # they write to the old places
             self.engine.grow(read=read, new=new, positions=self.together(read, new))
 
     @torch.no_grad()
@@ -109,7 +107,6 @@ class ActiveRows:
         so it never waits for the host.
         """
         self.keep([], self.size)  # a call that was broken off may have left rows behind
-        self.engine.shared = group_size >= SHARED
         queue = Queue(self, prompts, group_size, seeds, going or {})
         self.kept = queue.kept
         here = queue.go_on()
@@ -170,8 +167,8 @@ class ActiveRows:
         for start in range(0, len(tokens), self.size):
             part = tokens[start: start + self.size]
             columns = self.whole([*part, *[nobody] * (LEAST - len(part))]).T
-            states.append(self.engine.step(*(x.contiguous() for x in columns), several=True)[: len(part)])
-        last = self.whole([len(new) for new in added]).cumsum(0) - 1
+            states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
+        last = torch.tensor([len(new) for new in added]).cumsum(0) - 1
         return torch.cat(states)[last]
 
     def whole(self, numbers: list) -> Tensor:
@@ -184,23 +181,22 @@ class ActiveRows:
         if self.device.type != "cuda" or not self.engine.graphs:
             return self.advance(n)
         size = min(self.rows, bucket(n))
-        kind = size, self.engine.shared
-        if kind in self.graphs:
-            return self.graphs[kind].replay()
+        if size in self.graphs:
+            return self.graphs[size].replay()
         self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-        self.capture(kind)
+        self.capture(size)
 
-    def capture(self, kind: tuple[int, bool]) -> None:
+    def capture(self, size: int) -> None:
         """The graph of a step of so many rows; where there can be none, the engine says so."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
             with no_garbage_collection(), torch.cuda.graph(graph, pool=pool):
-                self.advance(kind[0])
+                self.advance(size)
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current
             return self.engine.uncaptured(error)
-        self.graphs[kind] = graph
+        self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
         at, slot, done = self.at[:n], self.slot[:n], self.done[:n]
@@ -257,7 +253,6 @@ class ActiveRows:
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
         self.keep([], self.size)
-        self.engine.shared = False
         (row,) = Queue(self, [prompt], 1, [seed], {}).admit(0)
         tokens: list[int] = []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:

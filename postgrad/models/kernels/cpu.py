@@ -15,10 +15,10 @@ from torch.autograd.function import once_differentiable
 
 from postgrad.models.kernels.compiled import call, library, pointer
 from postgrad.models.kernels.decode import whole_step
-from postgrad.models.kernels.plain import lay, linear, linear_add, norm_linear, place_and_attend
+from postgrad.models.kernels.plain import lay, linear
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear", "linear_add",
-           "norm", "norm_linear", "pick", "place", "place_and_attend", "rotate", "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear", "norm",
+           "pick", "place", "rotate", "whole_step"]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]

@@ -122,11 +122,6 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
     return y.flatten(1)
 
 
-# several parts of a step at once, where a module has such things: place and attend for one token of a slot,
-# a norm and the product behind it (and a gate), a product and the sum behind it
-place_and_attend = norm_linear = linear_add = None
-
-
 def whole_step(engine) -> None:
     """Engine.step for all layers at once, where a module has such a thing."""
     return None
