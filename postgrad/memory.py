@@ -35,8 +35,9 @@ TRAINED = ("policy", "critic")
 NF4 = (4 + 0.127) / 8
 # tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
 CHUNK, LOGITS = 4096, 1 << 18
-# float32 arrays of a chunk's logits in its backward pass: step by step on a CPU; fused, logits in, slopes out
-COPIES, COPIES_FUSED = 6.0, 2.0
+# float32 arrays of a chunk's logits in its backward pass: step by step on a CPU, and on a GPU, where a slope
+# is gone before the next logits come; compiled, logits in, slopes out
+COPIES, COPIES_STEPS, COPIES_FUSED = 6.0, 4.0, 2.0
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
@@ -212,7 +213,7 @@ def head(c: Config, setup: Setup) -> float:
     """Bytes of the head's backward pass: COPIES of a chunk's logits and, unless the head is frozen, a float32
     sum of its gradient; then the chunk's part of that, beside the slopes that it is made of."""
     gradient = 0 if setup.lora else 4 * c.vocab_size * c.hidden_size
-    copies = COPIES_FUSED if setup.on_gpu else COPIES
+    copies = (COPIES_FUSED if setup.compiled else COPIES_STEPS) if setup.on_gpu else COPIES
     return max(copies * logits(c, setup) + gradient, setup.width / 4 * logits(c, setup) + 2 * gradient)
 
 

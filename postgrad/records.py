@@ -271,8 +271,8 @@ class Batch:
         return len(self) // self.rows_per_unit
 
     def to(self, device) -> Batch:
-        moved = {f.name: sent(getattr(self, f.name), device) for f in fields(self)
-                 if isinstance(getattr(self, f.name), Tensor)}
+        moved: dict[str, Any] = {f.name: sent(getattr(self, f.name), device) for f in fields(self)
+                                 if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **moved)
 
     def take(self, start: int, stop: int, width: int | None = None) -> Batch:

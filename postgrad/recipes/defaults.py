@@ -129,7 +129,7 @@ def needs(config, shape: Config) -> Memory:
     tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))
     bits = optim.adapter.bits if half or optim.adapter.bits == 4 else 32
     setup = Setup(lora=optim.adapter.lora or 0, bits=bits, single=not half, tokens=tokens, on_gpu=on_gpu,
-                  compiled=optim.compile, graphs=MOST, recompute=optim.recompute,
+                  compiled=optim.compile is not False, graphs=MOST, recompute=optim.recompute,
                   reward_model=bool(getattr(config, "reward", None)), teacher=teacher_shape(config))
     made = estimate(shape, method, setup)
     if not made.cache:
