@@ -64,8 +64,7 @@ class OptimSettings(Settings):
                                    "false where the compiler fails; true to measure")
     recompute: bool = setting(False, "of each layer only its input is kept for the backward pass, which "
                               "computes the rest again: the same bits", "where memory runs out and fewer "
-                              "tokens_per_pass do not help: about a quarter of the speed for most of the "
-                              "activations")
+                              "tokens_per_pass do not help: slower, for most of the activations")
     lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
                                 "many as torchrun starts, 1 without it",
                                 "where more processes will go on with the run than begin it: its bits "
