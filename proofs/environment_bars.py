@@ -9,8 +9,8 @@ and in docs/results. What is not there was not measured, and does not hold.
                         tests/serve_limits_test.py tests/serve_tools_test.py
     docs/results/harnesses.json     python proofs/harnesses.py, for tiny-chat on words, and with
                         model=runs/smollm2-gsm8k suite=gsm8k:data/gsm8k tokens=200 ways=eval,chat: SmolLM2
-                        after twenty steps of postgrad train sft:gsm8k task=gsm8k:data/gsm8k
-                        model=models/smollm2 optim.adapter.lora=8 rows_per_step=8 examples=400 steps=40, Ctrl-C
+                        after 21 of the 40 steps of postgrad train sft:gsm8k task=gsm8k:data/gsm8k
+                        model=models/smollm2 optim.adapter.lora=8 rows_per_step=8 examples=400 steps=40
 """
 
 from __future__ import annotations
