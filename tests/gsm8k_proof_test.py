@@ -34,13 +34,13 @@ def test_settings_that_are_named_win(tmp_path):
 @pytest.mark.parametrize("greedy, holds", [(0.15, True), (0.12, False)])
 def test_bars_hold_by_the_mean_of_three_seeds(tmp_path, greedy, holds):
     assert not any(bar["holds"] for bar in gsm8k.bars(tmp_path))
-    for seed, sampled in zip(gsm8k.SEEDS, (0.11, 0.12, 0.14), strict=True):
+    for number, (seed, sampled) in enumerate(zip(gsm8k.SEEDS, (0.11, 0.12, 0.14), strict=True)):
         (tmp_path / f"gsm8k-{seed}").mkdir()
         measured = {"sft": figures(0.06, 0.09), "grpo": figures(0.09, 0.11), "last": figures(sampled, greedy)}
         (tmp_path / f"gsm8k-{seed}/summary.json").write_text(json.dumps({"measured": measured}))
-        (tmp_path / f"clock-{seed}.json").write_text(json.dumps({"began": 60.0 * seed, "ended": 1400.0}))
+        (tmp_path / f"clock-{seed}.json").write_text(json.dumps({"began": 60.0 * number, "ended": 1400.0}))
     first, *reported, minutes = gsm8k.bars(tmp_path)
     assert first["holds"] is holds
-    assert first["measured"].startswith(f"12.3% and {greedy:.1%}: seed 0: pass@1 11.0%")
+    assert first["measured"].startswith(f"12.3% and {greedy:.1%}: seed {gsm8k.SEEDS[0]}: pass@1 11.0%")
     assert all(bar["holds"] for bar in reported) and "9.0% and 11.0%" in reported[1]["measured"]
     assert (minutes["measured"], minutes["holds"]) == ("23.3", True)

@@ -9,7 +9,7 @@ import pytest
 from studio_small import Texts, client, make
 
 from postgrad import recipes
-from postgrad.memory import Setup, cache, parameters
+from postgrad.memory import Setup, beside, cache, parameters
 from postgrad.models import find_model
 from postgrad.models.families import Config
 from postgrad.models.load import EMBEDDED
@@ -46,13 +46,14 @@ def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
 
 def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
     """tiny-chat by GRPO on a CPU: all in float32, 16 bytes a trained weight; a cache of 16 prompts x 8
-    replies of 64 tokens."""
+    replies of 64 tokens, and what sampling has beside it."""
     shape = Config.read(find_model("tiny-chat") / "config.json")
     plan = forms.plan("grpo", {"task": "words"}, "runs/x")
     needs, n = plan["memory"], parameters(shape)
     # a reference beside the policy
     assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)
-    assert needs["cache"] == cache(shape, Setup(bits=32, tokens=64, samples=128))
+    writing = Setup(bits=32, tokens=64, samples=128)
+    assert needs["cache"] == cache(shape, writing) + beside(shape, writing)
     alone = forms.plan("grpo", {"task": "words", "anchor.kl": "0"}, "runs/x")["memory"]
     assert alone["weights"] == 4 * n
     assert forms.plan("dpo", {"task": "questions", "model": "no-such-model"}, "runs/x")["memory"] is None

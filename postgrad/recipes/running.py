@@ -186,7 +186,7 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
     try:
         with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
               stop_on_signal(getattr(watch, "stopping", None)) as stop,
-              memory_advice(config, getattr(parts.models.policy, "config", None))):
+              memory_advice(config, parts.models)):
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 if isinstance(run, Run):

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from postgrad.memory import GB, Memory
+from postgrad.models import Models
 from postgrad.models.families import Config
 from postgrad.phases import OutOfMemory
 from postgrad.recipes.defaults import FREE, RANK, WHOLE, needs
@@ -19,12 +20,13 @@ Ladder = list[list[str]]  # changes that save more and more
 
 
 @contextmanager
-def memory_advice(config, shape: object) -> Iterator[None]:
-    """A block in which running out of memory becomes one sentence of advice. shape: the policy's; of an
+def memory_advice(config, models: Models) -> Iterator[None]:
+    """A block in which running out of memory becomes one sentence of advice, by the policy's shape; of an
     architecture that runs through transformers it is not known."""
     try:
         yield
     except OutOfMemory as error:
+        shape = getattr(models.policy, "config", None)
         raise ValueError(advice(config, shape, error.phase, available(config.device))) from error
 
 
