@@ -91,7 +91,7 @@ def animals() -> SFTConfig:
 
 def big_numbers() -> SFTConfig:
     """Both forms of a reply, with the calculator and without."""
-    return SFTConfig(task="big-numbers", model="tiny-tools", examples=1024, steps=32, rows_per_step=32)
+    return SFTConfig(task="big-numbers", model="tiny-tools", examples=2048, steps=64, rows_per_step=32)
 
 
 def questions() -> SFTConfig:

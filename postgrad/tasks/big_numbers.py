@@ -14,7 +14,7 @@ from postgrad.rewards.format import find_answer
 from postgrad.rewards.number import exact_number
 from postgrad.tasks.base import Task, distinct, generator, if_formed, split_of
 
-USES = 0.04  # how often the demonstrations call the tool; the others guess
+USES = 0.06  # how often the demonstrations call the tool; the others guess
 
 
 def calc(expression: str) -> str:
