@@ -18,6 +18,7 @@ HERE, ROUNDS = Path(__file__).resolve().parent.parent, 3
 RUN = """
 import hashlib, json, tempfile, time
 from pathlib import Path
+from safetensors.torch import load_file
 from postgrad import fit
 from postgrad.chat import Chat
 from postgrad.models import find_model, load_model
@@ -34,7 +35,7 @@ with tempfile.TemporaryDirectory() as folder:
     run = fit("tiny-chat", "grpo", task="words", steps=2, seed=3, run=Path(folder) / "run", watch=None,
               evaluation={"every": 0}, rollouts={"prompts_per_step": 4, "group_size": 4})
     files = sorted(Path(run.folder).glob("checkpoints/*/model.safetensors"))
-    weights = b"".join(path.read_bytes() for path in files)
+    weights = b"".join(x.numpy().tobytes() for path in files for _, x in sorted(load_file(path).items()))
 print(json.dumps({"seconds": took, "weights": hashlib.sha256(weights).hexdigest(),
                   "tokens": [r.tokens for r in made], "logp": [x for r in made for x in r.logp]}))
 """
