@@ -37,10 +37,10 @@ def elsewhere(folder):
 def written(folder, monkeypatch, row=None, talk=None, leave_out=""):
     """The bars of a folder in which all is well but for one game's row, one template's, or one file."""
     monkeypatch.setattr(results, "RESULTS", folder / "results")
-    for seed in environments.SEEDS:
-        for name in (*environments.GAMES, environments.TOOL):
+    for name, seeds in environments.SEEDS.items():
+        for seed in seeds:
             tool = {"form": 0.05, "grpo": 0.9} if name == environments.TOOL else {}
-            changed = row if (name, seed) == (environments.TOOL, 4) and row else {}
+            changed = row if (name, seed) == (environments.TOOL, seeds[1]) and row else {}
             made = {"game": name, "seed": seed, **ROW, **tool, **changed}
             (folder / f"{name}-{seed}.json").write_text(json.dumps(made))
     for style in environments.STYLES:
