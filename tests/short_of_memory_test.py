@@ -73,8 +73,12 @@ def test_what_cannot_be_helped_or_estimated():
     config = of("lora=16", "bits=4")
     assert "no setting brings it to" in advice(config, SIZES["70B"], "training", 8 * GB)
     theirs = Sizes(model_type="gpt2", vocab_size=9, hidden_size=8, max_position_embeddings=64)
-    assert advice(config, theirs, "training", 8 * GB).endswith(
-        "set optim.tokens_per_pass=4096 instead of 8192, or lora=16.")
+    for changes, said in (
+            (("lora=0",), "set optim.tokens_per_pass=4096 instead of 8192, or recompute=true, or lora=16."),
+            (("lora=16",), "set optim.tokens_per_pass=4096 instead of 8192, or recompute=true."),
+            (("lora=0", "tokens_per_pass=64"), "set recompute=true, or lora=16."),
+            (("lora=16", "recompute=true", "tokens_per_pass=64"), "take a smaller model or a larger GPU.")):
+        assert advice(of(*changes), theirs, "training", 8 * GB).endswith(said)
 
 
 def test_the_innermost_phase_is_named():

@@ -24,7 +24,7 @@ from postgrad.phases import phase
 from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, refuse_all_errors
-from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, setting
+from postgrad.settings import NOT_NEGATIVE, Settings, setting
 from postgrad.stats import numbers
 
 # how many prompts, the number of the try -> their judged groups
@@ -66,7 +66,7 @@ class Rollouts(Settings):
                          "elsewhere and time/wait is no small part of time/step; 2 where the time of a "
                          "collection varies much", within=NOT_NEGATIVE)
     slots: int = setting(512, "replies that are written at once, at most", "less where memory runs out in "
-                         "sampling: speed, never the result", within=COUNT)
+                         "sampling: speed, never the result")
     release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
                             "policy is trained", "where memory runs out: graphs are captured anew in each "
                             "collection, for the memory of its cache")

@@ -72,10 +72,9 @@ def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
     if config.elsewhere.sampler:
         served = Served(config, policy, chat)
         return served.sampler, served
-    if config.rollouts.ahead:
-        sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.slots)
-        return sampler, Copied(sampler, policy)
     sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.slots)
+    if config.rollouts.ahead:
+        return sampler, Copied(sampler, policy)
     return sampler, Released(sampler) if config.rollouts.release else Present()
 
 

@@ -40,8 +40,11 @@ def advice(config, shape: object, phase: str, memory: float) -> str:
     """What fits is at most nine tenths of the memory, and of the estimate of what did not fit."""
     where = f"the GPU ran out of memory in {phase}, with {memory / GB:.0f} GB for this run"
     if not isinstance(shape, Config) or not hasattr(config, "method"):
-        fewer, *_ = halved(config, "optim.tokens_per_pass", LEAST)
-        return f"{where}: set {written(config, fewer)}, or lora={RANK}."
+        fewer = [written(config, changes) for changes in halved(config, "optim.tokens_per_pass", LEAST)[:1]]
+        fewer += [] if config.optim.recompute else ["recompute=true"]
+        fewer += [] if config.optim.adapter.lora else [f"lora={RANK}"]
+        said = f"set {', or '.join(fewer)}" if fewer else "take a smaller model or a larger GPU"
+        return f"{where}: {said}."
     now = needs(config, shape)
     room = (1 - FREE) * min(memory, in_phase(now, phase))
     proposals = []
