@@ -259,3 +259,18 @@ def test_the_command(capsys):
 def test_a_setup_that_cannot_be(setup, said):
     with pytest.raises(ValueError, match=said):
         Setup(**setup)
+
+
+# GB at the peak of a step on an H200, graphs' own memory included: python bench/memory.py, 2026-11-17
+MEASURED = [("sft", Setup(bits=32), 26.186), ("sft", Setup(bits=32, rows=4), 39.161),
+            ("sft", Setup(bits=32, rows=4, recompute=True), 25.997), ("sft", Setup(bits=16, rows=8), 41.212),
+            ("sft", Setup(bits=16, rows=8, recompute=True), 33.847),
+            ("sft", Setup(bits=16, rows=8, compiled=False), 46.843),
+            ("ppo", Setup(bits=32, rows=4, reward_model=True), 77.676),
+            ("ppo", Setup(bits=32, rows=4, lora=16, reward_model=True), 33.584)]
+
+
+@pytest.mark.parametrize(("method", "setup", "measured"), MEASURED)
+def test_the_estimate_is_within_a_tenth_of_a_gpu(method, setup, measured):
+    said = estimate(SIZES["1B"], methods.get(method), setup).peak / 1e9
+    assert said == pytest.approx(measured, rel=0.1)
