@@ -248,8 +248,8 @@ def memory(folder: Path) -> list[dict]:
     from small import CHAT
 
     from postgrad.models import Config, Decoder, save_model
-    model = Decoder(Config(vocab_size=1024, hidden_size=768, intermediate_size=2048, num_hidden_layers=16,
-                           num_attention_heads=12, num_key_value_heads=12, head_dim=64,
+    model = Decoder(Config(vocab_size=1024, hidden_size=1024, intermediate_size=2816, num_hidden_layers=24,
+                           num_attention_heads=16, num_key_value_heads=16, head_dim=64,
                            max_position_embeddings=256, tie_word_embeddings=True))
     count = sum(p.numel() for p in model.start(torch.Generator().manual_seed(0)).parameters())
     (home := folder / "model").mkdir()
