@@ -10,7 +10,7 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "adamw", "packing", "pace", "garbage_collection", "settings", "user_code", "files", "listening",
+    {"maths", "adamw", "packing", "pace", "capturing", "settings", "user_code", "files", "listening",
      "phases", "ranks"},
     {"records", "stats", "hub", "options", "template", "signals", "tokenizer_files", "tools"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from postgrad.garbage_collection import no_garbage_collection
+from postgrad.capturing import capturing
 from postgrad.packing import Laid, Spans, common_prompts, last_of, pack, padded
 from postgrad.records import Batch
 
@@ -84,11 +84,11 @@ def test_no_garbage_is_collected_while_a_graph_is_captured():
     before = Cycle()
     weakref.finalize(before, seen.append, "before")
     del before
-    with no_garbage_collection():
+    with capturing():
         assert seen == ["before"] and not gc.isenabled()
     assert gc.isenabled()
     gc.disable()
-    with no_garbage_collection():
+    with capturing():
         pass
     was = gc.isenabled()
     gc.enable()

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from postgrad.capturing import beside
 from postgrad.files import load_json, said
 from postgrad.models.load import save_model, weights_of
 from postgrad.models.lora import is_adapted
@@ -38,7 +39,8 @@ def copy_state(state: dict, *, policy, chat, base: str = "") -> Callable[[Path],
 
     def fetch_and_write(folder: Path) -> None:
         with torch.cuda.stream(aside):
-            aside.wait_event(copied)
+            with beside():
+                aside.wait_event(copied)
             write(folder)
 
     return fetch_and_write

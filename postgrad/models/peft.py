@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from postgrad.capturing import beside
 from postgrad.files import load_json
 from postgrad.files import said as one_line
 from postgrad.models.foreign import INSIDE
@@ -113,8 +114,9 @@ def copy_adapter(folder: Path, out: Path, dtype: torch.dtype | None = None) -> N
 
 def _save(tensors: dict[str, Tensor], said: dict, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, folder / WEIGHTS,
-              metadata={"format": "pt"})
+    with beside():
+        fetched = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+    save_file(fetched, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private
     (folder / CONFIG).write_text(json.dumps(said, indent=1))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from postgrad.garbage_collection import no_garbage_collection
+from postgrad.capturing import capturing
 from postgrad.packing import Laid, Packed, padded
 
 MOST = 8  # graphs that are kept; a size beyond them runs without
@@ -67,7 +67,7 @@ class Replays:
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         held = tuple(x.clone() for x in inputs)
         trunk = Trunk(self.decoder, longest, seen)
-        with no_garbage_collection():
+        with capturing():
             return torch.cuda.make_graphed_callables(trunk, held, allow_unused_input=True, pool=self.pool)
 
 

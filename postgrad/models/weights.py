@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from postgrad.capturing import beside
 from postgrad.files import load_json, said
 from postgrad.models.parts import own_rows, whole
 
@@ -116,7 +117,9 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in like:
-            file.write(_bytes(whole(tensors[name].detach()).to("cpu", dtype or like[name].dtype)))
+            with beside():
+                fetched = whole(tensors[name].detach()).to("cpu", dtype or like[name].dtype)
+            file.write(_bytes(fetched))
 
 
 def _bytes(x: Tensor) -> memoryview:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from postgrad.garbage_collection import no_garbage_collection
+from postgrad.capturing import capturing
 from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
@@ -191,7 +191,7 @@ class ActiveRows:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
-            with no_garbage_collection(), torch.cuda.graph(graph, pool=pool):
+            with capturing(), torch.cuda.graph(graph, pool=pool):
                 self.advance(size)
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current
