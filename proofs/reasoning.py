@@ -12,8 +12,8 @@ cost elsewhere.
 Settings were chosen on seeds 0, 1 and 7; what is shown here has seeds 3, 4 and 5, R1 (and the R1-Zero that
 it is held against) 8, 9 and 10, since the length of its last stage was chosen anew. Every part leaves its
 figures in FOLDER; what is done there is not made again, and a bar of which FOLDER has nothing stays as the
-page has it. Minutes are those of the runs in FOLDER/two-cores, which were made on a CPU; the others may have
-been made with device=cuda.
+page has it. Minutes are those of the runs in FOLDER/two-cores, which were made on a CPU (that of
+FOLDER/two-cores/machine.txt, where it is another); the others may have been made with device=cuda.
 """
 
 from __future__ import annotations
@@ -137,7 +137,9 @@ def zero_bars(folder: Path) -> list[dict]:
 
 def minutes_bar(folder: Path, name: str, words: str, most: int) -> dict:
     found = summaries(folder / "two-cores", name, (*SEEDS, *R1_SEEDS))
-    return bar(words, f"<= {most}", told(found, lambda x: f"{x['minutes']:.1f}"),
+    machine = folder / "two-cores" / "machine.txt"
+    where = f" on {machine.read_text().strip()}" if found and machine.exists() else ""
+    return bar(words, f"<= {most}", told(found, lambda x: f"{x['minutes']:.1f}") + where,
                bool(found) and all(x["minutes"] <= most for x in found.values()), TWO_CORES[name])
 
 

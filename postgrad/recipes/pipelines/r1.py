@@ -63,7 +63,7 @@ class Lengths(Settings):
                        COUNT)
     reward: int = setting(120, "optimizer steps of the reward model",
                           "fewer where its ece rises towards the end", COUNT)
-    last: int = setting(110, "collections of rollouts of the last stage",
+    last: int = setting(140, "collections of rollouts of the last stage",
                         "fewer where the true quality falls", COUNT)
 
 
