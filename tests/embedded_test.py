@@ -29,14 +29,14 @@ def test_the_shipped_curves_show_what_they_are_for():
     """Proxy and true reward of real runs, for the instrument on reward hacking:
     made by `proofs/rlhf.py ship`."""
     runs = json.loads((find_model("tiny").parent / "overoptimise" / "curves.json").read_text())["runs"]
-    assert [run["seed"] for run in runs] == [0, 1, 2]
+    assert [run["seed"] for run in runs] == [26, 27, 28]
     for run in runs:
         policies = {p["name"]: p for p in run["policies"]}
-        off, on = policies["ppo-kl-0"], policies["ppo-kl-0.2"]
-        assert off["turning"]["fall"] > 0.15 > on["turning"]["fall"]
+        off, on = policies["ppo-kl-0"], policies["ppo-kl-0.3"]
+        assert off["turning"]["fall"] > 0.15 and on["turning"]["fall"] < 0.05
         assert off["turning"]["proxy_at_end"] > off["turning"]["proxy_at_peak"]
         for policy in (off, on):
-            assert [p["step"] for p in policy["points"]] == list(range(0, 141, 20))
+            assert [p["step"] for p in policy["points"]] == list(range(0, 241, 10))
             assert abs(policy["points"][0]["kl"]) < 1e-3 and all(p["distance"] >= 0 for p in policy["points"])
         assert [p["n"] for p in run["best_of_n"]] == [1, 2, 4, 8, 16, 32, 64]
 

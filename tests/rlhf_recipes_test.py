@@ -118,7 +118,7 @@ def test_the_turning_point():
     found = turning(curve(0.0, 1.0, 2.0, 1.0, 0.0, 0.0, 0.0))
     assert ((found["step"], found["distance"], found["peak"], found["end"])
             == (40, 2.0, pytest.approx(4 / 3), 0.0))
-    assert found["fall"] == found["gain_lost"] == 1.0 and found["proxy_at_end"] > found["proxy_at_peak"]
+    assert found["fall"] == 1.0 and found["proxy_at_end"] > found["proxy_at_peak"]
     assert turning(curve(-1.0, 0.0, 1.0, 1.0, 1.0))["fall"] == 0
 
 

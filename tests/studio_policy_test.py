@@ -194,8 +194,8 @@ def test_what_the_machines_need_is_what_the_table_says():
 
 # 5, reward hacking
 
-@pytest.mark.parametrize("source", ["seed-0", "seed-1", "seed-2"])
-@pytest.mark.parametrize(("beta", "ensemble"), [(0.0, False), (0.05, False), (0.2, False), (0.0, True)])
+@pytest.mark.parametrize("source", ["seed-26", "seed-27", "seed-28"])
+@pytest.mark.parametrize(("beta", "ensemble"), [(0.0, False), (0.05, False), (0.3, False), (0.0, True)])
 def test_the_turn_is_the_recipe_s(source, beta, ensemble):
     lab = reward_hacking.labs()[source]
     policy = next(p for p in lab["policies"] if (p["kl_weight"], p["ensemble"]) == (beta, ensemble))
@@ -211,8 +211,8 @@ def test_the_turn_is_the_recipe_s(source, beta, ensemble):
 
 
 def test_between_two_logged_penalties_the_curve_is_a_mean_and_says_so():
-    low, high, here = (reward_hacking.compute(reward_hacking.State(beta=beta)) for beta in (0.05, 0.2, 0.11))
-    assert here["logged"] == (0.05, 0.2) and "Interpolated between" in reward_hacking.insight(here)
+    low, high, here = (reward_hacking.compute(reward_hacking.State(beta=beta)) for beta in (0.05, 0.3, 0.15))
+    assert here["logged"] == (0.05, 0.3) and "Interpolated between" in reward_hacking.insight(here)
     for (step, a), (_, b), (same, found) in zip(*(n["true"]["step"] for n in (low, high, here)), strict=True):
         assert same == step and found == near(0.6 * a + 0.4 * b)
     assert "Interpolated" not in reward_hacking.insight(low)
@@ -222,10 +222,11 @@ def test_between_two_logged_penalties_the_curve_is_a_mean_and_says_so():
 
 def test_the_default_shows_the_logged_fall():
     numbers = reward_hacking.compute(reward_hacking.State())
-    assert (numbers["turn"]["step"], numbers["turn"]["peak"], numbers["turn"]["end"]) == (80, 0.491, 0.3854)
-    early = reward_hacking.compute(reward_hacking.State(progress=30))
-    assert early["here"]["step"] == 40 and "So far both are above" in reward_hacking.insight(early)
-    assert "Since step 80" in reward_hacking.insight(numbers)
+    turn = numbers["turn"]
+    assert (turn["step"], turn["peak"], turn["end"]) == (40, 0.2845, -0.01877)
+    early = reward_hacking.compute(reward_hacking.State(progress=10))
+    assert early["here"]["step"] == 20 and "So far both are above" in reward_hacking.insight(early)
+    assert "Since step 40" in reward_hacking.insight(numbers)
 
 
 @pytest.mark.parametrize("n", reward_hacking.SIZES)

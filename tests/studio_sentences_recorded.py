@@ -35,7 +35,7 @@ def curve(s):
 
 
 def standing(s):
-    """(here, start, highest point so far and to come, whether the mean of three turns over, its fall)"""
+    """(here, start, highest point so far and to come, whether the mean turns over, its fall)"""
     points, _, turn = curve(s)
     here = min(points, key=lambda p: abs(p["step"] - s.progress / 100 * points[-1]["step"]))
     fall = (turn or turning(points))["fall"]
@@ -73,8 +73,9 @@ HACKING = [(WHERE + pattern, lambda s, low, high, nearest, *said, true=true:
          and value_of(t1) > value_of(t0))),
     (rf"[Ss]ince step {N} true quality has gone from {N}, its highest, to {N}, while the proxy went from {N} "
      rf"to {N}(?:: the policy pleases (the .*) by its mistakes)?\.", since_peak),
-    (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but over three examinations the mean "
-     rf"falls by {N} % from its peak to the end, less than the 15 % that count as turning over\.",
+    (rf"[Tt]rue quality is {N}, below its highest of {N} at step {N}; but in the mean of neighbouring "
+     rf"examinations {N} % of what was gained are lost by the end, less than the 15 % that count as turning "
+     r"over\.",
      lambda s, now, top, step, fall: (
          shows(now, standing(s)[0]["true"]) and shows(top, standing(s)[2]["true"])
          and shows(step, standing(s)[2]["step"]) and shows(fall, 100 * standing(s)[4])

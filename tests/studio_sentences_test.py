@@ -73,8 +73,8 @@ def more(name, rng):
             yield labeller.State(given)
     if name == "reward-hacking":
         kind = INSTRUMENTS[name].state
-        for source in ("seed-0", "seed-1", "seed-2"):
-            for beta, ensemble in ((0.0, False), (0.05, False), (0.12, False), (0.2, False), (0.0, True)):
+        for source in ("seed-26", "seed-27", "seed-28"):
+            for beta, ensemble in ((0.0, False), (0.05, False), (0.12, False), (0.3, False), (0.0, True)):
                 for progress in range(0, 101, 10):
                     yield kind(source=source, beta=beta, ensemble=ensemble, progress=progress)
 

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "docs" / "results"
-NOT_MEASURED = "not measured"
+NOT_MEASURED, AT = "not measured", " (at commit "
 
 
 def bar(name: str, target: str, measured: str, holds: bool, command: str) -> dict:
@@ -27,14 +27,19 @@ def bar(name: str, target: str, measured: str, holds: bool, command: str) -> dic
 
 
 def kept(topic: str, bars: list[dict]) -> list[dict]:
-    """Bars that were not measured this time stay as the page has them, with their commit and processor."""
+    """Bars that were not measured this time stay as the page has them, and say with which commit, on which
+    processor they were."""
     path = RESULTS / f"{topic}.json"
-    if not path.exists():
-        return bars
-    page = json.loads(path.read_text())
-    when = f"{page['commit']}, {page['machine']['cpu']}"
-    there = {row["name"]: {"at": when, **row} for row in page["bars"] if row["measured"] != NOT_MEASURED}
-    return [there.get(row["name"], row) if row["measured"] == NOT_MEASURED else row for row in bars]
+    page = json.loads(path.read_text()) if path.exists() else {"bars": []}
+    there = {row["name"]: row for row in page["bars"] if row["measured"] != NOT_MEASURED}
+
+    def told(row: dict) -> dict:
+        if AT in row["measured"]:
+            return row
+        return row | {"measured": f"{row['measured']}{AT}{page['commit']}, {page['machine']['cpu']})"}
+
+    return [told(there[row["name"]]) if row["measured"] == NOT_MEASURED and row["name"] in there else row
+            for row in bars]
 
 
 def kept_rows(topic: str, tables: dict[str, list[dict]]) -> dict[str, list[dict]]:
@@ -129,7 +134,7 @@ def render(path: Path) -> Path:
             {
                 "what": b["name"],
                 "target": b["target"],
-                "measured": b["measured"] + (f" (at {b['at']})" if "at" in b else ""),
+                "measured": b["measured"],
                 "holds": "yes" if b["holds"] else "**no**",
                 "command": f"`{b['command']}`",
             }

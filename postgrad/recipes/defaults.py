@@ -48,7 +48,7 @@ EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
 STEEP, GENTLE = 0.71, 0.5
 RATES = {"sft": (1e-3, GENTLE), "reward": (1e-3, GENTLE), "process": (1e-4, GENTLE),
          "preference": (1e-4, STEEP), "rollouts": (3e-4, STEEP), "align": (1e-4, STEEP),
-         "overoptimise": (1e-4, STEEP)}
+         "overoptimise": (1.5e-4, STEEP)}
 RANKS = {"sft": 32, "reward": 32}
 RANK = 16
 WHOLE = ("process",)  # recipes that train all weights, always

@@ -45,7 +45,7 @@ class Proxies(Settings):
 
     members: int = setting(3, "reward models; with 2 or more an ensemble is tried too, without a leash",
                            "1 to leave the ensemble out; more make it more sceptical", COUNT)
-    pairs: int = setting(2000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner",
+    pairs: int = setting(1000, "pairs that each learns from", "fewer: a worse proxy, which turns over sooner",
                          COUNT)
     train_steps: int = setting(120, "optimizer steps of each", "with the pairs", COUNT)
 
@@ -62,16 +62,16 @@ class OveroptimiseConfig(Settings):
     model: str = setting("tiny-chat", "the model to start from, after SFT", "to push a model of your own")
     method: Method = setting(methods.get("ppo"), "the row of the table that pushes",
                              "to see how another policy method over-optimises", parse=methods.named)
-    kls: str = setting("0,0.05,0.2", "the leashes: weights of the KL, with commas between",
+    kls: str = setting("0,0.05,0.3", "the leashes: weights of the KL, with commas between",
                        "to find the weight at which the true quality no longer falls")
     proxies: Proxies = setting(group=Proxies)
     best_of: int = setting(64, "best-of-n up to so many",
                            "more shows whether best-of-n turns over too; costs as many samples")
-    steps: int = setting(140, "optimizer steps of each policy",
+    steps: int = setting(240, "optimizer steps of each policy",
                          "more where the true quality has not turned yet")
-    rollouts: Rollouts = setting(group=lambda: Rollouts(prompts_per_step=32, max_new_tokens=80))
-    optim: OptimSettings = setting(group=lambda: OptimSettings())
-    evaluation: Evaluation = setting(group=lambda: Evaluation(every=20, problems=32, samples=64))
+    rollouts: Rollouts = setting(group=lambda: Rollouts(prompts_per_step=64, max_new_tokens=80))
+    optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
+    evaluation: Evaluation = setting(group=lambda: Evaluation(every=10, problems=128, samples=16))
     seed: int = setting(0, *SEED)
     device: str = setting("cpu", *DEVICE)
 
@@ -80,7 +80,7 @@ class OveroptimiseConfig(Settings):
         parsed_names(self)
         if not all(0 <= weight < math.inf for weight in leashes(self)):
             raise ValueError(f"kls is {self.kls!r}: expected weights of 0 or more with commas between, "
-                             "e.g. 0,0.05,0.2.")
+                             "e.g. 0,0.05,0.3.")
         if min(self.best_of, self.steps, self.evaluation.every) < 1:
             raise ValueError("best_of, steps and evaluation.every must be at least 1.")
 
@@ -90,7 +90,7 @@ def leashes(config: OveroptimiseConfig) -> list[float]:
         return [float(x) for x in config.kls.split(",")]
     except ValueError as error:
         raise ValueError(f"kls is {config.kls!r}: expected weights with commas between, "
-                         "e.g. 0,0.05,0.2.") from error
+                         "e.g. 0,0.05,0.3.") from error
 
 
 def questions() -> OveroptimiseConfig:
@@ -98,7 +98,14 @@ def questions() -> OveroptimiseConfig:
     return OveroptimiseConfig(task="questions-biased")
 
 
-SETTINGS = {"questions": questions}
+def quick() -> OveroptimiseConfig:
+    """A quarter of the work, to look at: whether the true reward turns over is left to the seed."""
+    return OveroptimiseConfig(task="questions-biased", steps=140, optim=OptimSettings(lr=1e-4),
+                              rollouts=Rollouts(prompts_per_step=32, max_new_tokens=80),
+                              evaluation=Evaluation(every=20, problems=32, samples=64))
+
+
+SETTINGS = {"questions": questions, "quick": quick}
 SPAN = 20  # steps on either side over which a curve is read: the luck of one examination is no peak
 
 
@@ -141,8 +148,8 @@ def turning(curve: Sequence[dict]) -> dict:
 
     Read off means over SPAN steps on either side.
 
-    fall: from the peak to the end, as a share of the peak's own height; gain_lost: as a share of what had
-    been gained by then.
+    fall: from the peak to the end, as a share of what had been gained by then. A reward has no zero of its
+    own; Gao et al. count from the start, where R = 0.
     """
     def smooth(name: str, i: int) -> float:
         return mean_of(p[name] for p in curve if abs(p["step"] - curve[i]["step"]) <= SPAN)
@@ -151,8 +158,8 @@ def turning(curve: Sequence[dict]) -> dict:
     top = max(range(len(curve)), key=true.__getitem__)
     fall, gained, last = true[top] - true[-1], true[top] - curve[0]["true"], len(curve) - 1
     return {"step": curve[top]["step"], "kl": curve[top]["kl"], "distance": curve[top]["distance"],
-            "peak": true[top], "end": true[-1], "fall": fall / abs(true[top]) if true[top] else 0.0,
-            "gain_lost": fall / gained if gained > 0 else 0.0, "proxy_at_peak": smooth("proxy", top),
+            "peak": true[top], "end": true[-1],
+            "fall": fall / gained if gained > 0 else float(fall > 0), "proxy_at_peak": smooth("proxy", top),
             "proxy_at_end": smooth("proxy", last)}
 
 

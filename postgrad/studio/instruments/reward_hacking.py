@@ -28,7 +28,7 @@ from postgrad.studio.pages import num
 
 EMBEDDED = PACKAGE / "embedded" / "overoptimise" / "curves.json"
 AXES = {"step": "step", "distance": "distance from the start"}
-# a fall from the peak by this share of it counts as turning over, as in the results of the recipe
+# the loss of this share of what was gained counts as turning over, as in the results of the recipe
 WORTH_SAYING = 0.15
 SIZES = tuple(2**i for i in range(7))  # best of 1, 2, ... 64; the lab drew 64 samples for each prompt
 
@@ -40,7 +40,7 @@ class State:
     progress: int = 100
     best_of: int = 16
     axis: str = "step"
-    source: str = "seed-0"
+    source: str = "seed-26"
 
 
 @cache
@@ -197,10 +197,10 @@ insight = first_true(
           lambda n: sentence(n, since(n))),
     Claim(lambda n: n["here"]["true"] < n["peak"]["true"] and not n["turn"]["turned"],
           lambda n: sentence(n, f"True quality is {num(n['here']['true'], 2)}, below its highest of "
-                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but over three "
-                                f"examinations the mean falls by {100 * n['turn']['fall']:.1f} % from its "
-                                f"peak to the end, less than the {100 * WORTH_SAYING:.0f} % that count as "
-                                "turning over.")),
+                                f"{num(n['peak']['true'], 2)} at step {n['peak']['step']}; but in the mean "
+                                f"of neighbouring examinations {100 * n['turn']['fall']:.1f} % of what was "
+                                f"gained are lost by the end, less than the {100 * WORTH_SAYING:.0f} % that "
+                                "count as turning over.")),
     Claim(lambda n: True,
           lambda n: sentence(n, f"At step {n['here']['step']} the proxy is {num(n['here']['proxy'], 2)} and "
                                 f"true quality {num(n['here']['true'], 2)}.")),

@@ -13,7 +13,8 @@ from postgrad.studio.book.computed import narrowed, oversight
 from postgrad.studio.book.computed.why import PRODUCT
 from postgrad.studio.book.inline import formatted
 
-LEASHES = {"ppo-kl-0": "none", "ppo-kl-0.05": "β = 0.05", "ppo-kl-0.2": "β = 0.2",
+LOOSE, LEASH = 0.05, 0.3
+LEASHES = {"ppo-kl-0": "none", f"ppo-kl-{LOOSE}": f"β = {LOOSE}", f"ppo-kl-{LEASH}": f"β = {LEASH}",
            "ppo-ensemble": "none, ensemble"}
 SOLVED, HOLE = 0.5, 0.01  # a policy that solves half, and finds a trick in one sample of a hundred
 BETA, SHORT = 0.1, 1.0  # two leashes
@@ -26,7 +27,7 @@ def values(repository: Path) -> dict:
 
     rlhf, real = results("rlhf"), results("real-models")
     return {
-        **pushed(rlhf), **searched(rlhf["tables"]), **noisy(rlhf["tables"]), **peaks(),
+        **pushed(rlhf["tables"]), **searched(rlhf["tables"]), **noisy(rlhf["tables"]), **peaks(),
         **holes(results("mend"), real), **paid_for_nothing(),
         **narrowed.values(rlhf["tables"], real["tables"]),
         **oversight.values(results("oversight")["tables"]),
@@ -40,21 +41,21 @@ def bar(found: dict, name: str) -> str:
 
 # proxies under pressure
 
-def pushed(found: dict) -> dict:
-    """How much of its peak the true quality lost, on fresh seeds and seed by seed."""
-    free, held = ([int(x) / 100 for x in re.findall(r"\((\d+)%\)", part)]
-                  for part in bar(found, "over-optimisation on fresh seeds").split(";"))
-    runs = found["tables"]["Over-optimisation: turning points"]
+def pushed(tables: dict) -> dict:
+    """How much of what had been gained the true quality lost, seed by seed."""
+    runs = tables["Over-optimisation: turning points"]
     seeds = sorted({run["seed"] for run in runs})
     by = {name: [run for run in runs if run["policy"] == name] for name in LEASHES}
+    free, loose, held = (by[f"ppo-kl-{weight}"] for weight in (0, LOOSE, LEASH))
     rows = [[words, *(f"{formatted(run['peak'], '2')} → {formatted(run['end'], '2')}" for run in by[name]),
              formatted(fmean(run["kl"] for run in by[name]), "1")] for name, words in LEASHES.items()]
     return {
-        "fresh": len(free), "free_low": min(free), "free_high": max(free), "held_high": max(held),
-        "leash": 0.2, "lab_seeds": len(seeds),
-        "lab_rising": sum(run["proxy_at_end"] > run["proxy_at_peak"] for run in by["ppo-kl-0"]),
-        "lab_held": max(run["fall"] for run in by["ppo-kl-0.2"]),
-        "free_kl": fmean(run["kl"] for run in by["ppo-kl-0"]),
+        "lab_seeds": len(seeds), "leash": LEASH, "loose": LOOSE,
+        "free_low": min(run["fall"] for run in free), "free_high": max(run["fall"] for run in free),
+        "held_high": max(run["fall"] for run in held),
+        "held_peak": fmean(run["peak"] for run in held), "loose_peak": fmean(run["peak"] for run in loose),
+        "lab_rising": sum(run["proxy_at_end"] > run["proxy_at_peak"] for run in free),
+        "free_kl": fmean(run["kl"] for run in free),
         "turned": {
             "caption": "True quality at its peak and at the end, by seed",
             "columns": ["KL penalty", *(f"seed {seed}" for seed in seeds), "KL at the peak"], "rows": rows,
