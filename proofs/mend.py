@@ -2,6 +2,7 @@
 class.
 
     python proofs/mend.py FOLDER        writes docs/results/mend.json and .md; about an hour on two cores
+    python proofs/mend.py renew FOLDER  the same with what FOLDER has; the rest stays as it was measured
 
 Every part leaves its figures in FOLDER, and a part whose figures are there is not measured again.
 """
@@ -13,6 +14,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "tools")]
@@ -65,6 +67,7 @@ MENDS = {
     "25 messages, ranges, order": ("tests/ranges_test.py", "tests/order_test.py"),
     "26 KL limits, said once": ("tests/worries_test.py",),
 }
+LABS = "over-optimisation"
 PARTS = {"mistakes": "mistakes.py", "files": "hostile_files.py", "coverage": "interval_coverage.py",
          "replies": "totality.py", "gym": "generators.py"}
 
@@ -90,9 +93,7 @@ def mended(counts: dict[str, tuple[int, int]]) -> list[dict]:
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     names = sorted({name for group in MENDS.values() for name in group})
-    bars = mended(results.tested(folder / "tests.xml", names))
-    page = json.loads((results.RESULTS / "rlhf.json").read_text())
-    bars += [b for b in page["bars"] if b["name"].startswith("over-optimisation")]
+    bars = [*mended(results.tested(folder / "tests.xml", names)), *labs()]
     for name, script in PARTS.items():
         bars += part(folder, name, script)
     by_hand = folder / "by_hand.json"  # bars that other machines gave: make demo, make test, README
@@ -101,11 +102,31 @@ def main(folder: Path) -> None:
     if (schedules := folder / "schedules.json").exists():
         title = "The rows' schedules: one update of a collection, or their own (word problems, H200)"
         tables[title] = json.loads(schedules.read_text())
+    show(bars, tables)
+
+
+def labs() -> list[dict]:
+    page = json.loads((results.RESULTS / "rlhf.json").read_text())
+    return [row for row in page["bars"] if row["name"].startswith(LABS)]
+
+
+def renew(folder: Path) -> None:
+    """The page with what FOLDER has, measured anew; the rest stays as it was measured."""
+    page = json.loads((results.RESULTS / "mend.json").read_text())
+    found = mended(results.tested(folder / "tests.xml", [])) if (folder / "tests.xml").exists() else []
+    for path in (folder / f"{name}.json" for name in (*PARTS, "by_hand")):
+        found += json.loads(path.read_text()) if path.exists() else []
+    new = {row["name"]: row for row in found}
+    bars = [new.pop(row["name"], row) for row in results.in_place(page["bars"], LABS, labs())]
+    show([*bars, *new.values()], page["tables"])
+
+
+def show(bars: list[dict], tables: dict[str, list[dict]]) -> NoReturn:
     written = results.write("mend", "A second look: what was wrong, and what holds now", bars, seeds=[0],
                             tables=tables, on=results.machine() | {"cpu": platform.machine()})
     print(written.read_text())
-    sys.exit(not all(b["holds"] for b in bars))
+    sys.exit(not all(row["holds"] for row in bars))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    renew(Path(sys.argv[2])) if sys.argv[1] == "renew" else main(Path(sys.argv[1]))

@@ -222,21 +222,15 @@ def renew(folder: Path) -> None:
     bars, tables = page["bars"], page["tables"]
     if (folder / f"align-{SEEDS[-1]}").exists():
         more, policies, judges = align(folder)
-        bars = in_place(bars, "alignment", more)
+        bars = results.in_place(bars, "alignment", more)
         tables |= {"Alignment, seed by seed": policies, "Its reward models": judges}
     if (folder / f"lab-{LAB_SEEDS[-1]}").exists():
         more, turns, of_n = lab(folder)
-        bars = in_place(bars, "over-optimisation", more)
+        bars = results.in_place(bars, "over-optimisation", more)
         tables |= {"Over-optimisation: turning points": turns, "Best of n against the same proxy": of_n}
     page = results.write("rlhf", page["title"], bars, seeds=[*SEEDS, *LAB_SEEDS], tables=tables,
                          on=page["machine"])
     print(page.read_text())
-
-
-def in_place(bars: list[dict], name: str, new: list[dict]) -> list[dict]:
-    """The bars of one name replaced by new ones, where they stood."""
-    first = next(i for i, b in enumerate(bars) if b["name"].startswith(name))
-    return [*bars[:first], *new, *(b for b in bars[first:] if not b["name"].startswith(name))]
 
 
 def ship(folder: Path) -> None:

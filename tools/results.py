@@ -42,6 +42,12 @@ def kept(topic: str, bars: list[dict]) -> list[dict]:
             for row in bars]
 
 
+def in_place(bars: list[dict], name: str, new: list[dict]) -> list[dict]:
+    """The bars whose names begin so replaced by new ones, where they stood."""
+    first = next(i for i, row in enumerate(bars) if row["name"].startswith(name))
+    return [*bars[:first], *new, *(row for row in bars[first:] if not row["name"].startswith(name))]
+
+
 def kept_rows(topic: str, tables: dict[str, list[dict]]) -> dict[str, list[dict]]:
     """The same of tables that have no rows this time."""
     path = RESULTS / f"{topic}.json"
