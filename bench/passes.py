@@ -104,26 +104,39 @@ def draw(s: Setting, chance: float, new: int,
     return seconds, sum(len(r.tokens) for r in rows), statistics.median(speeds[1:]), model, rows
 
 
-def train(s: Setting, rounds: int = 5) -> dict:
-    """The policy's objective and its backward pass over the rows of a step; no optimizer."""
-    (models, optim), width = opened(s, s.model(s.shape)), s.prompt + s.new
-    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (s.rows, width),
-                           generator=torch.Generator().manual_seed(0))
-    # a group has one prompt
+def rows(s: Setting, count: int, ragged: bool = False) -> Batch:
+    """Groups that share their prompt, with random advantages; ragged: each answer of another length."""
+    width, make = s.prompt + s.new, torch.Generator().manual_seed(0)
+    tokens = torch.randint(5, SHAPES[s.shape].vocab_size, (count, width), generator=make)
     tokens[:, : s.prompt] = tokens[:: s.group, : s.prompt].repeat_interleave(s.group, 0)
-    mask = (torch.arange(width) >= s.prompt).expand(s.rows, width)
-    ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(s.rows))
-    batch = Batch(ids=ids, tokens=tokens, mask=mask, lengths=torch.full((s.rows,), width),
-                  weight=sequence_mean(mask, s.new), adv=torch.ones(mask.shape)).to(s.device)
+    lengths = torch.full((count,), width)
+    if ragged:
+        lengths = torch.randint(s.prompt + 1, width + 1, (count,), generator=make)
+    column = torch.arange(width)
+    mask = (column >= s.prompt) & (column < lengths[:, None])
+    ids = tuple(f"{i // s.group}/{i % s.group}" for i in range(count))
+    return Batch(ids=ids, tokens=tokens, mask=mask, lengths=lengths, weight=sequence_mean(mask, s.new),
+                 adv=torch.randn(mask.shape, generator=make)).to(s.device)
+
+
+def step(models: Models, optim: Optim, batch: Batch) -> None:
+    """The policy's objective and its backward pass over the rows of a step; no optimizer."""
     objective = objectives.build(replace(methods.get("grpo"), kl_in_loss=0.0))
+    for micro in batch.split(optim.tokens_per_pass):
+        (objective(models, micro)[0] * micro.weight).sum().backward()
+        optim.gather()
 
-    def once() -> None:
-        for micro in batch.split(optim.tokens_per_pass):
-            (objective(models, micro)[0] * micro.weight).sum().backward()
-            optim.gather()
+
+def train_seconds(models: Models, optim: Optim, batch: Batch, rounds: int) -> list[float]:
+    seconds = []
+    for _ in range(rounds):
+        seconds.append(timed(partial(step, models, optim, batch))[0])
         optim.adam.forget_gradients()
+    return seconds
 
-    seconds = [timed(once)[0] for _ in range(rounds)]
+
+def train(s: Setting, rounds: int = 5) -> dict:
+    seconds, width = train_seconds(*opened(s, s.model(s.shape)), rows(s, s.rows), rounds), s.prompt + s.new
     floor = train_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts * s.prompt + s.rows * s.new,
                         s.rows * s.new, width)
     return {"tokens/s": s.rows * width / statistics.median(seconds[rounds // 2:]), "seconds": seconds,

@@ -65,22 +65,37 @@ class Spans:
         many = torch.stack([self.prefix, self.own], 1).flatten()
         return torch.arange(int(many.sum())) + (first - many.cumsum(0) + many).repeat_interleave(many)
 
+    @cached_property
+    def places(self) -> tuple[Tensor, Tensor] | None:  # [len(keys)], [N + 1]
+        """Where each token stands in `keys`, token after token, and where each token's places end, from 0:
+        keys 0 1 0 2 -> places 0 2 1 3, ends 0 2 3 4."""
+        if self.keys is None:
+            return None
+        keys = self.keys.numpy()
+        ends = np.bincount(keys, minlength=int(self.stop.max())).cumsum()
+        places = keys.argsort(kind="stable")  # of a few sorted runs: fast
+        return torch.from_numpy(places).int(), torch.nn.functional.pad(torch.from_numpy(ends), (1, 0)).int()
+
 
 class Laid(NamedTuple):
-    """Spans as a kernel takes them: where each sequence's queries and keys end, and the longest of them."""
+    """Spans as a kernel takes them: where each sequence's queries and keys end, and the longest of them;
+    the tokens that are keys, and the places of each token among them."""
 
-    queries_to: Tensor      # [M + 1] int32, from 0
-    keys_to: Tensor         # [M + 1]
-    keys: Tensor | None     # as in Spans
-    longest: int            # queries of a sequence, at most
-    seen: int               # keys of a sequence, at most
+    queries_to: Tensor          # [M + 1] int32, from 0
+    keys_to: Tensor             # [M + 1]
+    keys: Tensor | None         # as in Spans
+    places: Tensor | None       # [len(keys)] int32, as in Spans, like their ends
+    places_to: Tensor | None    # [N + 1] int32, from 0
+    longest: int                # queries of a sequence, at most
+    seen: int                   # keys of a sequence, at most
 
     @classmethod
     def of(cls, spans: Spans, device) -> Laid:
         own, all_seen = spans.own, spans.own + spans.prefix
         ends = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).int() for x in (own, all_seen)]
-        queries_to, keys_to, keys = (x if x is None else sent(x, device) for x in (*ends, spans.keys))
-        return cls(queries_to, keys_to, keys, int(own.max()), int(all_seen.max()))
+        tensors = (*ends, spans.keys, *(spans.places or (None, None)))
+        return cls(*(x if x is None else sent(x, device) for x in tensors), int(own.max()),
+                   int(all_seen.max()))
 
 
 @dataclass(frozen=True)

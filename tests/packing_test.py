@@ -28,6 +28,9 @@ def test_two_rows_share_a_prompt_by_hand():
     assert packed.chosen.tolist() == [3, 4, 8, 13]  # 7, 8, 9 and the last 5, in the rows laid flat
     assert packed.before.tolist() == [2, 3, 2, 8]  # each is predicted by the token before it in its row
     assert spans.keys.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 5, 6, 7, 8, 9]
+    places, ends = spans.places
+    assert places.tolist() == [0, 3, 8, 1, 4, 9, 2, 5, 10, 6, 7, 11, 12, 13, 14, 15]
+    assert ends.tolist() == [0, 3, 6, 9, 10, 11, 12, 13, 14, 15, 16]
     laid = Laid.of(spans, "cpu")
     assert laid.queries_to.tolist() == [0, 3, 5, 6, 10] and laid.keys_to.tolist() == [0, 3, 8, 12, 16]
     assert (laid.longest, laid.seen) == (4, 5)

@@ -1,4 +1,4 @@
-"""The kernels of sampling on a GPU, interpreted on the CPU: against plain torch, in float32."""
+"""The kernels on a GPU, interpreted on the CPU: against plain torch, in float32."""
 
 import os
 import subprocess
@@ -9,9 +9,11 @@ from itertools import product
 import pytest
 import torch
 
-from postgrad.models import Config, Decoder
+from postgrad.models import Config, Decoder, decoder
 from postgrad.models.engine import Engine
 from postgrad.models.kernels import plain
+from postgrad.models.replay import Replays, Trunk
+from postgrad.packing import pack, padded
 
 INSIDE = "TRITON_INTERPRET"  # has to be set before the kernels are read
 
@@ -55,14 +57,86 @@ def inside():
     close(mine, right)
     close(gpu.gate_halves(x), plain.gate_halves(x))
     whole_steps(gpu)
+    shared_keys()
+    padded_pass(gpu)
+
+
+def shared_keys():
+    """What shared prompts take and give back, with keys of no token as graphs have them."""
+    from postgrad.models.kernels import training
+    make = torch.Generator().manual_seed(0)
+    # groups of five and of two, one row alone; the first prompt has six places, more than are read at once
+    lengths, read = torch.tensor([5, 9, 6, 5, 12, 7, 6, 3]), torch.tensor([4, 4, 4, 4, 4, 2, 2, 1])
+    tokens = torch.arange(12) + (read == 2)[:, None] * 20 + (read == 1)[:, None] * 40
+    columns = torch.arange(12)
+    packed = pack(lengths, tokens, (columns >= read[:, None]) & (columns < lengths[:, None]))
+    assert packed.spans.places[1].diff().tolist() == [6] * 4 + [1] * 17 + [3] * 2 + [1] * 12
+    for size, more, heads, head_dim in ((0, 0, 3, 8), (64, 0, 3, 64), (64, 37, 1, 5), (41, 1, 2, 200)):
+        laid = padded(packed, max(size, len(packed.cells)), piece=4).spans.laid("cpu")
+        N, K = int(laid.queries_to[-1]), len(laid.keys)
+        laid = laid._replace(keys=torch.cat([laid.keys, torch.full((more,), N)]),
+                             places=torch.cat([laid.places, torch.full((more,), N, dtype=torch.int32)]))
+        fused = torch.randn(N, 3, heads, head_dim, generator=make)  # k and v may stand side by side
+        dk, dv = torch.randn(2, K + more, heads, head_dim, generator=make)
+        found = []
+        for take in (lambda k, v, laid=laid: training.taken(k, v, laid),
+                     lambda k, v, laid=laid, K=K: (k[laid.keys[:K]], v[laid.keys[:K]])):
+            x = fused.clone().requires_grad_()
+            k, v = take(x[:, 1], x[:, 2])
+            slope, = torch.autograd.grad((k * dk[: len(k)]).sum() + (v * dv[: len(v)]).sum(), x)
+            found.append((k[:K], v[:K], slope))
+        for mine, right in zip(*found, strict=True):
+            close(mine, right)
+
+
+def padded_pass(gpu):
+    """Gradients of rows that share prompts, and of rows that share none, padded as for a graph, against those
+    of the plain kernels."""
+    def sequences(q, k, v, queries_to, keys_to, *_, **__):
+        parts = []
+        for a, b, c, d in zip(queries_to, queries_to[1:], keys_to, keys_to[1:], strict=False):
+            seen = torch.ones(b - a, d - c).tril(d - c - (b - a)).bool()
+            parts.append(torch.nn.functional.scaled_dot_product_attention(
+                *(x.transpose(0, 1) for x in (q[a:b], k[c:d], v[c:d])), seen, enable_gqa=True))
+        return torch.cat(parts, 1).transpose(0, 1)
+
+    class Eager(Replays):
+        def capture(self, inputs, longest, seen):
+            return Trunk(self.decoder, longest, seen)
+
+    class Here(Decoder):
+        ops = None
+
+    gpu.varlen_attn = sequences
+    decoder.halves = lambda compiled: (decoder.Layer.ask, decoder.Layer.take)
+    body = Here(small_config()).start(torch.Generator().manual_seed(0))
+    mask = torch.arange(9).expand(5, 9) >= 4
+    mask &= torch.arange(9) < torch.tensor([9, 6, 8, 7, 9])[:, None]
+    for group in ([0, 0, 0, 9, 9], [0, 1, 2, 3, 4]):  # prompts of the rows
+        tokens = torch.arange(9).repeat(5, 1) + torch.tensor(group)[:, None]
+        tokens[:, 4:] = torch.randint(64, (5, 5), generator=torch.Generator().manual_seed(0))
+        found = []
+        for body.compiled, Here.ops in ((False, plain), (True, gpu)):
+            body.angles(9)
+            body._replays = Eager(body)
+            body.zero_grad()
+            logp, _ = body.logp(tokens, mask)
+            (logp * torch.linspace(-1, 1, logp.numel()).view_as(logp)).sum().backward()
+            found.append([logp.detach(), *(p.grad for p in body.parameters())])
+        assert len(body._replays.made) == 1
+        for mine, right in zip(*found, strict=True):
+            close(mine, right)
+
+
+def small_config():
+    return Config(vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+                  num_attention_heads=6, num_key_value_heads=2, head_dim=8, max_position_embeddings=64)
 
 
 @torch.no_grad()
 def whole_steps(gpu):
     """An engine's steps by either module's kernels, some with several tokens of a slot."""
-    body = Decoder(Config(vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
-                          num_attention_heads=6, num_key_value_heads=2, head_dim=8,
-                          max_position_embeddings=64))
+    body = Decoder(small_config())
     body.start(torch.Generator().manual_seed(0))
     engines = [Engine(body, rows=6, prompts=2, read=8, new=8) for _ in range(2)]
     asked = torch.arange(12).view(2, 6)

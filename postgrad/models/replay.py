@@ -30,9 +30,8 @@ class Trunk(nn.Module):
         super().__init__()
         self.decoder, self.longest, self.seen = decoder, longest, seen
 
-    def forward(self, tokens: Tensor, positions: Tensor, queries_to: Tensor, keys_to: Tensor,
-                keys: Tensor) -> Tensor:
-        return self.decoder.run(tokens, positions, Laid(queries_to, keys_to, keys, self.longest, self.seen))
+    def forward(self, tokens: Tensor, positions: Tensor, *laid: Tensor) -> Tensor:
+        return self.decoder.run(tokens, positions, Laid(*laid, self.longest, self.seen))
 
 
 class Replays:
@@ -48,15 +47,18 @@ class Replays:
         device = tokens.device
         wide = padded(packed, size(len(packed.cells)))
         laid = wide.spans.laid(device)
-        keys = wide.cells.new_empty(0) if laid.keys is None else laid.keys
+        nothing = wide.cells.new_empty(0)
+        keys, places, places_to = (nothing if x is None else x
+                                   for x in (laid.keys, laid.places, laid.places_to))
         N, M, K = len(wide.cells), power(len(laid.queries_to)), size(len(keys)) if len(keys) else 0
         key = (N, M, K, power(laid.longest), power(laid.seen))
         if key not in self.made and len(self.made) >= self.most:
             return None
         # sequences of no tokens
         ends = [torch.cat([x, x[-1:].expand(M - len(x))]) for x in (laid.queries_to, laid.keys_to)]
-        keys = torch.cat([keys, keys.new_full((K - len(keys),), N)])  # keys of no token
-        inputs = (tokens.flatten()[wide.cells], wide.positions, *ends, keys)
+        # keys of no token, and places that no token has
+        keys, places = (torch.cat([x, x.new_full((K - len(x),), N)]) for x in (keys, places))
+        inputs = (tokens.flatten()[wide.cells], wide.positions, *ends, keys, places, places_to)
         if key not in self.made:
             self.made[key] = self.capture(inputs, *key[3:])
         for p in self.params:  # a gradient that is there is added to; else it would be the graph's own memory

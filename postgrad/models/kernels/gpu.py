@@ -1,7 +1,7 @@
 """The kernels on an NVIDIA GPU: flash attention over packed sequences for training,
 Triton for the steps of sampling.
 
-Training's pointwise parts are plain torch: torch.compile fuses them.
+Training's pointwise parts are plain torch: torch.compile fuses them. How it takes shared keys is training.py.
 Attention in float32, which flash has not, is plain too.
 """
 
@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
-from postgrad.models.kernels import plain
+from postgrad.models.kernels import plain, training
 from postgrad.models.kernels.plain import gate, linear, norm, whole_step
 from postgrad.packing import Laid, Spans
 
@@ -34,27 +34,10 @@ def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid, window: int |
     if isinstance(laid, Spans):
         return plain.attention(q, k, v, laid, window)
     if laid.keys is not None and len(laid.keys):
-        k, v = _Taken.apply(k, laid.keys), _Taken.apply(v, laid.keys)
+        k, v = training.taken(k, v, laid)
     options = {"enable_gqa": k.shape[1] != q.shape[1]} if SAYS_GROUPED else {}
     return varlen_attn(q, k, v, laid.queries_to, laid.keys_to, laid.longest, laid.seen,
                        window_size=(-1 if window is None else window - 1, 0), **options)
-
-
-class _Taken(torch.autograd.Function):
-    """x[keys]; a key that is no token of x (len(x), from padding) takes any,
-    and what comes back for it is dropped."""
-
-    @staticmethod
-    def forward(ctx, x, keys):
-        ctx.save_for_backward(keys)
-        ctx.tokens = len(x)
-        return x.index_select(0, keys.clamp_max(len(x) - 1))
-
-    @staticmethod
-    def backward(ctx, dy):
-        keys, = ctx.saved_tensors
-        dx = dy.new_zeros(ctx.tokens + 1, *dy.shape[1:])
-        return dx.index_add_(0, keys, dy)[:-1], None
 
 
 @triton.jit
