@@ -36,7 +36,7 @@ from postgrad.settings import override
 from postgrad.tasks import load_task
 
 N, SIZES, PROBLEMS, SUBSETS = 16, (1, 2, 4, 8, 16), 150, 200
-SEEDS, STEPS, METHOD = (0, 1), 20, "ppo"
+SEEDS, COLLECTIONS, METHOD = (0, 1), 20, "ppo"
 TASK, SETTINGS = load_task("words"), Sampling(max_new_tokens=64)
 
 
@@ -132,16 +132,15 @@ def each_problem(name: Path) -> list[float]:
 
 
 def rewards(folder: Path) -> list[dict]:
-    """STEPS steps of METHOD from the generator against each reward;
+    """METHOD on so many collections, from the generator against each reward;
     what counts is the true pass@1 afterwards."""
     before, rows = each_problem(generator(folder)), []
-    small = replace(rollouts.words().rollouts, prompts_per_step=8)
+    small = replace(rollouts.words().rollouts, prompts_per_step=8, collections=COLLECTIONS)
     for name, reward in (("the verifier", None), ("outcome model", "outcome"),
                          ("process model, dense", "process")):
         after, said = [], []
         for seed in SEEDS:
             config = rollouts.RolloutConfig(task="words", model=str(generator(folder)), method=METHOD,
-                                     steps=STEPS, save_every=STEPS,
                                      seed=seed, reward=str(checker(reward, folder)) if reward else None,
                                      rollouts=small, evaluation=Evaluation(every=0))
             where = run(rollouts, f"{METHOD}-{reward or 'verifier'}-{seed}", config, folder)
@@ -163,7 +162,7 @@ def table(folder: Path | None = None) -> dict[str, list[dict]]:
         at = Path(folder or scratch)
         return {"Process and outcome model on held-out replies": checkers(at),
                 f"Picking one of n answers: {PROBLEMS} test problems, {N} samples each": reranking(at),
-                f"As the reward of {STEPS} steps of {METHOD}, {len(SEEDS)} seeds": rewards(at)}
+                f"As the reward of {COLLECTIONS} collections of {METHOD}, {len(SEEDS)} seeds": rewards(at)}
 
 
 def main() -> None:
