@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import torch
 from small import CHAT
@@ -10,7 +11,9 @@ from small import CHAT
 from postgrad.models import Config, Decoder
 from postgrad.opening.models import Model
 from postgrad.opening.tasks import make_task
+from postgrad.records import Prompt
 from postgrad.tasks import Task
+from postgrad.tasks.listed import sampled
 
 LETTERS = "abcdefgh"
 
@@ -37,7 +40,11 @@ def copyist(steps: int = 260) -> Model:
 
 
 def one_letter(letter: str = "c") -> Task:
-    """Ninety questions with one answer, which the copyist does not know: a habit to be learned."""
-    rows = [{"question": f"{n}", "answer": letter} for n in range(10, 100)]
-    return make_task(rows, lambda prompt, text: text == prompt.answer, gold=lambda prompt: prompt.answer,
+    """Ninety questions with one answer, which the copyist does not know: a habit to be learned. Thirty are
+    held out, so that a gain is one for certain whatever the copyist likes to say."""
+    rows = [Prompt.ask(f"{n}", id=f"letters/{n}", answer=letter) for n in range(10, 100)]
+    task = make_task(rows, lambda prompt, text: text == prompt.answer, gold=lambda prompt: prompt.answer,
                      name="letters")
+    held = rows[::3]
+    parts = {"train": [row for row in rows if row not in held], "validation": held, "test": held}
+    return replace(task, prompts=sampled("letters", parts))

