@@ -3,6 +3,7 @@
     python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
                                               proofs/decoupled.py and with_vllm.py; without PART all of
                                               them: four hours on two cores
+    python proofs/scale_gpu.py FOLDER         what needs a GPU
     python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
 
 Every part leaves its bars and the commit in FOLDER, and a part whose bars are there is not measured again.
@@ -29,6 +30,7 @@ sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
 import decoupled  # noqa: E402
 import kills  # noqa: E402
 import results  # noqa: E402
+import scale_gpu  # noqa: E402
 import with_vllm  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
 from results import bar  # noqa: E402
@@ -300,10 +302,12 @@ def main(folder: Path, *parts: str) -> int:
 
 def write(folder: Path) -> None:
     """A part that was not measured is a bar that does not hold."""
-    made = {name: json.loads((folder / f"{name}.json").read_text()) for name in PARTS
+    commands = ({name: f"python proofs/scale.py FOLDER {name}" for name in PARTS}
+                | {f"gpu-{name}": scale_gpu.command(name) for name in scale_gpu.MEASURES})
+    made = {name: json.loads((folder / f"{name}.json").read_text()) for name in commands
             if (folder / f"{name}.json").exists()}
-    missing = [bar(name, "measured", "not measured", False, f"python proofs/scale.py FOLDER {name}")
-               for name in PARTS if name not in made]
+    missing = [bar(name, "measured", "not measured", False, command) for name, command in commands.items()
+               if name not in made]
     rows = json.loads((folder / "kills/kills.json").read_text())
     results.write("scale", "Past one process", [b for part in made.values() for b in part["bars"]] + missing,
                   seeds=[SEED], tables={

@@ -167,7 +167,7 @@ def test_what_is_no_such_file_is_refused_in_a_sentence(tmp_path, memory):
     sound = json.loads(path.read_text())
     name = next(iter(sound["tensors"]))
     for changed, words in (
-            (sound | {"gpu": "ab-12"}, "on GPU ab-12, and this server is on a CPU: start it with --device cuda"),
+            (sound | {"gpu": "ab-12"}, "on GPU ab-12, and this server is on a CPU: start it with --device"),
             (sound | {"place": {}}, "cannot be taken over \\('handle'\\)"),
             (sound | {"tensors": {name: sound["tensors"][name] | {"start": 10**9}}}, "lies outside"),
             (sound | {"tensors": {name: sound["tensors"][name] | {"dtype": "Q4"}}}, "cannot be taken over"),
