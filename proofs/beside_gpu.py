@@ -118,7 +118,7 @@ def training(s: Setting, run: Path, words: list[str], more: dict[str, str] | Non
         print(log.read_text()[-2000:], file=sys.stderr, flush=True)
 
 
-def until_made(process: subprocess.Popen, run: Path, steps: int, seconds: float = 150) -> list[dict]:
+def until_made(process: subprocess.Popen, run: Path, steps: int, seconds: float = 120) -> list[dict]:
     """The metrics of a training after so many steps."""
     ends = time.monotonic() + seconds
     while len(rows_of(run)) < steps and process.poll() is None and time.monotonic() < ends:

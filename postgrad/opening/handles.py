@@ -123,7 +123,11 @@ def take(path: Path, device: str) -> dict[str, Tensor]:
 
 def share(memory: Tensor) -> dict:
     """Where another process finds a piece of a GPU's memory, for as long as this one keeps it."""
-    _, handle, size, offset, counter, number, _, _ = memory.untyped_storage()._share_cuda_()
+    try:
+        _, handle, size, offset, counter, number, _, _ = memory.untyped_storage()._share_cuda_()
+    except RuntimeError as error:
+        raise ValueError(f"this GPU's memory cannot be shared with another process ({said(error)}): leave "
+                         "elsewhere.way=ipc out.") from error
     return {"handle": b64encode(handle).decode(), "size": size, "offset": offset,
             "counter": b64encode(counter).decode(), "number": number}
 
