@@ -79,11 +79,13 @@ def weights(run: Path) -> dict:
 
 
 def apart(first: Path, second: Path, model: str = "tiny-chat") -> str:
-    """How far the weights of two runs are from one another."""
+    """How far the weights of two runs are from one another; both in bfloat16 where one was saved so."""
     import torch
 
     from postgrad.models.load import EMBEDDED
     a, b, began = weights(first), weights(second), weights_at(EMBEDDED[model])
+    if any(a[name].dtype != b[name].dtype for name in a):
+        a, b = ({name: x.bfloat16() for name, x in found.items()} for found in (a, b))
     if all(torch.equal(a[name], b[name]) for name in a):
         return "equal bit for bit"
 
