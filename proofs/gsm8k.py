@@ -129,9 +129,10 @@ def run(seed: str, folder: Path, *changes: str) -> None:
 
 @contextmanager
 def shared_gpu() -> Iterator[dict[str, str]]:
-    """What processes need to compute on the GPU at once rather than in turns: NVIDIA's MPS, where it is."""
+    """What processes need to compute on the GPU at once rather than in turns: NVIDIA's MPS, where it is and
+    was not begun by whoever called."""
     control = shutil.which("nvidia-cuda-mps-control")
-    if control is None:
+    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
         yield {}
         return
     with tempfile.TemporaryDirectory() as pipes:

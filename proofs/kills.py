@@ -4,7 +4,8 @@ and compares it with one that was left alone.
     python proofs/kills.py N SIGNAL ARGS...   runs `postgrad ARGS...`; at its Nth call that touches a file it
                                               gets the signal
     python proofs/kills.py pipelines FOLDER [NAME...]   each pipeline, killed inside every stage and between
-                                              stages, each time gone on with
+                                              stages, each time gone on with; AT_ONCE=4 tries four kills side
+                                              by side; writes FOLDER/NAME.json
     python proofs/kills.py games FOLDER [COUNT]   runs over several turns, killed at random moments and
                                               resumed; writes FOLDER/kills.json
     python proofs/kills.py saves FOLDER [COUNT]   runs of 5M random weights, each killed at a random moment of
@@ -22,6 +23,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CALLS = ("write", "fsync", "rename", "replace", "open")
@@ -187,23 +189,29 @@ def kill_pipeline(name: str, folder: Path) -> dict:
         (".state.json", ".pipeline.json", ".summary.json", ".counts.json")) or "/measured/" in path]
     saves = calls["inside_save"]
     moments = sorted({*ends, *saves[:: max(1, len(saves) // 12)]})
-    rows = []
-    for i, at in enumerate(moments):
-        place = folder / f"killed-{i}"
+
+    def struck(at: int) -> dict:
+        place = folder / f"killed-{at}"
         code, _ = spawn(train_args(name, place), at=at)
         finish(name, place)
         now = left_in(place)
         differ = sorted(key for key in alone.keys() | now.keys() if alone.get(key) != now.get(key))
-        rows.append({"at": at, "exit": code, "differences": differ})
-        print(name, f"{i + 1} of {len(moments)}", rows[-1], file=sys.stderr, flush=True)
+        print(name, at, "of", moments, code, differ, file=sys.stderr, flush=True)
         shutil.rmtree(place)
+        return {"at": at, "exit": code, "differences": differ}
+
+    with ThreadPoolExecutor(int(os.environ.get("AT_ONCE", "1"))) as several:
+        rows = list(several.map(struck, moments))
     killed = sum(row["exit"] == -signal.SIGKILL for row in rows)
     return {"pipeline": name, "kills": len(rows), "killed": killed,
             "differing": [row for row in rows if row["differences"]]}
 
 
 def kill_pipelines(folder: str, *names: str) -> int:
-    found = [kill_pipeline(name, Path(folder) / name) for name in names or PIPELINES]
+    found = []
+    for name in names or PIPELINES:
+        found.append(kill_pipeline(name, Path(folder) / name))
+        (Path(folder) / f"{name}.json").write_text(json.dumps(found[-1], indent=1) + "\n")
     print(json.dumps(found, indent=1))
     return int(any(row["differing"] for row in found))
 

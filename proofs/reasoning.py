@@ -9,9 +9,11 @@ cost elsewhere.
     python proofs/reasoning.py ledger NAME SEED FOLDER [--device cuda]  gains, losses of align or r1
     python proofs/reasoning.py write FOLDER                    docs/results/reasoning.json and .md
 
-Settings were chosen on seeds 0, 1 and 7; what is shown here has seeds 3, 4 and 5. Every part leaves its
-figures in FOLDER; what is done there is not made again. Minutes are those of the runs in FOLDER/two-cores,
-which were made on a CPU; the others may have been made with device=cuda.
+Settings were chosen on seeds 0, 1 and 7; what is shown here has seeds 3, 4 and 5, R1 (and the R1-Zero that
+it is held against) 8, 9 and 10, since the length of its last stage was chosen anew. Every part leaves its
+figures in FOLDER; what is done there is not made again, and a bar of which FOLDER has nothing stays as the
+page has it. Minutes are those of the runs in FOLDER/two-cores, which were made on a CPU; the others may have
+been made with device=cuda.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "tools")]
 
-from results import bar, write  # noqa: E402
+from results import NOT_MEASURED, bar, kept, kept_rows, write  # noqa: E402
 
-SEEDS = (3, 4, 5)
+SEEDS, R1_SEEDS = (3, 4, 5), (8, 9, 10)
 PARTS = ("words", "words-es", "countdown")
 MOST = 64  # samples of a problem for the curve of pass@k
 TWO_CORES = {"zero": "postgrad train r1-zero seed=N", "r1": "postgrad train r1 seed=N"}
@@ -44,7 +46,7 @@ def pipeline(recipe: str, folder: Path, seed: str, *changes: str) -> None:
                    check=True, cwd=HERE)
 
 
-def kept(out: Path, *words: str) -> None:
+def said_once(out: Path, *words: str) -> None:
     """What a command says with --json, in a file; not asked again where that is there."""
     if not out.exists():
         said = subprocess.run([sys.executable, "-m", "postgrad", *words, "--json"], check=True, cwd=HERE,
@@ -58,7 +60,7 @@ def many(folder: Path, seed: str, *more: str) -> None:
     for name, model in (("base", "tiny-zero"), ("rl", str(folder / f"zero-{seed}" / "rl"))):
         for part in PARTS:
             out = folder / f"many-{seed}-{name}-{part}.json"
-            kept(out, "eval", model, "--task", part, "--problems", "100", "--samples", str(MOST),
+            said_once(out, "eval", model, "--task", part, "--problems", "100", "--samples", str(MOST),
                  "--seed", seed, *more)
             found[f"{name} {part}"] = json.loads(out.read_text())
     (folder / f"many-{seed}.json").write_text(json.dumps(found, indent=1))
@@ -66,19 +68,19 @@ def many(folder: Path, seed: str, *more: str) -> None:
 
 def ledger(folder: Path, name: str, seed: str, *more: str) -> None:
     """What a pipeline gained and lost against the model that it began with."""
-    kept(folder / f"ledger-{name}-{seed}.json", "ledger", str(folder / f"{name}-{seed}"), "--problems", "100",
-         *more)
+    said_once(folder / f"ledger-{name}-{seed}.json", "ledger", str(folder / f"{name}-{seed}"), "--problems",
+              "100", *more)
 
 
 # what is said of it
 
-def summaries(folder: Path, name: str) -> dict[int, dict]:
-    paths = {seed: folder / f"{name}-{seed}" / "summary.json" for seed in SEEDS}
+def summaries(folder: Path, name: str, seeds: Iterable[int] = SEEDS) -> dict[int, dict]:
+    paths = {seed: folder / f"{name}-{seed}" / "summary.json" for seed in seeds}
     return {seed: json.loads(path.read_text()) for seed, path in paths.items() if path.exists()}
 
 
 def told(rows: dict[int, dict], line: Callable[[dict], str]) -> str:
-    return "; ".join(f"seed {seed}: {line(row)}" for seed, row in rows.items()) or "not measured"
+    return "; ".join(f"seed {seed}: {line(row)}" for seed, row in rows.items()) or NOT_MEASURED
 
 
 def whole(rows: dict, holds: Callable[[dict], bool]) -> bool:
@@ -99,7 +101,7 @@ def base_bar(folder: Path) -> dict:
     found = json.loads(path.read_text())["tiny-zero"] if path.exists() else {}
     return bar("base rates of tiny-zero", "each part pass@1 2 to 30 %, pass@8 >= 40 %",
                "; ".join(f"{part}: pass@1 {within(x)}, pass@8 {share(x['pass@8'])}"
-                         for part, x in found.items()) or "not measured",
+                         for part, x in found.items()) or NOT_MEASURED,
                bool(found) and all(0.02 <= x["pass@1"] <= 0.3 and x["pass@8"] >= 0.4 for x in found.values()),
                "python proofs/base_rates.py tiny-zero --out FOLDER/rates.json")
 
@@ -134,7 +136,7 @@ def zero_bars(folder: Path) -> list[dict]:
 
 
 def minutes_bar(folder: Path, name: str, words: str, most: int) -> dict:
-    found = summaries(folder / "two-cores", name)
+    found = summaries(folder / "two-cores", name, (*SEEDS, *R1_SEEDS))
     return bar(words, f"<= {most}", told(found, lambda x: f"{x['minutes']:.1f}"),
                bool(found) and all(x["minutes"] <= most for x in found.values()), TWO_CORES[name])
 
@@ -159,7 +161,7 @@ def mean(found: dict[str, dict], key: str) -> float:
 
 
 def r1_bars(folder: Path) -> list[dict]:
-    zero, done = summaries(folder, "zero"), summaries(folder, "r1")
+    zero, done = (summaries(folder, name, R1_SEEDS) for name in ("zero", "r1"))
     last = {s: (zero[s]["measured"]["rl"], row["measured"]["last"]["reasoning"]) for s, row in done.items()
             if s in zero}
     quality = {s: (row["measured"]["sft"]["general"], row["measured"]["last"]["general"])
@@ -203,51 +205,50 @@ def curves(folder: Path) -> list[dict]:
 def stages(folder: Path) -> list[dict]:
     """R1's table, seed by seed."""
     return [{"seed": seed, **{key: value for key, value in row.items() if not key.endswith("_interval")}}
-            for seed, summary in summaries(folder, "r1").items()
+            for seed, summary in summaries(folder, "r1", R1_SEEDS).items()
             for row in next(iter(summary["tables"].values()))]
 
 
-def ledgers(folder: Path) -> dict[tuple[str, int], tuple[str, list]]:
-    """Pipeline and seed: its last stage, and what that gained and lost."""
+def ledgers(folder: Path, name: str) -> dict[int, tuple[str, list]]:
+    """By seed: a pipeline's last stage, and what that gained and lost."""
     from postgrad import ledger as book
-    paths = {(name, seed): folder / f"ledger-{name}-{seed}.json"
-             for name in ("align", "r1") for seed in SEEDS}
-    found = {key: list(json.loads(path.read_text())["against_first"].items())[-1]
-             for key, path in paths.items() if path.exists()}
-    return {key: (stage, [book.Line(**line) for line in lines]) for key, (stage, lines) in found.items()}
+    paths = {seed: folder / f"ledger-{name}-{seed}.json" for seed in (*SEEDS, *R1_SEEDS)}
+    found = {seed: list(json.loads(path.read_text())["against_first"].items())[-1]
+             for seed, path in paths.items() if path.exists()}
+    return {seed: (stage, [book.Line(**line) for line in lines]) for seed, (stage, lines) in found.items()}
 
 
-def taxed(folder: Path) -> list[dict]:
+def taxed(folder: Path, name: str) -> list[dict]:
     """A line for each measure of a task that a ledger is read by: the last stage against the start."""
     from postgrad import ledger as book
     return [{"pipeline": name, "seed": seed, "stage": stage, **book.shown(line)}
-            for (name, seed), (stage, lines) in ledgers(folder).items()
+            for seed, (stage, lines) in ledgers(folder, name).items()
             for line in lines if line.measure in ("pass@1", "reward", "nats", book.DIVERSITY)]
 
 
-def ledger_bar(folder: Path) -> dict:
+def ledger_bar(folder: Path, name: str) -> dict:
     from postgrad import ledger as book
-    found = ledgers(folder)
-    said = {key: " ".join(book.sentences(lines)) for key, (_, lines) in found.items()}
-    return bar("the ledger of align and r1, last stage against the start",
-               "the tax with intervals, 3 seeds each",
-               " ".join(f"{name}, seed {seed}: {words}" for (name, seed), words in said.items())
-               or "not measured", len(found) == 2 * len(SEEDS),
-               "python proofs/reasoning.py ledger NAME SEED FOLDER")
+    found = ledgers(folder, name)
+    return bar(f"the ledger of {name}, last stage against the start", "the tax with intervals, 3 seeds",
+               " ".join(f"Seed {seed}: {' '.join(book.sentences(lines))}"
+                        for seed, (_, lines) in found.items()) or NOT_MEASURED,
+               len(found) == len(SEEDS), "python proofs/reasoning.py ledger NAME SEED FOLDER")
 
 
 def results(folder: Path) -> None:
     many_rows = curves(folder)
     bars = [base_bar(folder), *zero_bars(folder), *r1_bars(folder),
-            bar("pass@1 against pass@64, base and R1-Zero", "with intervals", f"{len(many_rows)} rows below",
+            bar("pass@1 against pass@64, base and R1-Zero", "with intervals",
+                f"{len(many_rows)} rows below" if many_rows else NOT_MEASURED,
                 len(many_rows) == 2 * len(PARTS) * len(SEEDS), "python proofs/reasoning.py many SEED FOLDER"),
-            ledger_bar(folder)]
+            *(ledger_bar(folder, name) for name in ("align", "r1"))]
     more = folder / "by_hand.json"  # bars of other scripts
     bars += json.loads(more.read_text()) if more.exists() else []
-    page = write("reasoning", "Reasoning: R1-Zero, R1, and measurements of them", bars, seeds=list(SEEDS),
-                 tables={"R1, stage by stage": stages(folder),
-                         "What RL created, what it amplified": many_rows,
-                         "Gains and losses, last stage against the start": taxed(folder)})
+    tables = {"R1, stage by stage": stages(folder), "What RL created, what it amplified": many_rows,
+              "Gains and losses of align, last stage against the start": taxed(folder, "align"),
+              "Gains and losses of r1, last stage against the start": taxed(folder, "r1")}
+    page = write("reasoning", "Reasoning: R1-Zero, R1, and measurements of them", kept("reasoning", bars),
+                 seeds=[*SEEDS, *R1_SEEDS], tables=kept_rows("reasoning", tables))
     print(page.read_text())
 
 

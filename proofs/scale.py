@@ -51,6 +51,8 @@ TRAININGS = {
 KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "lanes=2")
 ENV = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
 PR_SET_THP_DISABLE = 41  # of prctl
+COMMAND = "python proofs/scale.py FOLDER"
+COMMITS = "Commit at which each part was measured"
 NAMED = re.compile(r"rank (\d+) \(process \d+ on \S+\) (died|did not come)")
 
 
@@ -250,8 +252,8 @@ def memory(folder: Path) -> list[dict]:
     from small import CHAT
 
     from postgrad.models import Config, Decoder, save_model
-    model = Decoder(Config(vocab_size=1024, hidden_size=768, intermediate_size=2048, num_hidden_layers=16,
-                           num_attention_heads=12, num_key_value_heads=12, head_dim=64,
+    model = Decoder(Config(vocab_size=1024, hidden_size=1024, intermediate_size=2816, num_hidden_layers=24,
+                           num_attention_heads=16, num_key_value_heads=16, head_dim=64,
                            max_position_embeddings=256, tie_word_embeddings=True))
     count = sum(p.numel() for p in model.start(torch.Generator().manual_seed(0)).parameters())
     (home := folder / "model").mkdir()
@@ -301,19 +303,31 @@ def main(folder: Path, *parts: str) -> int:
 
 
 def write(folder: Path) -> None:
-    """A part that was not measured is a bar that does not hold."""
-    commands = ({name: f"python proofs/scale.py FOLDER {name}" for name in PARTS}
+    """A part of which FOLDER has nothing stays as the page has it; one that was never measured is a bar that
+    does not hold."""
+    page = json.loads((results.RESULTS / "scale.json").read_text())
+    commands = ({name: f"{COMMAND} {name}" for name in PARTS}
                 | {f"gpu-{name}": scale_gpu.command(name) for name in scale_gpu.MEASURES})
     made = {name: json.loads((folder / f"{name}.json").read_text()) for name in commands
             if (folder / f"{name}.json").exists()}
-    missing = [bar(name, "measured", "not measured", False, command) for name, command in commands.items()
-               if name not in made]
-    rows = json.loads((folder / "kills/kills.json").read_text())
-    results.write("scale", "Past one process", [b for part in made.values() for b in part["bars"]] + missing,
+    before = {row["part"]: row["commit"] for row in page["tables"][COMMITS] if row["part"] not in made}
+    bars = {name: part["bars"] for name, part in made.items()}
+    bars |= {name: [row for row in page["bars"] if row["command"].endswith(commands[name])]
+             for name in before}
+    never = {name: [bar(name, "measured", results.NOT_MEASURED, False, command)]
+             for name, command in commands.items() if name not in bars}
+    commits = before | {name: part["commit"] for name, part in made.items()}
+    rows = kept_kills(folder) or page["tables"]["Kills"]
+    results.write("scale", "Past one process", [row for name in commands for row in (bars | never)[name]],
                   seeds=[SEED], tables={
-        "Commit at which each part was measured": [{"part": name, "commit": part["commit"]}
-                                                   for name, part in made.items()],
-        "Kills": [{key: row[key] for key in ("rank", "step", "seconds", "resumed with")} for row in rows]})
+        COMMITS: [{"part": name, "commit": commits[name]} for name in commands if name in commits],
+        "Kills": rows})
+
+
+def kept_kills(folder: Path) -> list[dict]:
+    path = folder / "kills" / "kills.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return [{key: row[key] for key in ("rank", "step", "seconds", "resumed with")} for row in rows]
 
 
 if __name__ == "__main__":

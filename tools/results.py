@@ -19,10 +19,29 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent.parent
 RESULTS = HERE / "docs" / "results"
+NOT_MEASURED = "not measured"
 
 
 def bar(name: str, target: str, measured: str, holds: bool, command: str) -> dict:
     return {"name": name, "target": target, "measured": measured, "holds": bool(holds), "command": command}
+
+
+def kept(topic: str, bars: list[dict]) -> list[dict]:
+    """Bars that were not measured this time stay as the page has them, with their commit and processor."""
+    path = RESULTS / f"{topic}.json"
+    if not path.exists():
+        return bars
+    page = json.loads(path.read_text())
+    when = f"{page['commit']}, {page['machine']['cpu']}"
+    there = {row["name"]: {"at": when, **row} for row in page["bars"] if row["measured"] != NOT_MEASURED}
+    return [there.get(row["name"], row) if row["measured"] == NOT_MEASURED else row for row in bars]
+
+
+def kept_rows(topic: str, tables: dict[str, list[dict]]) -> dict[str, list[dict]]:
+    """The same of tables that have no rows this time."""
+    path = RESULTS / f"{topic}.json"
+    there = json.loads(path.read_text())["tables"] if path.exists() else {}
+    return {heading: rows or there.get(heading, []) for heading, rows in tables.items()}
 
 
 def machine() -> dict:
@@ -110,7 +129,7 @@ def render(path: Path) -> Path:
             {
                 "what": b["name"],
                 "target": b["target"],
-                "measured": b["measured"],
+                "measured": b["measured"] + (f" (at {b['at']})" if "at" in b else ""),
                 "holds": "yes" if b["holds"] else "**no**",
                 "command": f"`{b['command']}`",
             }
