@@ -3,6 +3,7 @@
     python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
                                               proofs/decoupled.py and with_vllm.py; without PART all of
                                               them: four hours on two cores
+    python proofs/scale_gpu.py FOLDER         what needs a GPU
     python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
 
 Every part leaves its bars and the commit in FOLDER, and a part whose bars are there is not measured again.
@@ -29,6 +30,7 @@ sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
 import decoupled  # noqa: E402
 import kills  # noqa: E402
 import results  # noqa: E402
+import scale_gpu  # noqa: E402
 import with_vllm  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
 from results import bar  # noqa: E402
@@ -304,19 +306,21 @@ def write(folder: Path) -> None:
     """A part of which FOLDER has nothing stays as the page has it; one that was never measured is a bar that
     does not hold."""
     page = json.loads((results.RESULTS / "scale.json").read_text())
-    made = {name: json.loads((folder / f"{name}.json").read_text()) for name in PARTS
+    commands = ({name: f"{COMMAND} {name}" for name in PARTS}
+                | {f"gpu-{name}": scale_gpu.command(name) for name in scale_gpu.MEASURES})
+    made = {name: json.loads((folder / f"{name}.json").read_text()) for name in commands
             if (folder / f"{name}.json").exists()}
     before = {row["part"]: row["commit"] for row in page["tables"][COMMITS] if row["part"] not in made}
     bars = {name: part["bars"] for name, part in made.items()}
-    bars |= {name: [row for row in page["bars"] if row["command"].endswith(f"FOLDER {name}")]
+    bars |= {name: [row for row in page["bars"] if row["command"].endswith(commands[name])]
              for name in before}
-    never = {name: [bar(name, "measured", results.NOT_MEASURED, False, f"{COMMAND} {name}")]
-             for name in PARTS if name not in bars}
+    never = {name: [bar(name, "measured", results.NOT_MEASURED, False, command)]
+             for name, command in commands.items() if name not in bars}
     commits = before | {name: part["commit"] for name, part in made.items()}
     rows = kept_kills(folder) or page["tables"]["Kills"]
-    results.write("scale", "Past one process", [row for name in PARTS for row in (bars | never)[name]],
+    results.write("scale", "Past one process", [row for name in commands for row in (bars | never)[name]],
                   seeds=[SEED], tables={
-        COMMITS: [{"part": name, "commit": commits[name]} for name in PARTS if name in commits],
+        COMMITS: [{"part": name, "commit": commits[name]} for name in commands if name in commits],
         "Kills": rows})
 
 

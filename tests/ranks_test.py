@@ -245,3 +245,8 @@ def test_a_sum_goes_lane_after_lane_and_takes_what_is_there():
     first = Lanes(2).add([None, None, None], [one.clone(), None, None], like, "")
     assert first == [one, None, None]
     assert Lanes(2).add(first, [two, two, None], like, "") == [torch.tensor([3.0]), two, None]
+
+
+def test_ranks_that_share_a_gpu_talk_by_gloo():
+    assert group.backend_of(2, 1) == group.backend_of(9, 8) == "gloo"
+    assert group.backend_of(1, 1) == group.backend_of(8, 8) == "cpu:gloo,cuda:nccl"

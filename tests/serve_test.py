@@ -130,7 +130,7 @@ def test_models_and_health(web):
     assert (card["id"], card["max_model_len"], card["policy_step"]) == ("small", 256, 0)
     assert web.get("/v1/models/small").json() == card
     assert web.get("/health").json() == {"status": "ok", "model": "small", "policy_step": 0, "weights": "",
-                                         "slots": 8, "free": 8, "asked": 0}
+                                         "gpu": "", "slots": 8, "free": 8, "asked": 0}
 
 
 @pytest.mark.parametrize(("path", "body", "status", "param", "words"), [

@@ -16,6 +16,7 @@ OFTEN = 0.05  # seconds between two looks into a folder of weights, for which a 
 def serve(args) -> int:
     import uvicorn
 
+    from postgrad.opening.handles import begins_with
     from postgrad.opening.models import open_folder, open_writer, run_named
     from postgrad.opening.weights import is_weights_folder, shown_in
     from postgrad.serve import Checkpoints, Pushed, Recorder, Served, create_app
@@ -23,17 +24,19 @@ def serve(args) -> int:
     sock = bind(args.host, args.port, PORT)
     pushed = is_weights_folder(args.model)
     run = None if pushed else run_named(args.model)
-    folder, weights = shown_in(args.model) if pushed else (open_folder(args.model), None)
+    folder = shown_in(args.model)[0] if pushed else open_folder(args.model)
+    folder = begins_with(folder) if pushed and not folder.is_dir() else folder
     model, chat = open_writer(folder, args.device)
+    training = Pushed(args.model, args.device, folder.name) if pushed else None
+    weights = training.begin(model) if training else None
     step = weights.step if weights else int(folder.name) if run and folder.name.isdecimal() else 0
     context = min(args.context, model.config.max_position_embeddings)
     name = args.name or (Path(args.model).resolve().name if run or Path(args.model).exists() else args.model)
     served = Served.of(model.requires_grad_(False), chat, name, rows=args.rows, context=context,
                        waiting=args.queue, version=step)
     served.recorder = Recorder(args.record, chat) if args.record else None
-    newer = Checkpoints(run[0], args.device, step) if run and run[1] is None else None
-    if weights:
-        served.weights, newer = weights.name, Pushed(args.model, args.device, weights.name)
+    newer = training or (Checkpoints(run[0], args.device, step) if run and run[1] is None else None)
+    served.weights = weights.name if weights else ""
     token = None if is_loopback(args.host) else keep_token(token_file("serve"))
     every = min(args.every, OFTEN) if weights else args.every
     app = create_app(served, token=token, newer=newer, every=every)

@@ -5,7 +5,8 @@ the one to use.
     FOLDER/newest.json          {"step": 12, "name": "12-3fa9c0d1e2b4"}, replaced at one stroke
 
 The name says the optimizer steps behind the weights and a sum over their bits, so that every process of a
-training gives the same weights the same name, and other weights of the same step another.
+training gives the same weights the same name, and other weights of the same step another. Where trainer and
+samplers share a GPU the weights stand in its memory, and a file of that name says where (handles.py).
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightsFolder:
-    """Where a training leaves its weights. keep: how many are there at most, the present ones included."""
+    """Where a training leaves its weights. keep: how many are there at most, the present ones included.
+    begins: the name of weights that stay, "" where none have to."""
 
     def __init__(self, folder: str | Path, chat: Chat, keep: int = 2):
-        self.folder, self.chat, self.keep = Path(folder), chat, keep
+        self.folder, self.chat, self.keep, self.begins = Path(folder), chat, keep, ""
 
     def write(self, model, step: int) -> Weights:
         """The model as it is now, under its name; nobody takes it yet."""
@@ -47,15 +49,16 @@ class WeightsFolder:
         write_text(self.folder / MARKER, f'{{"step": {weights.step}, "name": "{weights.name}"}}\n')
         there = sorted((path for path in self.folder.iterdir() if is_ours(path)),
                        key=lambda path: path.stat().st_mtime_ns)
-        spare = [path for path in there if path.name != weights.name and int(path.name.split("-")[0])
-                 <= weights.step]
+        spare = [path for path in there if path.stem not in (weights.name, self.begins)
+                 and int(path.stem.split("-")[0]) <= weights.step]
         for path in spare[: max(0, len(spare) - self.keep + 1)]:
-            shutil.rmtree(path)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def is_ours(path: Path) -> bool:
-    step, _, rest = path.name.partition("-")
-    return path.is_dir() and step.isdecimal() and len(rest) == 12
+    step, _, rest = path.stem.partition("-")
+    there = path.is_dir() if path.suffix == "" else path.suffix == ".json" and path.is_file()
+    return there and step.isdecimal() and len(rest) == 12
 
 
 def is_weights_folder(folder: str | Path) -> bool:
@@ -63,11 +66,12 @@ def is_weights_folder(folder: str | Path) -> bool:
 
 
 def shown_in(folder: str | Path) -> tuple[Path, Weights]:
-    """The folder of the weights to use, and what they are."""
+    """The folder of the weights to use, or the file that says where they are; and what they are."""
     said = load_json(Path(folder) / MARKER)
     if not (isinstance(said, dict) and type(said.get("step")) is int and isinstance(said.get("name"), str)):
         raise ValueError(f"{Path(folder) / MARKER} names no weights: let a training write it.")
     path = Path(folder) / said["name"]
+    path = path if path.is_dir() else path.with_name(f"{path.name}.json")
     if path.parent != Path(folder) or not is_ours(path):
         raise ValueError(f"{Path(folder) / MARKER} names {said['name']!r:.80}, which is not there.")
     return path, Weights(said["step"], said["name"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -28,13 +29,21 @@ def join() -> None:
     if torch.cuda.is_available():
         here, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         torch.cuda.set_device(here % gpus)
-        # NCCL wants a GPU for each rank
-        backend = "cpu:gloo,cuda:nccl" if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) <= gpus else "gloo"
+        backend = backend_of(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpus)
+        if backend == "gloo" and here == 0:
+            print(f"postgrad: {os.environ['LOCAL_WORLD_SIZE']} ranks and {gpus} GPU{'s' if gpus > 1 else ''} "
+                  "here: what they exchange goes through main memory (gloo), for NCCL wants a GPU for each.",
+                  file=sys.stderr)
     limit = timedelta(seconds=timeout())
     store, number, count = next(iter(dist.rendezvous("env://", timeout=limit)))
     dist.init_process_group(backend, store=dist.PrefixStore("work", store), rank=number, world_size=count,
                             timeout=limit)
     _group = Group(dist.PrefixStore("postgrad", store), number, count, nccl="nccl" in backend)
+
+
+def backend_of(here: int, gpus: int) -> str:
+    """By what ranks talk of which so many share a machine with so many GPUs: NCCL wants one for each."""
+    return "cpu:gloo,cuda:nccl" if here <= gpus else "gloo"
 
 
 def started() -> int:

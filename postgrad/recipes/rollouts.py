@@ -99,6 +99,7 @@ class RolloutConfig(RunConfig):
         if self.rollouts.ahead and self.agent.command:
             raise ValueError("an agent plays by the weights of the moment: leave out rollouts.ahead or the "
                              "agent.")
+        self.elsewhere.check_device(self.device)
         if self.rollouts.release and (self.rollouts.ahead or self.elsewhere.sampler):
             raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
                              "process: leave it out with rollouts.ahead or sampler=.")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 import torch
 
@@ -15,6 +16,8 @@ from postgrad import ranks
 from postgrad.batches.ahead import Present, Source
 from postgrad.batches.shuffled import assemble, logp_of
 from postgrad.chat import Chat
+from postgrad.listening import is_loopback
+from postgrad.opening.handles import SharedWeights, gpu_of
 from postgrad.opening.weights import WeightsFolder, named
 from postgrad.ranks.group import timeout
 from postgrad.records import Batch
@@ -23,7 +26,7 @@ from postgrad.sampler.served import Kept, Weights, patiently
 from postgrad.sampler.wire import check_address
 from postgrad.settings import POSITIVE, Settings, setting
 
-WAYS = ("folder", "vllm")
+WAYS = ("folder", "ipc", "vllm")
 EXACT, ROUNDED, OLDER = 1e-3, 0.1, 0.5  # nats: how far a sampler's log-probs may be off
 
 
@@ -37,7 +40,9 @@ class Elsewhere(Settings):
     weights: str | None = setting(None, "the folder in which the weights of every step are left for the "
                                   "samplers", "with sampler: a folder that all of them can read")
     way: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` looks into "
-                       "it), or vllm (told to read them)", "vllm where the samplers are vLLM")
+                       "it), ipc (it takes them from the memory of the GPU that both are on), or vllm (told "
+                       "to read them)", "ipc where trainer and sampler share one GPU, vllm where the "
+                       "samplers are vLLM")
     gap: float | None = setting(None, "how far a sampler's log-probs may be off those of the weights that it "
                                 f"should have, mean per token in nats; none: {EXACT:g} on a CPU, {ROUNDED:g} "
                                 "on a GPU or with vLLM", "more where another engine rounds otherwise and "
@@ -48,9 +53,13 @@ class Elsewhere(Settings):
     def __post_init__(self):
         super().__post_init__()
         if self.way not in WAYS:
-            raise ValueError(f"elsewhere.way is {self.way!r}: expected {' or '.join(WAYS)}.")
+            raise ValueError(f"elsewhere.way is {self.way!r}: expected {', '.join(WAYS[:-1])} or {WAYS[-1]}.")
         for address in self.addresses:
             check_address(address)
+            if self.way == "ipc" and not is_loopback(urlsplit(address).hostname or ""):
+                raise ValueError(f"elsewhere.way=ipc is for a sampler on this machine and this GPU, and "
+                                 f"{address} is none by its address: write http://127.0.0.1:PORT, or leave "
+                                 "way out.")
         if (self.sampler is None) != (self.weights is None):
             raise ValueError("sampler= and weights= go together: sampler=http://HOST:PORT weights=FOLDER, "
                              "where FOLDER is one that the sampler can read.")
@@ -58,6 +67,12 @@ class Elsewhere(Settings):
     @property
     def addresses(self) -> list[str]:
         return [a.strip() for a in self.sampler.split(",") if a.strip()] if self.sampler else []
+
+    def check_device(self, device: str) -> None:
+        """Whether the weights can go this way from where they are trained."""
+        if self.sampler and self.way == "ipc" and not device.startswith("cuda"):
+            raise ValueError(f"elsewhere.way=ipc hands weights over in a GPU's memory, and device is "
+                             f"{device}: leave way out, or train with device=cuda.")
 
     @property
     def foreign(self) -> bool:
@@ -108,14 +123,18 @@ class Copied:
 
 
 class Served:
-    """Samplers behind addresses; the first rank hands them the weights through a folder."""
+    """Samplers behind addresses; the first rank hands them the weights, through a folder or the GPU's
+    memory."""
 
     def __init__(self, config, policy, chat: Chat):
         how = config.elsewhere
         self.config, self.policy, self.foreign = config, policy, how.foreign
-        self.folder = WeightsFolder(Path(how.weights).absolute(), chat, keep=config.rollouts.ahead + 2)
+        place, ahead, shares = Path(how.weights).absolute(), config.rollouts.ahead, how.way == "ipc"
+        self.folder = SharedWeights(place, chat, copies=ahead + 1) if shares else \
+            WeightsFolder(place, chat, keep=ahead + 2)
         self.sampler = ServedSampler(how.addresses, chat, positions=policy.config.max_position_embeddings,
-                                     vocabulary=policy.config.vocab_size, names=not how.foreign)
+                                     vocabulary=policy.config.vocab_size, names=not how.foreign,
+                                     gpu=gpu_of(config.device) if shares and ranks.leads() else None)
         self.gap = how.gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:

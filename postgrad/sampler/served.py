@@ -57,15 +57,15 @@ class Asked(NamedTuple):
 
 class ServedSampler(RowSampler):
     """addresses: http://HOST:PORT each. positions: the model's. vocabulary: how many tokens there are. names:
-    whether these samplers name the weights behind each answer, as ours do. kept: rows to be computed again,
-    by the optimizer steps behind their weights.
+    whether these samplers name the weights behind each answer, as ours do. gpu: the one on which all of them
+    have to be; none: anywhere. kept: rows to be computed again, by the optimizer steps behind their weights.
     """
 
     def __init__(self, addresses: Sequence[str], chat, *, positions: int, vocabulary: int,
-                 names: bool = True):
+                 names: bool = True, gpu: str | None = None):
         super().__init__(chat)
         self.addresses = [check_address(address) for address in addresses]
-        self.model_positions, self.vocabulary, self.names = positions, vocabulary, names
+        self.model_positions, self.vocabulary, self.names, self.gpu = positions, vocabulary, names, gpu
         self.kept: dict[int, list[Kept]] = {}
         self.weights: Weights | None = None
         self.room: dict[str, int] = {}
@@ -187,6 +187,10 @@ class ServedSampler(RowSampler):
                 if not isinstance(health, dict) or "policy_step" not in health:
                     raise SamplerFault(f"sampler {address} does not say which weights it has: it is no "
                                        "`postgrad serve`; of vLLM, say elsewhere.way=vllm.")
+                if self.gpu is not None and health.get("gpu") != self.gpu:
+                    raise SamplerFault(f"sampler {address} is on {health.get('gpu') or 'a CPU'}, and "
+                                       f"elsewhere.way=ipc hands the weights over on GPU {self.gpu}: start "
+                                       "it with --device cuda on that GPU, or say elsewhere.way=folder.")
                 if (health["policy_step"], health.get("weights")) == (weights.step, weights.name):
                     self.room[address] = max(1, int(health.get("slots", AT_ONCE)))
                     break

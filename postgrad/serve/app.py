@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from postgrad.opening.handles import gpu_of
 from postgrad.serve.chat_completions import chat_completions
 from postgrad.serve.completions import completions
 from postgrad.serve.errors import Refusal
@@ -39,12 +40,13 @@ def card(served: Served) -> dict:
 
 
 async def health(request: Request) -> Response:
-    """How it is: slots in all and free, rows that are written or wait, the step of the weights."""
+    """How it is: slots in all and free, rows that are written or wait, the step of the weights, the GPU."""
     served = request.app.state.served
     slots, worker = served.worker.slots, served.worker
     alive = worker.thread.is_alive() and not worker.stopping
     return JSONResponse({"status": "ok" if alive else "stopped", "model": served.name,
                          "policy_step": served.version, "weights": served.weights,
+                         "gpu": gpu_of(slots.device),
                          "slots": slots.rows, "free": len(slots.free), "asked": worker.open},
                         200 if alive else 503)
 

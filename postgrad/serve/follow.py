@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from postgrad.opening.handles import take
 from postgrad.opening.models import open_writer
 from postgrad.opening.weights import shown_in
 from postgrad.run import Run
+from postgrad.sampler import Weights
 from postgrad.serve.served import Served
 
 
@@ -66,12 +68,25 @@ class Pushed(Checkpoints):
         self.name = name
 
     def __call__(self) -> Found | None:
-        folder, weights = shown_in(self.run)
+        place, weights = shown_in(self.run)
         if weights.name == self.name:
             return None
-        model, _ = open_writer(folder, self.device)
+        found = (open_writer(place, self.device)[0].state_dict() if place.is_dir()
+                 else take(place, self.device))
         self.name = weights.name
-        return Found(weights.step, model.state_dict(), weights.name)
+        return Found(weights.step, found, weights.name)
+
+    def begin(self, model) -> Weights:
+        """What a model has that was just opened, after it took what is shown; what can't be taken yet is
+        looked for later."""
+        step = int(self.name.split("-")[0])
+        try:
+            if found := self():
+                model.load_state_dict(found.weights)
+                step = found.step
+        except (ValueError, OSError) as fault:
+            self.tell(fault)
+        return Weights(step, self.name)
 
 
 async def take_newer(served: Served, newer: Newer) -> bool:
