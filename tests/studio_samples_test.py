@@ -4,10 +4,12 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import torch
 from studio_small import Texts, client, make, sample
 
 from postgrad.recipes import logged
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
+from postgrad.stats import Stats
 from postgrad.studio import pairing, samples
 
 
@@ -99,3 +101,17 @@ def test_a_reward_stands_on_the_turn_that_earned_it():
                                     row(spans, "b", score=1.0), row(spans, "c", score=0.0, error="it broke")])
     told = [[turn["reward"] for turn in logged.turns_of(batch, i)] for i in range(4)]
     assert told == [[0.25, None, 0.125], [0.125], [0.0, None, 1.0], [None, None, None]]
+
+
+def test_what_ranks_gathered_meets_what_the_device_has(monkeypatch):
+    """Columns of several ranks are in main memory, the batch and the models are not."""
+    device, here = torch.device("meta"), []
+    rollout = Rollout(prompt=Prompt.ask("q"), prompt_tokens=(1,), tokens=(5, 6), text="", logp=(-1.0, -1.0),
+                      finished=True, seed=0)
+    batch = SimpleNamespace(mask=torch.ones(1, 3, device=device),
+                            scored=[Scored(rollout=rollout, verdict=Verdict(score=1.0))])
+    monkeypatch.setattr(logged, "logp_after", lambda *_: [torch.zeros(3, device=device)])
+    monkeypatch.setattr(logged, "fetched", here.append)
+    columns = {"logp": torch.zeros(1, 3), "adv": torch.ones(1, 3)}
+    logged.sample_rows(SimpleNamespace(batch=batch, stats=Stats(columns=columns)), None)
+    assert [(x.device, x.shape) for x in here] == [(device, (8,))]  # logp, adv, mask, moved

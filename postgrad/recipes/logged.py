@@ -20,8 +20,9 @@ from postgrad.stats import Stats
 def sample_rows(now: Now, parts: Parts) -> Callable[[], Iterator[dict]]:
     """The rollouts of a step's first groups, with what is known of each token: asked of the models here, and
     made into rows by the call, which another thread may make while the next step is computed."""
-    rows = first_groups(now.batch)
-    columns = {name: [values[i] for i in rows] for name, values in now.stats.columns.items()}
+    rows, device = first_groups(now.batch), now.batch.mask.device
+    # what came from several ranks is in main memory
+    columns = {name: [values[i].to(device) for i in rows] for name, values in now.stats.columns.items()}
     columns["mask"] = [now.batch.mask[i] for i in rows]
     after = logp_after(now, parts, rows) if "logp" in columns else []
     known = []
