@@ -23,7 +23,8 @@ from ranks_launch import free_port
 from results import bar
 
 HERE = Path(__file__).resolve().parent.parent
-ENV = os.environ | {"OMP_NUM_THREADS": "4", "PYTHONPATH": str(HERE), "POSTGRAD_TIMEOUT": "80"}
+ENV = os.environ | {"OMP_NUM_THREADS": "4", "POSTGRAD_TIMEOUT": "80",
+                    "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
 STEPS = 4
 TRAININGS = {
     "sft": ("sft:words", "rows_per_step=24", "examples=128", "tokens_per_pass=400"),

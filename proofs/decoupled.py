@@ -1,11 +1,13 @@
 """Samples from elsewhere and sampling ahead, measured: a trainer and `postgrad serve` on this machine.
 
 Parts of proofs/scale.py: endpoint and faulty take minutes on two cores, the 20 kills of struck half an hour,
-ahead (4 depths x 3 seeds) two hours. DECOUPLED_KILLS=4 makes fewer kills.
+ahead (4 depths x 3 seeds) two hours. DECOUPLED_KILLS=4 makes fewer kills; AT_ONCE=6 makes so many runs of
+ahead at a time, each on two cores of its own.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -18,6 +20,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,7 +33,9 @@ from ranks_launch import free_port  # noqa: E402
 from results import bar  # noqa: E402
 
 SEED, KILLS = 0, int(os.environ.get("DECOUPLED_KILLS", "20"))
-ENV = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+AT_ONCE = int(os.environ.get("AT_ONCE", "1"))
+ENV = os.environ | {"OMP_NUM_THREADS": "1",
+                    "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
 SMALL = ("grpo:words", "steps=6", "save_every=2", "rollouts.prompts=32", "rollouts.prompts_per_step=4",
          "rollouts.group_size=4", "rollouts.max_new_tokens=24", "evaluation.every=3", "evaluation.problems=4",
          "evaluation.samples=2")
@@ -222,16 +227,31 @@ def struck(folder: Path) -> list[dict]:
                 "python proofs/scale.py FOLDER struck")]
 
 
+def run_ahead(folder: Path, depth: int, seed: int) -> None:
+    run = folder / f"ahead-{depth}-{seed}"
+    state = run / "status.json"
+    if not state.exists() or json.loads(state.read_text())["state"] != "done":
+        for old in (run, Path(f"{run}-weights")):
+            shutil.rmtree(old, ignore_errors=True)
+        with samplers(Path(f"{run}-weights"), 1) as one:
+            done(postgrad(*words(run, one.addresses, f"ahead={depth}", f"seed={seed}", what=LONG)))
+
+
+def pinned(number: int, cores: list[int]) -> None:
+    """This thread, and the processes that it starts, on two cores of their own."""
+    os.sched_setaffinity(0, cores[2 * number:2 * number + 2])
+
+
 def ahead(folder: Path) -> list[dict]:
     """Throughput and pass@1 of K = 0, 1, 2, 4 over one sampler, three seeds each."""
-    out, base = [], 0.0
-    for depth in (0, 1, 2, 4):
+    out, base, depths, seeds = [], 0.0, (0, 1, 2, 4), range(3)
+    turns, cores = itertools.count(), sorted(os.sched_getaffinity(0))
+    with ThreadPoolExecutor(AT_ONCE, initializer=lambda: pinned(next(turns), cores)) as threads:
+        list(threads.map(lambda one: run_ahead(folder, *one), [(d, s) for s in seeds for d in depths]))
+    for depth in depths:
         speed, passed = [], []
-        for seed in range(3):
+        for seed in seeds:
             run = folder / f"ahead-{depth}-{seed}"
-            if not (run / "evals.jsonl").exists():
-                with samplers(Path(f"{run}-weights"), 1) as one:
-                    done(postgrad(*words(run, one.addresses, f"ahead={depth}", f"seed={seed}", what=LONG)))
             rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][2:]
             speed.append(sum(row["tokens"] for row in rows) / sum(row["time/step"] for row in rows))
             passed.append([json.loads(line) for line in (run / "evals.jsonl").read_text().splitlines()][-1])
