@@ -1,10 +1,11 @@
-"""A step of sampling on a GPU, all layers: kernel by kernel with cuBLAS's products, and by the kernels of a
-whole step (models/kernels/gpu_step.py) in this and in other divisions; then what stands around the layers.
+"""A step of sampling on a GPU: all layers kernel by kernel, and by the kernels of a whole step
+(models/kernels/gpu_step.py), in this and in other divisions; what stands around the layers; a whole call.
 
-    python bench/decoding.py [--shape 135M] [--rows 512] [--prompt 128] [--new 64] [--sweep] [--seconds 120]
+    python bench/decoding.py [--shape 135M] [--rows 512] [--prompt 128] [--new 64] [--sweep] [--profile]
 
 Microseconds of a replayed graph, in the middle of a call of groups of 8 rows, and how far the states are from
-those of float32. --sweep: each kernel in turn in other divisions, the best of each kept for the next.
+those of float32, with norms of random weights. --sweep: attention and the choice of a token in other
+divisions. --profile: the kernels of a call of the sampler, and how long the GPU had none.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -22,12 +23,15 @@ sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 import torch  # noqa: E402
 import triton  # noqa: E402
-from shapes import SHAPES, write_model  # noqa: E402
+from passes import timed  # noqa: E402
+from shapes import SHAPES, questions, write_model  # noqa: E402
 
+from postgrad.chat import Chat  # noqa: E402
 from postgrad.models import load_model  # noqa: E402
 from postgrad.models.engine import Engine  # noqa: E402
 from postgrad.models.kernels import gpu, gpu_step  # noqa: E402
-from postgrad.models.kernels.gpu_step import Tile  # noqa: E402
+from postgrad.records import Prompt  # noqa: E402
+from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 
 
 def micros(work: Callable[[], object], times: int = 1) -> float:
@@ -54,6 +58,10 @@ class Midway:
 
     def __init__(self, folder: Path, args: argparse.Namespace, dtype: torch.dtype):
         model = load_model(folder, device="cuda", dtype=dtype)
+        draw = torch.Generator().manual_seed(1)
+        for name, x in model.named_parameters():
+            if "norm" in name:
+                x.data = (0.3 * torch.randn(x.shape, generator=draw)).exp().bfloat16().to(x)
         self.rows, groups = args.rows, max(1, args.rows // 8)
         self.engine = Engine(model, rows=args.rows, prompts=groups, read=args.prompt, new=2 * args.new + 1)
         make = torch.Generator("cuda").manual_seed(0)
@@ -67,14 +75,6 @@ class Midway:
         return self.engine.step(*self.columns)
 
 
-def divisions(name: str, rows: int) -> Iterator[Tile]:
-    sizes, parts = (32, 64, 128), 2 if name == "gate_up" else 1
-    for high, wide, deep, warps, stages in product(sizes, sizes, (64, 128), (4, 8), (3, 4, 5)):
-        room = stages * deep * (high + parts * wide) * 2
-        if high <= max(16, rows) and room <= 200_000 and 1024 <= high * wide <= 8192:
-            yield Tile(high, wide, deep, warps, stages)
-
-
 def tried(name: str, work: Callable[[], float]) -> float:
     """A division that the compiler or the card refuses is said and passed over."""
     try:
@@ -86,25 +86,32 @@ def tried(name: str, work: Callable[[], float]) -> float:
         return float("inf")
 
 
-def sweep(now: Midway, seconds: float) -> None:
-    """One kernel at a time; the time is shared out between them."""
-    best = micros(now.states)
-    for place, name in enumerate((*gpu_step.TILES, "look")):
-        ends = time.monotonic() + seconds / 5
-        table = vars(gpu_step) if name == "look" else gpu_step.TILES
-        key, kept = ("LOOK", gpu_step.LOOK) if name == "look" else (name, gpu_step.TILES[name])
-        others = list(product((16, 32, 64), (1, 2), (1, 2, 3, 4)) if name == "look"
-                      else divisions(name, now.rows))
-        others.sort(key=lambda other: sum(a != b for a, b in zip(other, kept, strict=True)))
-        for other in others:
-            if time.monotonic() > ends:
-                break
-            table[key] = other
-            found = tried(f"{name} {tuple(other)}", lambda: micros(now.states))
-            if found < best:
-                best, kept = found, other
-        table[key] = kept
-        print(f"-- {place} {name}: {tuple(kept)}, {best:.1f} us", flush=True)
+def sweep(now: Midway) -> None:
+    usual, logits = gpu_step.LOOK, now.engine.logits(now.states())
+    u = torch.rand(now.rows, device="cuda", dtype=torch.float64)
+    for gpu_step.LOOK in product((16, 32, 64), (1, 2), (1, 2, 3, 4)):
+        tried(f"attention by {gpu_step.LOOK}", lambda: micros(now.states))
+    gpu_step.LOOK = usual
+    for gpu.PICK in product((1024, 2048, 4096, 8192), (4, 8, 16)):
+        tried(f"pick by {gpu.PICK}", lambda: micros(lambda: gpu.pick(logits, u, 1.0), 20))
+
+
+def profile(folder: Path, args: argparse.Namespace) -> None:
+    """Of the third call of a sampler."""
+    sampler = LocalSampler(load_model(folder, device="cuda", dtype=torch.bfloat16), Chat.load(folder))
+    asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(
+        questions(args.rows // 8, args.prompt, SHAPES[args.shape].vocab_size))]
+    call = partial(sampler.sample, asked, 8, Sampling(max_new_tokens=2 * args.new))
+    seconds = [timed(partial(call, turn))[0] for turn in range(4)]
+    kinds = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kinds.CUDA]) as seen:
+        timed(partial(call, 4))
+    spent = [e for e in seen.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+    spent.sort(key=lambda e: -e.self_device_time_total)
+    busy = sum(e.self_device_time_total for e in spent) / 1e6
+    print(f"a call: {min(seconds[2:]):.4f} s, {busy:.4f} s of kernels")
+    for e in spent[:22]:
+        print(f"{e.self_device_time_total / 1e3:9.3f} ms {e.count:6d}  {e.key[:90]}")
 
 
 def around(now: Midway) -> None:
@@ -131,23 +138,24 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--sweep", action="store_true")
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
-    gpu_step.WIDEST = 1 << 20  # also where the other way is taken
-    with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder) / "model", SHAPES[args.shape], dtype=torch.bfloat16)
-        exact = Midway(Path(folder) / "model", args, torch.float32).states()
-        now = Midway(Path(folder) / "model", args, torch.bfloat16)
-    whole = now.engine.whole
-    for name, now.engine.whole in (("kernel by kernel", None), ("whole step", whole)):
-        off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
-        tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda: micros(now.states))
-    early, gpu_step.starts_early = gpu_step.starts_early, lambda x: False
-    tried("whole step, each kernel after the end of the one before", lambda: micros(now.states))
-    gpu_step.starts_early = early
-    around(now)
-    if args.sweep:
-        sweep(now, args.seconds)
+    with tempfile.TemporaryDirectory() as place:
+        folder = write_model(Path(place) / "model", SHAPES[args.shape], dtype=torch.bfloat16)
+        exact = Midway(folder, args, torch.float32).states()
+        ways = {"kernel by kernel": lambda names: False, "whole step": gpu_step.knows}
+        for name, gpu_step.knows in ways.items():
+            now = Midway(folder, args, torch.bfloat16)
+            off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
+            tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda n=now: micros(n.states))
+            early, gpu_step.starts_early = gpu_step.starts_early, lambda x: False
+            tried("the same, each kernel after the end of the one before", lambda n=now: micros(n.states))
+            gpu_step.starts_early = early
+            if args.profile:
+                profile(folder, args)
+        around(now)
+        if args.sweep:
+            sweep(now)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from postgrad.models import Config, Decoder, decoder
 from postgrad.models.engine import Engine
 from postgrad.models.families import Parts
 from postgrad.models.kernels import plain
-from postgrad.models.replay import Replays, Trunk
+from postgrad.models.replay import Readings, Replays, Trunk
 from postgrad.packing import pack, padded
 
 INSIDE = "TRITON_INTERPRET"  # has to be set before the kernels are read
@@ -62,6 +62,7 @@ def inside():
     whole_steps(gpu)
     shared_keys()
     padded_pass(gpu)
+    readings(gpu)
 
 
 def noted(gpu):
@@ -109,23 +110,60 @@ def shared_keys():
             close(mine, right)
 
 
+def sequences(q, k, v, queries_to, keys_to, *_, **__):
+    """In the place of varlen_attn, which is a GPU's alone."""
+    parts = []
+    for a, b, c, d in zip(queries_to, queries_to[1:], keys_to, keys_to[1:], strict=False):
+        seen = torch.ones(b - a, d - c).tril(d - c - (b - a)).bool()
+        parts.append(torch.nn.functional.scaled_dot_product_attention(
+            *(x.transpose(0, 1) for x in (q[a:b], k[c:d], v[c:d])), seen, enable_gqa=True))
+    return torch.cat(parts, 1).transpose(0, 1)
+
+
+class Here(Decoder):
+    ops = None
+
+
+@torch.no_grad()
+def readings(gpu):
+    """Prompts read by what a graph would hold, again with others, and in more sizes than are kept, against
+    the plain kernels."""
+    class Again:
+        def __init__(self, work, out):
+            self.work, self.out = work, out
+
+        def replay(self):
+            self.out.copy_(self.work())
+
+    class Eager(Readings):
+        def capture(self, inputs, longest):
+            out = self.read(*inputs, longest)
+            return Again(lambda: self.read(*inputs, longest), out), inputs, out, None
+
+    gpu.varlen_attn = sequences
+    body = Here(small_config()).start(torch.Generator().manual_seed(0))
+    Here.ops = plain
+    right, mine = (Engine(body, rows=6, prompts=40, read=8, new=8) for _ in range(2))
+    mine.readings = Eager(body, mine.keep, 8, 40)
+    for turn, prompts in enumerate((3, 5, 30, 40, 20, 28)):
+        lengths = torch.randint(1, 9, (prompts,), generator=torch.Generator().manual_seed(turn))
+        tokens = torch.randint(64, (prompts, 8), generator=torch.Generator().manual_seed(turn + 9))
+        found = []
+        for engine, Here.ops in ((right, plain), (mine, gpu)):
+            found.append(engine.prefill(tokens, lengths, list(range(prompts))))
+        close(*found)
+        for i, length in enumerate(lengths.tolist()):
+            close(mine.k_prompt[:, i, :, :length], right.k_prompt[:, i, :, :length])
+            close(mine.v_prompt[:, i, :, :length], right.v_prompt[:, i, :, :length])
+    assert 1 < len(mine.readings.made) <= 4
+
+
 def padded_pass(gpu):
     """Gradients of rows that share prompts, and of rows that share none, padded as for a graph, against those
     of the plain kernels."""
-    def sequences(q, k, v, queries_to, keys_to, *_, **__):
-        parts = []
-        for a, b, c, d in zip(queries_to, queries_to[1:], keys_to, keys_to[1:], strict=False):
-            seen = torch.ones(b - a, d - c).tril(d - c - (b - a)).bool()
-            parts.append(torch.nn.functional.scaled_dot_product_attention(
-                *(x.transpose(0, 1) for x in (q[a:b], k[c:d], v[c:d])), seen, enable_gqa=True))
-        return torch.cat(parts, 1).transpose(0, 1)
-
     class Eager(Replays):
         def capture(self, inputs, longest, seen):
             return Trunk(self.decoder, longest, seen)
-
-    class Here(Decoder):
-        ops = None
 
     gpu.varlen_attn = sequences
     decoder.halves = lambda compiled: (decoder.Layer.ask, decoder.Layer.take)
@@ -157,8 +195,8 @@ def small_config():
 def whole_steps(gpu):
     """An engine's steps by plain torch, by the kernels one after the other, and by those of a whole step, in
     which a row's norm comes after its product."""
-    families = {"llama": True, "qwen3": True, "olmo2": False}  # known to them as whole steps
-    for name, biased in (*((name, False) for name in families), ("llama", True)):
+    for name, biased, known in (("llama", False, True), ("qwen3", False, True), ("llama", True, False),
+                                ("olmo2", False, False)):
         parts = Parts(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))
         body = Decoder(replace(small_config(), parts=parts)).start(torch.Generator().manual_seed(0))
         for x in body.parameters():
@@ -167,7 +205,7 @@ def whole_steps(gpu):
         for engine, engine.ops in zip(engines, (plain, gpu, gpu), strict=True):
             engine.whole = gpu.whole_step(engine) if engine is engines[2] else None
             engine.prefill(torch.arange(12).view(2, 6), torch.tensor([6, 4]), [0, 1])
-        assert bool(engines[2].whole) == families[name]
+        assert bool(engines[2].whole) == known
         number = torch.arange(6)
         place = number // 3
         for at in range(4):

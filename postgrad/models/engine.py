@@ -10,6 +10,7 @@ and gpu_step.py say for which), it is taken instead of the one here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,10 @@ from postgrad.models.kernels import kernels_for
 from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
 from postgrad.models.parts import whole
+from postgrad.models.replay import Readings
 from postgrad.packing import pack, sent
+
+SMALL = 1024  # width of a model that waits for its launches
 
 
 class Merged(Mapping):
@@ -71,6 +75,8 @@ class Engine:
         self.turn(positions or read + new - 1)
         self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}
+        self.keep = partial(keep, self.k_prompt, self.v_prompt)
+        self.readings = Readings(model, self.keep, min(64, read), prompts) if self.reads_by_graphs else None
         self.refresh()
 
     def turn(self, positions: int) -> None:
@@ -78,16 +84,24 @@ class Engine:
         self.cos, self.sin = (x.to(self.dtype, copy=True) for x in self.model.angles(positions))
 
     @property
+    def reads_by_graphs(self) -> bool:
+        """Of a small model on a GPU, whose launches take longer than its kernels; not with an adapter."""
+        return (self.device.type == "cuda" and self.dtype != torch.float32 and hasattr(self.model, "run")
+                and not hasattr(self.model, "active_adapter") and self.c.hidden_size <= SMALL)
+
+    @property
     def appends(self) -> bool:
         """Whether a step may hold several tokens of one slot, each to see those before it."""
         return self.device.type == "cpu"
 
     def grow(self, *, read: int, new: int, positions: int) -> None:
-        """Longer places and slots, with what is in them; before the next step comes a refresh."""
+        """Longer places and slots, with what is in them; before the next step comes a refresh. For an engine
+        that appends: graphs would look at the old ones."""
         self.k, self.v = (F.pad(x, (0, 0, 0, new - self.new)) for x in (self.k, self.v))
         self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
                                         for x in (self.k_prompt, self.v_prompt))
         self.read, self.new = read, new
+        self.keep = partial(keep, self.k_prompt, self.v_prompt)
         self.turn(positions)
 
     @torch.no_grad()
@@ -95,11 +109,15 @@ class Engine:
         """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
         self.merged = self.model.merged()
         for name, parts in self.layout.items():
-            if self.merged.packed.isdisjoint(parts):
-                fresh = fused(self.merged, parts)
-                mine = self.weights.setdefault(name, fresh.to(self.dtype))
-                if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
-                    mine.copy_(fresh)
+            if not self.merged.packed.isdisjoint(parts):
+                continue
+            if name in self.weights and len(parts) > 1:
+                torch.cat([self.merged[part] for part in parts], out=self.weights[name])
+                continue
+            fresh = fused(self.merged, parts)
+            mine = self.weights.setdefault(name, fresh.to(self.dtype))
+            if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
+                mine.copy_(fresh)
         self.whole = None if self.merged.packed else self.ops.whole_step(self)
 
     def weight(self, name: str) -> Tensor | None:
@@ -113,14 +131,12 @@ class Engine:
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first
         new token is chosen."""
-        packed = pack(lengths, tokens).to(self.device)
-        place = sent(torch.tensor(places).repeat_interleave(lengths), self.device)
-
-        def keep(layer: int, k: Tensor, v: Tensor) -> None:  # [N, kv, head_dim]
-            self.k_prompt[layer][place, :, packed.positions] = k
-            self.v_prompt[layer][place, :, packed.positions] = v
-
-        states = self.model.states(sent(tokens, self.device), packed, keep)
+        packed, place = pack(lengths, tokens), torch.tensor(places).repeat_interleave(lengths)
+        states = self.readings(tokens, packed, place) if self.readings else None
+        if states is None:
+            packed, place = packed.to(self.device), sent(place, self.device)
+            states = self.model.states(sent(tokens, self.device), packed,
+                                       partial(self.keep, place, packed.positions))
         return states[sent(lengths.cumsum(0) - 1, self.device)]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
@@ -179,6 +195,12 @@ class Engine:
             parts[i] = (F.rms_norm(x, (size,), weight, self.c.rms_norm_eps) if norm.size == size
                         else F.rms_norm(x.flatten(1), (norm.size,), weight, self.c.rms_norm_eps).view_as(x))
         return torch.cat([*parts, v], dim=1).flatten(1)
+
+
+def keep(k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int, k: Tensor,
+         v: Tensor) -> None:
+    """Keys and values [N, kv, head_dim] of prompts' tokens, to their places."""
+    k_prompt[layer][place, :, position], v_prompt[layer][place, :, position] = k, v
 
 
 def layout(config, layers: list[Layer]) -> dict[str, tuple[str, ...]]:

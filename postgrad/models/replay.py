@@ -1,5 +1,5 @@
-"""A decoder's passes as CUDA graphs: a forward and a backward are two launches,
-however many kernels they hold.
+"""A decoder's passes as CUDA graphs: a forward and a backward are two launches, however many kernels they
+hold, and so are the prompts that a sampler reads.
 
 Small models on a fast GPU wait for the host, which launches a kernel in more time than the GPU runs it. A
 graph has fixed shapes, so tokens, sequences and keys are padded to the next of a few sizes: by sequences of
@@ -8,13 +8,17 @@ their own, which nobody reads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from postgrad.capturing import capturing
-from postgrad.packing import Laid, Packed, padded
+from postgrad.packing import Laid, Packed, padded, sent
 
 MOST = 8  # graphs that are kept; a size beyond them runs without
+READ_MOST = 4  # the same of prompts that are read
 ROOM = 4e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
 
 
@@ -71,6 +75,53 @@ class Replays:
         trunk = Trunk(self.decoder, longest, seen)
         with capturing():
             return torch.cuda.make_graphed_callables(trunk, held, allow_unused_input=True, pool=self.pool)
+
+
+class Readings:
+    """Prompts through a decoder that only reads them, by the sizes of what is read together.
+
+    keep: is shown the tokens' places and positions, and each layer's number, k and v. piece: padding stands
+    in sequences of so many tokens, in the place `nobody`.
+    """
+
+    def __init__(self, decoder, keep: Callable, piece: int, nobody: int):
+        self.decoder, self.keep, self.piece, self.nobody = decoder, keep, piece, nobody
+        self.made: dict[tuple[int, ...], tuple] = {}
+        self.pool = None
+
+    def __call__(self, tokens: Tensor, packed: Packed, place: Tensor) -> Tensor | None:
+        """The states [N, D] of packed tokens that go to these places [N], all in main memory; None where
+        their size has no graph and will get none."""
+        wide, device = padded(packed, size(len(packed.cells)), self.piece), self.decoder.head.device
+        laid, N = wide.spans.laid("cpu"), len(wide.cells)
+        key = N, power(len(laid.queries_to)), power(laid.longest)
+        if key not in self.made and len(self.made) >= READ_MOST:
+            return None
+        ends = torch.cat([laid.queries_to, laid.queries_to[-1:].expand(key[1] - len(laid.queries_to))])
+        place = torch.cat([place, place.new_full((N - len(place),), self.nobody)])
+        columns = sent(torch.stack([tokens.flatten()[wide.cells], wide.positions, place]), device)
+        inputs = columns, sent(ends, device)
+        if key in self.made:
+            graph, held, states, _ = self.made[key]
+            for mine, x in zip(held, inputs, strict=True):
+                mine.copy_(x)
+            graph.replay()
+        else:
+            states = self.read(*inputs, key[2])  # the first one as it is, so that all kernels are loaded
+            self.made[key] = self.capture(inputs, key[2])
+        return states[: len(packed.cells)]
+
+    def capture(self, inputs: tuple[Tensor, ...], longest: int) -> tuple:
+        """The graph, what it reads and gives, and the table of angles that it looks into."""
+        graph, self.pool = torch.cuda.CUDAGraph(), self.pool or torch.cuda.graph_pool_handle()
+        with capturing(), torch.cuda.graph(graph, pool=self.pool):
+            states = self.read(*inputs, longest)
+        return graph, inputs, states, self.decoder.angles(1)
+
+    def read(self, columns: Tensor, ends: Tensor, longest: int) -> Tensor:
+        tokens, positions, place = columns
+        return self.decoder.run(tokens, positions, Laid(ends, ends, None, None, None, longest, longest),
+                                partial(self.keep, place, positions))
 
 
 def size(n: int) -> int:

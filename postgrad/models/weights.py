@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ STORED_AS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", t
              torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
              torch.bool: "BOOL"}
 LARGEST = 5 * 10**9  # bytes in a file
+PIECE = 1 << 25  # bytes that are fetched from a GPU at once
 MOST_TENSORS = 2**16  # in a file
 
 
@@ -118,12 +119,25 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
         file.write(len(text).to_bytes(8, "little") + text)
         for name in like:
             with beside():
-                fetched = whole(tensors[name].detach()).to("cpu", dtype or like[name].dtype)
-            file.write(_bytes(fetched))
+                x = whole(tensors[name].detach()).to(dtype or like[name].dtype).contiguous()
+            for piece in _pieces(x):
+                file.write(piece)
 
 
-def _bytes(x: Tensor) -> memoryview:
-    return x.contiguous().flatten().view(torch.uint8).numpy().data
+def _pieces(x: Tensor) -> Iterator[memoryview]:
+    """The bytes of a tensor. What is on a GPU comes through pinned memory: a copy to other memory takes
+    longer, and stops those who would launch kernels meanwhile."""
+    bits = x.flatten().view(torch.uint8)
+    if not x.is_cuda:
+        yield bits.cpu().numpy().data
+        return
+    buffer = torch.empty(min(PIECE, len(bits)), dtype=torch.uint8, pin_memory=True)
+    for part in bits.split(PIECE):
+        here = buffer[: len(part)]
+        with beside():
+            here.copy_(part, non_blocking=True)
+            torch.cuda.current_stream().synchronize()
+        yield here.numpy().data
 
 
 def give_tensors(tensors: Mapping[str, Tensor]) -> None:

@@ -16,13 +16,14 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.models.kernels import plain, training
-from postgrad.models.kernels.gpu_step import look_back, whole_step
+from postgrad.models.kernels.gpu_step import gate_halves, look_back, whole_step
 from postgrad.models.kernels.plain import gate, linear, norm
 from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attention", "gate", "gate_halves", "lay", "linear", "look_back", "norm", "note",
            "pick", "rotate", "whole_step"]
 
+PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 # older ones take grouped heads without a word
 SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters
 
@@ -83,22 +84,6 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 
 @triton.jit
-def _gate(ab, out, F, BLOCK: tl.constexpr):
-    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < F
-    a = tl.load(ab + row * 2 * F + i, inside, 0.0).to(tl.float32)
-    b = tl.load(ab + row * 2 * F + F + i, inside, 0.0).to(tl.float32)
-    tl.store(out + row * F + i, a * tl.sigmoid(a) * b, inside)
-
-
-def gate_halves(ab: Tensor) -> Tensor:
-    R, F = len(ab), ab.shape[1] // 2
-    out = ab.new_empty(R, F)
-    _gate[(R, triton.cdiv(F, 1024))](ab, out, F, BLOCK=1024)
-    return out
-
-
-@triton.jit
 def _pick(logits, u, token, logp, V, heat, BLOCK: tl.constexpr, BLOCKS: tl.constexpr):
     """The sums of all blocks in one pass; then only the block in which u falls is read again."""
     row, i, b = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK), tl.arange(0, BLOCKS)
@@ -130,9 +115,10 @@ def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]
     R, V = logits.shape
     token = torch.empty(R, dtype=torch.int64, device=logits.device)
     logp = torch.empty(R, device=logits.device)
-    block = max(1024, triton.next_power_of_2(triton.cdiv(V, 64)))
+    least, warps = PICK
+    block = max(least, triton.next_power_of_2(triton.cdiv(V, 64)))
     _pick[(R,)](logits, u.double(), token, logp, V, 1.0 / temperature, BLOCK=block,
-                BLOCKS=triton.next_power_of_2(triton.cdiv(V, block)), num_warps=4)
+                BLOCKS=triton.next_power_of_2(triton.cdiv(V, block)), num_warps=warps)
     return token, logp
 
 

@@ -1,24 +1,23 @@
-"""A step of sampling through all layers on a GPU, five kernels a layer, for the layers that they know:
+"""A step of sampling through all layers on a GPU, six kernels a layer, for the layers that they know:
 
-    qkv = norm(x) W + b           _normed
-    y = what its keys tell        _attend: rotates, keeps the new key and value, looks
-    x += y W + b                  _added
-    y = silu(norm(x) U) norm(x) V   _normed, gated
-    x += y W                      _added
+    qkv = x W                     with the weights of the norm in W
+    y = what its keys tell        _attend: scales by 1 / rms(x), rotates, keeps the new key and value, looks
+    x += y W
+    ab = x W                      as above
+    y = gate of ab                _gate: scales by 1 / rms(x)
+    x += y W
 
-At a few hundred rows of a small model a kernel takes some microseconds, as long as it takes to start one, so
-what counts is that there are few, and that each starts while the one before it ends (programmatic dependent
-launch): every kernel waits for the one before it before it reads what that one wrote.
+At a few hundred rows of a small model a kernel takes some microseconds, about as long as it takes to start
+one, so what counts is that there are few. The products are cuBLAS's. A row's norm is a number that can as
+well be multiplied after the product as before it: so no kernel stands between two products only for that.
 
-They know what Llama, Mistral, Qwen2 and Qwen3 have: a norm before each half, biases in the attention or none,
-norms of each head's queries and keys, windows. Other layers, float32, and sizes at which cuBLAS's products
-are worth more than few launches, go kernel by kernel (Engine.step).
+They know what Llama, Mistral and Qwen3 have: a norm before each half, norms of each head's queries and keys
+or none, windows. Other layers go kernel by kernel (Engine.step), with the same ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import triton
@@ -27,98 +26,32 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 NEEDED = ("before_attention", "before_mlp", "qkv", "o", "gate_up", "down")  # by the short names of layer.py
-OPTIONAL = ("qkv_bias", "o_bias", "q_norm", "k_norm")
-WIDEST = 1024  # of the residual stream
-
-
-class Tile(NamedTuple):
-    """How a product is divided: rows, columns and depth of a program's part, its warps and its stages."""
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int
-    stages: int
-
-
-TILES = {"qkv": Tile(64, 64, 64, 4, 4), "o": Tile(64, 32, 64, 4, 5), "gate_up": Tile(64, 64, 64, 4, 4),
-         "down": Tile(64, 32, 128, 4, 4)}
+OPTIONAL = ("q_norm", "k_norm")
 LOOK = 32, 1, 2  # keys at a time, warps and stages of attention
 
 
 @triton.jit
-def _normed(x, norm, w, bias, out, M, N, D, eps, GATED: tl.constexpr, BIAS: tl.constexpr, EARLY: tl.constexpr,
-            BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """[M, D] -> [M, N]: each row by its norm, times W [N, D]; gated: by two of them, one after the other. The
-    sum of squares comes along with the product, which is scaled by it afterwards."""
-    m, n = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    d = tl.arange(0, BK)
-    here, there = (m < M)[:, None], (n < N)[None, :]
-    rows, columns = x + m[:, None] * D + d[None, :], w + n[None, :] * D + d[:, None]
-    squares, acc = tl.zeros((BM,), tl.float32), tl.zeros((BM, BN), tl.float32)
-    other = tl.zeros((BM, BN), tl.float32)
-    if EARLY:
-        gdc_wait()
-        gdc_launch_dependents()
-    for start in range(0, D, BK):
-        inside = start + d < D
-        value = tl.load(rows + start, here & inside[None, :], 0.0)
-        wide = value.to(tl.float32)
-        squares += tl.sum(wide * wide, 1)
-        value = (wide * tl.load(norm + start + d, inside, 0.0).to(tl.float32)[None, :]).to(value.dtype)
-        part = tl.load(columns + start, inside[:, None] & there, 0.0)
-        acc = tl.dot(value, part, acc, input_precision="ieee")
-        if GATED:
-            part = tl.load(columns + N * D + start, inside[:, None] & there, 0.0)
-            other = tl.dot(value, part, other, input_precision="ieee")
-    scale = tl.rsqrt(squares / D + eps)[:, None]
-    acc *= scale
-    if BIAS:
-        acc += tl.load(bias + n, n < N, 0.0).to(tl.float32)[None, :]
-    if GATED:  # rounded as the products of training are
-        kind = out.dtype.element_ty
-        acc, other = acc.to(kind).to(tl.float32), (other * scale).to(kind).to(tl.float32)
-        acc = acc * tl.sigmoid(acc) * other
-    tl.store(out + m[:, None] * N + n[None, :], acc, here & there)
+def _scale(x, row, width, eps, WIDE: tl.constexpr):
+    """1 / rms of a row of x."""
+    i = tl.arange(0, WIDE)
+    value = tl.load(x + row * width + i, i < width, 0.0).to(tl.float32)
+    return tl.rsqrt(tl.sum(value * value) / width + eps)
 
 
 @triton.jit
-def _added(y, w, bias, x, M, N, K, BIAS: tl.constexpr, EARLY: tl.constexpr, BM: tl.constexpr,
-           BN: tl.constexpr, BK: tl.constexpr):
-    """x [M, N] += y [M, K] times W [N, K]."""
-    m, n = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
-    k = tl.arange(0, BK)
-    here, there = (m < M)[:, None], (n < N)[None, :]
-    rows, columns = y + m[:, None] * K + k[None, :], w + n[None, :] * K + k[:, None]
-    acc = tl.zeros((BM, BN), tl.float32)
-    if EARLY:
-        gdc_wait()
-        gdc_launch_dependents()
-    for start in range(0, K, BK):
-        inside = start + k < K
-        acc = tl.dot(tl.load(rows + start, here & inside[None, :], 0.0),
-                     tl.load(columns + start, inside[:, None] & there, 0.0), acc, input_precision="ieee")
-    if BIAS:
-        acc += tl.load(bias + n, n < N, 0.0).to(tl.float32)[None, :]
-    cell = x + m[:, None] * N + n[None, :]
-    tl.store(cell, tl.load(cell, here & there) + acc.to(x.dtype.element_ty), here & there)
-
-
-@triton.jit
-def _turned(source, weight, cos, sin, i, inside, eps, D: tl.constexpr, HALF: tl.constexpr,
+def _turned(source, scale, weight, cos, sin, i, inside, eps, D: tl.constexpr, HALF: tl.constexpr,
             INNER: tl.constexpr):
-    """Heads [R, ROUND] by their norm, if they have one, and rotated; i: the places in a head."""
+    """Heads [R, ROUND], scaled, by their norm, if they have one, and rotated; i: the places in a head."""
     other = tl.where(i < HALF, i + HALF, i - HALF)
-    mine, partner = tl.load(source + i, inside, 0.0), tl.load(source + other, inside, 0.0)
-    kind = mine.dtype
-    mine, partner = mine.to(tl.float32), partner.to(tl.float32)
+    mine = tl.load(source + i, inside, 0.0).to(tl.float32) * scale
+    partner = tl.load(source + other, inside, 0.0).to(tl.float32) * scale
     if INNER:
-        scale = tl.rsqrt(tl.sum(mine * mine, 1) / D + eps)[:, None]
-        mine = (mine * scale * tl.load(weight + i, i < D, 0.0)).to(kind).to(tl.float32)
-        partner = (partner * scale * tl.load(weight + other, i < D, 0.0)).to(kind).to(tl.float32)
+        again = tl.rsqrt(tl.sum(mine * mine, 1) / D + eps)[:, None]
+        mine *= again * tl.load(weight + i, i < D, 0.0).to(tl.float32)
+        partner *= again * tl.load(weight + other, i < D, 0.0).to(tl.float32)
     angle = tl.where(i < HALF, i, i - HALF)
     c, s = tl.load(cos + angle, i < D, 0.0).to(tl.float32), tl.load(sin + angle, i < D, 0.0).to(tl.float32)
-    return (mine * c + tl.where(i < HALF, -partner, partner) * s).to(kind)
+    return (mine * c + tl.where(i < HALF, -partner, partner) * s).to(source.dtype.element_ty)
 
 
 @triton.jit
@@ -141,10 +74,10 @@ def _look(q, k, v, base, first, last, top, total, acc, D: tl.constexpr, ROUND: t
 
 
 @triton.jit
-def _attend(qkv, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
-            v_cache, out, S, NEW, scale, window, eps, KV: tl.constexpr, REP: tl.constexpr, D: tl.constexpr,
-            ROUND: tl.constexpr, ROWS: tl.constexpr, INNER: tl.constexpr, EARLY: tl.constexpr,
-            BLOCK: tl.constexpr):
+def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
+            v_cache, out, S, NEW, width, heat, window, eps, KV: tl.constexpr, REP: tl.constexpr,
+            D: tl.constexpr, ROUND: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, INNER: tl.constexpr,
+            EARLY: tl.constexpr, BLOCK: tl.constexpr):
     """The queries of one row that share a key: first its own new one, then the prompt, then what the row has
     written before."""
     row, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -154,15 +87,17 @@ def _attend(qkv, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_pr
         gdc_wait()
         gdc_launch_dependents()
     new, read, mine = tl.load(at + row), tl.load(prompt_length + row), tl.load(slot + row)
-    angle = (read + new) * (D // 2)
+    angle, scale = (read + new) * (D // 2), 1.0
+    if WIDE:
+        scale = _scale(x, row, width, eps, WIDE)
     source = qkv + row * (REP + 2) * KV * D
-    q = _turned(source + (kv * REP + r) * D, q_norm, cos + angle, sin + angle, i, inside, eps, D, D // 2,
-                INNER)
-    q = (q.to(tl.float32) * scale).to(q.dtype)
+    q = _turned(source + (kv * REP + r) * D, scale, q_norm, cos + angle, sin + angle, i, inside, eps, D,
+                D // 2, INNER)
+    q = (q.to(tl.float32) * heat).to(q.dtype)
     one = tl.arange(0, 1)[:, None] * 0
-    key = _turned(source + (REP * KV + kv) * D + one, k_norm, cos + angle, sin + angle, i, i < D, eps, D,
-                  D // 2, INNER)
-    value = tl.load(source + (REP * KV + KV + kv) * D + i, i < D, 0.0)
+    key = _turned(source + (REP * KV + kv) * D + one, scale, k_norm, cos + angle, sin + angle, i, i < D, eps,
+                  D, D // 2, INNER)
+    value = (tl.load(source + (REP * KV + KV + kv) * D + i, i < D, 0.0) * scale).to(q.dtype)
     base = (mine * KV + kv) * NEW * D
     tl.store(k_cache + base + new * D + i, key, i < D)
     tl.store(v_cache + base + new * D + i, value, i < D)
@@ -177,42 +112,51 @@ def _attend(qkv, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_pr
     tl.store(out + (row * KV + kv) * REP * D + r * D + i, acc / total[:, None], inside)
 
 
-def normed(x: Tensor, norm: Tensor, w: Tensor, bias: Tensor | None, eps: float, tile: Tile,
-           gated: bool = False) -> Tensor:
-    (M, D), N = x.shape, len(w) // 2 if gated else len(w)
-    out = x.new_empty(M, N)
-    _normed[(triton.cdiv(M, tile.rows), triton.cdiv(N, tile.columns))](
-        x, norm, w, x if bias is None else bias, out, M, N, D, eps, GATED=gated, BIAS=bias is not None,
-        **launched(x, tile))
-    return out
-
-
-def added(y: Tensor, w: Tensor, bias: Tensor | None, x: Tensor, tile: Tile) -> None:
-    (M, K), N = y.shape, len(w)
-    _added[(triton.cdiv(M, tile.rows), triton.cdiv(N, tile.columns))](
-        y, w, y if bias is None else bias, x, M, N, K, BIAS=bias is not None, **launched(x, tile))
-
-
 def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
               prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
               window: int | None = None, norms: tuple[Tensor, Tensor] | None = None,
-              eps: float = 0.0) -> Tensor:
-    """As in plain.py; norms: of each head's queries and keys. No two rows may be of one slot."""
+              eps: float = 0.0, x: Tensor | None = None) -> Tensor:
+    """As in plain.py, but no two rows may be of one slot. norms: of each head's queries and keys. x: what
+    qkv is a product of, which has yet to be divided by its rms."""
     _, KV, S, D = k_prompt.shape
     R, REP, (keys, warps, stages) = len(qkv), qkv.shape[1] // (KV * D) - 2, LOOK
-    out, early = qkv.new_empty(R, KV * REP * D), starts_early(qkv)
-    _attend[(R, KV)](qkv, *norms or (qkv, qkv), cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt,
-                     k_cache, v_cache, out, S, k_cache.shape[2], D**-0.5, window or 1 << 30, eps, KV=KV,
-                     REP=REP, D=D, ROUND=triton.next_power_of_2(max(D, 16)),
-                     ROWS=triton.next_power_of_2(max(REP, 16)), INNER=norms is not None, EARLY=early,
-                     BLOCK=keys, num_warps=warps, num_stages=stages, **{"launch_pdl": True} if early else {})
+    out = qkv.new_empty(R, KV * REP * D)
+    _attend[(R, KV)](
+        qkv, qkv if x is None else x, *norms or (qkv, qkv), cos, sin, at, slot, prompt, prompt_length,
+        k_prompt, v_prompt, k_cache, v_cache, out, S, k_cache.shape[2], 0 if x is None else x.shape[1],
+        D**-0.5, window or 1 << 30, eps, KV=KV, REP=REP, D=D, ROUND=triton.next_power_of_2(max(D, 16)),
+        ROWS=triton.next_power_of_2(max(REP, 16)), INNER=norms is not None, BLOCK=keys, num_warps=warps,
+        num_stages=stages, **launched(qkv, x))
     return out
 
 
-def launched(x: Tensor, tile: Tile) -> dict:
-    early = starts_early(x)
-    return dict(EARLY=early, BM=tile.rows, BN=tile.columns, BK=tile.depth, num_warps=tile.warps,
-                num_stages=tile.stages) | ({"launch_pdl": True} if early else {})
+@triton.jit
+def _gate(ab, x, out, F, width, eps, WIDE: tl.constexpr, EARLY: tl.constexpr, BLOCK: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside, scale = i < F, 1.0
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
+    if WIDE:
+        scale = _scale(x, row, width, eps, WIDE)
+    a = tl.load(ab + row * 2 * F + i, inside, 0.0).to(tl.float32) * scale
+    b = tl.load(ab + row * 2 * F + F + i, inside, 0.0).to(tl.float32) * scale
+    tl.store(out + row * F + i, a * tl.sigmoid(a) * b, inside)
+
+
+def gate_halves(ab: Tensor, x: Tensor | None = None, eps: float = 0.0) -> Tensor:
+    """As in plain.py. x: what ab is a product of, which has yet to be divided by its rms."""
+    R, F = len(ab), ab.shape[1] // 2
+    out, block = ab.new_empty(R, F), min(2048, triton.next_power_of_2(F))
+    _gate[(R, triton.cdiv(F, block))](ab, ab if x is None else x, out, F, 0 if x is None else x.shape[1], eps,
+                                      BLOCK=block, **launched(ab, x))
+    return out
+
+
+def launched(product: Tensor, x: Tensor | None) -> dict:
+    early = starts_early(product)
+    return ({"WIDE": 0 if x is None else triton.next_power_of_2(x.shape[1]), "EARLY": early}
+            | ({"launch_pdl": True} if early else {}))
 
 
 def starts_early(x: Tensor) -> bool:
@@ -225,33 +169,29 @@ def knows(names) -> bool:
     return {*NEEDED} <= {*names} <= {*NEEDED, *OPTIONAL}
 
 
-def tiles_for(rows: int) -> dict[str, Tile]:
-    """The divisions of a step of so many rows."""
-    few = max(16, triton.next_power_of_2(rows))
-    return {name: tile._replace(rows=min(tile.rows, few)) for name, tile in TILES.items()}
-
-
 def whole_step(engine) -> Callable | None:
-    """Engine.step by these kernels; None where they do not know the layers, or are not worth it."""
+    """Engine.step by these kernels; None where they do not know the layers. The weights of norms go into
+    those of the products that read them: they are copies, taken anew before this is asked for."""
     c, w = engine.c, engine.weights
     by_head = all(norm.size == c.head_dim for layer in engine.layers for norm in layer.attention.inner)
-    known = by_head and all(knows(layer.fused()) for layer in engine.layers)
-    exact = engine.device.type == "cuda" and engine.dtype == torch.float32
-    if not known or exact or c.hidden_size > WIDEST:
+    if not by_head or not all(knows(layer.fused()) for layer in engine.layers):
         return None
-    eps, add_norm = c.rms_norm_eps, engine.ops.add_norm
+    for i, _ in enumerate(engine.layers):
+        for norm, product in (("before_attention", "qkv"), ("before_mlp", "gate_up")):
+            w[f"{i}.{product}"].mul_(w[f"{i}.{norm}"])
+    eps, add_norm, cos, sin = c.rms_norm_eps, engine.ops.add_norm, engine.cos, engine.sin
+    kept = [*zip(engine.k_prompt, engine.v_prompt, engine.k, engine.v, strict=True)]
+    layers, short = engine.layers, ("qkv", "o", "gate_up", "down")
 
     def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
-        x, tiles = w["embed"][token], tiles_for(len(token))
-        for i, layer in enumerate(engine.layers):
-            mine = {name: w.get(f"{i}.{name}") for name in (*NEEDED, *OPTIONAL)}
-            inner = (mine["q_norm"], mine["k_norm"]) if layer.attention.inner else None
-            y = normed(x, mine["before_attention"], mine["qkv"], mine["qkv_bias"], eps, tiles["qkv"])
-            y = look_back(y, engine.cos, engine.sin, at, slot, prompt, prompt_length, engine.k_prompt[i],
-                          engine.v_prompt[i], engine.k[i], engine.v[i], layer.window, inner, eps)
-            added(y, mine["o"], mine["o_bias"], x, tiles["o"])
-            y = normed(x, mine["before_mlp"], mine["gate_up"], None, eps, tiles["gate_up"], gated=True)
-            added(y, mine["down"], None, x, tiles["down"])
+        x = w["embed"][token]
+        for i, layer in enumerate(layers):
+            qkv, o, gate_up, down = (w[f"{i}.{name}"].T for name in short)
+            norms = (w[f"{i}.q_norm"], w[f"{i}.k_norm"]) if layer.attention.inner else None
+            y = look_back(x @ qkv, cos, sin, at, slot, prompt, prompt_length, *kept[i], layer.window, norms,
+                          eps, x)
+            x.addmm_(y, o)
+            x.addmm_(gate_halves(x @ gate_up, x, eps), down)
         return add_norm(x, None, w["norm"], eps)
 
     return step
