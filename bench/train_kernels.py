@@ -184,8 +184,7 @@ def gather(x: Chunk, quick: bool) -> Iterator[str]:
         return max(apart(s, r) for s, r in zip(sums, right, strict=True))
 
     def after() -> None:
-        assert not torch.cuda.is_available() or gathering.fits(sums, parts)
-        gathering.add(sums, parts)
+        gathering.add_all(sums, parts)
 
     rest, sizes = (gathering.PIECE, gathering.WARPS), PIECES[:1] if quick else PIECES
     for gathering.PIECE, gathering.WARPS in (rest, *sizes):

@@ -111,16 +111,22 @@ def chosen():
 
 
 def gathered():
-    """Sums of all gradients in one launch, of sizes that are no multiple of a piece; other gradients, and
-    other sums, at the next."""
+    """Sums of all gradients at once: of sizes that are no multiple of a piece, of other tensors at the next
+    call, and of some that the kernel does not take."""
     from postgrad.models.kernels import gathering
     make, gathering.PIECE = torch.Generator().manual_seed(0), 16
-    sizes = [(3, 16), (16,), (1,), (0,), (5, 7), (31,)]
-    for _ in range(3):
+    sizes = [(3, 16), (16,), (1,), (0,), (5, 7), (31,), (4, 6), (8,), (9,)]
+    for turn in range(3):
         sums, parts = ([torch.randn(size, generator=make) for size in sizes] for _ in range(2))
+        parts = [part.bfloat16() for part in parts]
+        parts[-3], sums[-3] = parts[-3].view(6, 4).T, sums[-3].clone()  # not contiguous
+        parts[-2] = parts[-2].float()
+        parts[-1] = torch.cat([parts[-1], parts[-1]])[9:]  # not aligned
+        if turn == 2:
+            sums, parts = sums[-3:], parts[-3:]
         right = [a + 2 * b for a, b in zip(sums, parts, strict=True)]
         for _ in range(2):
-            gathering.add(sums, parts, dtype=gathering.tl.float32)
+            gathering.add_all(sums, parts)
         for mine, theirs in zip(sums, right, strict=True):
             close(mine, theirs)
 

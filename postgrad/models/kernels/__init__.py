@@ -41,10 +41,9 @@ def add_all(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
     each."""
     if sums[0].is_cuda and has_triton():
         from postgrad.models.kernels import gathering
-        if gathering.fits(sums, parts):
-            gathering.add(sums, parts)
-            return
-    torch._foreach_add_(sums, parts)
+        gathering.add_all(sums, parts)
+    else:
+        torch._foreach_add_(sums, parts)
 
 
 @cache

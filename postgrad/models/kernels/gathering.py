@@ -16,12 +16,12 @@ ALIGNED = 16  # bytes: numbers are read several at a time
 
 
 @triton.jit
-def _add(table, pieces, PART: tl.constexpr, PIECE: tl.constexpr):
+def _add(table, pieces, PIECE: tl.constexpr):
     piece = tl.program_id(0).to(tl.int64) * 2
     row, first = tl.load(pieces + piece) * 3, tl.load(pieces + piece + 1)
     i = first + tl.arange(0, PIECE)
     to = tl.load(table + row).to(tl.pointer_type(tl.float32)) + i
-    part = tl.load(table + row + 1).to(tl.pointer_type(PART)) + i
+    part = tl.load(table + row + 1).to(tl.pointer_type(tl.bfloat16)) + i
     to, part = tl.multiple_of(to, 16), tl.multiple_of(part, 16)
     count = tl.load(table + row + 2)
     if first + PIECE <= count:
@@ -30,28 +30,34 @@ def _add(table, pieces, PART: tl.constexpr, PIECE: tl.constexpr):
         tl.store(to, tl.load(to, i < count) + tl.load(part, i < count).to(tl.float32), i < count)
 
 
-def fits(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> bool:
-    """Whether all of them are what the kernel takes: plain, contiguous tensors on one GPU."""
-    device = sums[0].device
-    return all(type(x) is Tensor and x.dtype == dtype and x.device == device and x.is_contiguous()
-               and x.data_ptr() % ALIGNED == 0
-               for many, dtype in ((sums, torch.float32), (parts, torch.bfloat16)) for x in many)
+def add_all(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+    """sums[i] += parts[i] for all i: by the kernel what it takes, the rest by torch."""
+    device, pairs = sums[0].device, list(zip(sums, parts, strict=True))
+    taken = [fits(to, torch.float32, device) and fits(part, torch.bfloat16, device) for to, part in pairs]
+    add([pair for pair, fit in zip(pairs, taken, strict=True) if fit], device)
+    rest = [pair for pair, fit in zip(pairs, taken, strict=True) if not fit]
+    if rest:
+        torch._foreach_add_([to for to, _ in rest], [part for _, part in rest])
 
 
-def add(sums: Sequence[Tensor], parts: Sequence[Tensor], dtype: tl.dtype = tl.bfloat16) -> None:
-    """sums[i] += parts[i] for all i; dtype: of the parts."""
-    device, sizes = sums[0].device, tuple(x.numel() for x in sums)
-    rows = tuple(n for to, part, size in zip(sums, parts, sizes, strict=True)
-                 for n in (to.data_ptr(), part.data_ptr(), size))
-    pieces = cut(sizes, device)
+def fits(x: Tensor, dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the kernel finds all numbers of it side by side."""
+    return (type(x) is Tensor and x.dtype == dtype and x.device == device and x.is_contiguous()
+            and x.data_ptr() % ALIGNED == 0)
+
+
+def add(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> None:
+    """Of each pair the second, in bfloat16, to the first, in float32."""
+    pieces = cut(tuple(to.numel() for to, _ in pairs), device)
     if len(pieces):
-        _add[(len(pieces),)](on_device(rows, device), pieces, PART=dtype, PIECE=PIECE, num_warps=WARPS)
+        rows = tuple(n for to, part in pairs for n in (to.data_ptr(), part.data_ptr(), to.numel()))
+        _add[(len(pieces),)](on_device(rows, device), pieces, PIECE=PIECE, num_warps=WARPS)
 
 
 @lru_cache(maxsize=4)
 def cut(sizes: tuple[int, ...], device: torch.device) -> Tensor:  # -> [pieces, 2]
     """Of each piece the tensor and its first number there."""
-    counts = torch.tensor([-(-size // PIECE) for size in sizes])
+    counts = torch.tensor([-(-size // PIECE) for size in sizes], dtype=torch.int64)
     which = torch.repeat_interleave(counts)
     first = torch.arange(len(which)) - (counts.cumsum(0) - counts)[which]
     return torch.stack([which, first * PIECE], 1).to(device)
