@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 import torch  # noqa: E402
+import torch._inductor.config  # noqa: E402
 from passes import Setting, opened, rows, step, timed, train_seconds  # noqa: E402
 from shapes import SHAPES, write_model  # noqa: E402
 
@@ -107,11 +108,17 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="135M")
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--way", choices=WAYS, help="only that one")
+    parser.add_argument("--split", type=int, help="rows of which one program of a norm's backward pass sums "
+                        "the weight's gradient, in place of the compiler's choice (16 to 128)")
     args = parser.parse_args()
+    if args.split:
+        torch._inductor.config.triton.mix_order_reduction_split_size = args.split
     with tempfile.TemporaryDirectory() as folder:
         s = Setting(folder=Path(folder), ours=(), dtype=torch.bfloat16, shape=args.shape)
         for name in [args.only] if args.only else PARTS:
-            for way, training.taken in WAYS.items():
+            for way in [args.way] if args.way else WAYS:
+                training.taken = WAYS[way]
                 print(f"{way}: {PARTS[name](s)}", flush=True)
 
 

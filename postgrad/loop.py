@@ -16,6 +16,7 @@ from postgrad.maths import schedule
 from postgrad.models import Adapters, Decoder, Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
 from postgrad.models.computing import compute_in
+from postgrad.models.kernels import add_all
 from postgrad.models.parts import divided, is_divided, whole
 from postgrad.models.sharded import divide, shard
 from postgrad.pace import memory_taken
@@ -149,16 +150,21 @@ class Optim:
         return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps,
                                                                              self.settings.warmup)
 
+    @torch.no_grad()
     def gather(self) -> None:
         """The gradients of a pass go to the masters, where they are summed in float32."""
-        pairs: list[tuple[Any, Any]] = [(p.grad, master)
+        taken: list[tuple[Any, Any]] = [(p, master)
                                         for p, master in zip(self.rounded, self.masters, strict=True)
                                         if p.grad is not None]
-        if pairs:
-            for _, master in pairs:
-                master.grad = torch.zeros_like(master) if master.grad is None else master.grad
-            torch._foreach_add_([m.grad for _, m in pairs], [grad for grad, _ in pairs])
-            torch._foreach_zero_([grad for grad, _ in pairs])
+        if taken:
+            fresh = [master for _, master in taken if master.grad is None]
+            for master in fresh:
+                master.grad = torch.empty_like(master)
+            if fresh:
+                torch._foreach_zero_([master.grad for master in fresh])
+            add_all([master.grad for _, master in taken], [p.grad for p, _ in taken])
+            for p, _ in taken:
+                p.grad = None
 
     @torch.no_grad()
     def end_lane(self) -> None:

@@ -15,6 +15,7 @@ from postgrad import objectives
 from postgrad.loop import SKIPS_IN_A_ROW, Optim, OptimSettings, train
 from postgrad.methods import METHODS, change
 from postgrad.models import Models, ScalarModel, load_model
+from postgrad.models.replay import Replays
 
 
 def test_one_loop_trains(tmp_path):
@@ -66,6 +67,39 @@ def test_weights_in_bfloat16_have_masters_that_are_trained(tmp_path):
     for m, o, at in ((models, optim, "a"), (again, other, "b")):
         train(m, conversations(3), SFT, o, new_run(tmp_path, at, 3))
     assert all(torch.equal(a, b) for a, b in zip(optim.masters, other.masters, strict=True))
+
+
+def test_gradients_of_several_passes_are_summed_in_float32():
+    """Each is taken, so what the next pass gives is its own."""
+    optim = Optim(Models(policy=small_model().to(torch.bfloat16)), OptimSettings(lr=1.0), steps=1)
+    first, *others = optim.params
+    for size in (1.0, 2**-10, 2**-10):  # bfloat16 would lose the last two
+        first.grad = torch.full_like(first, size)
+        optim.gather()
+        assert first.grad is None
+    assert (optim.masters[0].grad == 1 + 2**-9).all() and all(m.grad is None for m in optim.masters[1:])
+    for p in (first, *others):
+        p.grad = torch.ones_like(p)
+    optim.gather()
+    assert (optim.masters[0].grad == 2 + 2**-9).all() and all((m.grad == 1).all() for m in optim.masters[1:])
+
+
+def test_a_gradient_in_a_graphs_memory_is_copied_before_the_next_pass():
+    layer = torch.nn.Linear(2, 2)
+    replays, memory = Replays(layer), [torch.ones_like(p) for p in layer.parameters()]
+    for turn in range(3):
+        for p, own in zip(layer.parameters(), memory, strict=True):
+            p.grad = own.detach()  # a pass gives it out, and it is not taken
+        replays.keep_gradients()
+        for p, own in zip(layer.parameters(), memory, strict=True):
+            own.fill_(5)
+            p.grad += 1
+        kept = [p.grad for p in layer.parameters()]
+        replays.keep_gradients()
+        for p, one, own in zip(layer.parameters(), kept, memory, strict=True):
+            assert p.grad is one and (one == 2).all(), turn  # a copy is added to where it lies
+            own.fill_(1)
+        layer.zero_grad()
 
 
 def test_bfloat16_products_on_a_cpu_are_near_and_named(tmp_path):

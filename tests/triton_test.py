@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 import torch
 
+from postgrad.maths.logprob import PLAIN, chosen_logp
 from postgrad.models import Config, Decoder, decoder
 from postgrad.models.engine import Engine
 from postgrad.models.families import Parts
@@ -61,8 +62,77 @@ def inside():
     noted(gpu)
     whole_steps(gpu)
     shared_keys()
+    vocabulary()
+    gathered()
     padded_pass(gpu)
     readings(gpu)
+
+
+def vocabulary():
+    """The softmax over the vocabulary against plain torch in float64: of blocks that do and do not end with
+    the vocabulary, with logits that are -inf, large, or far below the largest."""
+    from postgrad.models.kernels import vocabulary as kernels
+    make = torch.Generator().manual_seed(0)
+    for kernels.READ_BLOCK, kernels.SLOPE_BLOCK, V, N in ((64, 32, 64, 5), (64, 128, 200, 5), (64, 64, 37, 1),
+                                                          (16, 16, 130, 3), (32, 32, 50, 0)):
+        logits = torch.randn(N, V, generator=make) * 3
+        logits[1:2] += 1e4
+        logits[2:3, 3:] -= 300
+        logits[3:4, 1::2] = -torch.inf  # also the first and the last blocks of a row
+        logits[4:5, : V // 2 + 1] = -torch.inf
+        tokens = torch.randint(V // 2 + 2, V, (N,), generator=make) // 2 * 2  # one that is not -inf
+        found, right = kernels.read(logits, tokens), PLAIN.read(logits.double().clamp_min(-1e9), tokens)
+        for mine, theirs in zip(found, right, strict=True):
+            close(mine, theirs.float())
+        total, _, entropy = right
+        by_logp, by_entropy = torch.randn(2, N, generator=make)
+        for by_both, by in ((None, by_logp), (by_entropy, by_logp), (by_entropy, torch.ones(()).expand(N))):
+            mine = kernels.slope(logits, tokens, total.float(), by, entropy.float(), by_both, torch.float32)
+            theirs = PLAIN.slope(logits.double().clamp_min(-1e9), tokens, total.float().double(), by.double(),
+                                 entropy, None if by_both is None else by_both.double(), torch.float32)
+            close(mine, theirs)
+    bad = torch.tensor([[1.0, torch.nan, 2.0], [torch.inf, 0.0, 1.0], [-torch.inf] * 3, [1.0, 2.0, 3.0]])
+    logp = kernels.read(bad, torch.tensor([0, 0, 0, 0]))[1]
+    assert logp.isfinite().tolist() == [False, False, False, True]  # a step that is not finite is noticed
+    chosen()
+
+
+def chosen():
+    """chosen_logp by the kernels against plain torch, chunk by chunk, gradients included."""
+    from postgrad.models.kernels import vocabulary as kernels
+    make = torch.Generator().manual_seed(0)
+    tokens = torch.randint(50, (7,), generator=make)
+    found = []
+    for softmax in (PLAIN, kernels.SOFTMAX):
+        make.manual_seed(1)
+        states, head = (torch.randn(n, 8, generator=make).requires_grad_() for n in (7, 50))
+        logp, entropy = chosen_logp(states, head, tokens, 0.7, chunk=3, softmax=softmax)
+        found.append([logp, entropy, *torch.autograd.grad((logp.sin() + entropy**2).sum(), (states, head)),
+                      *torch.autograd.grad(chosen_logp(states, head, tokens, softmax=softmax)[0].sum(),
+                                           (states, head))])
+    for mine, right in zip(*found, strict=True):
+        close(mine, right)
+
+
+def gathered():
+    """Sums of all gradients at once: of sizes that are no multiple of a piece, of other tensors at the next
+    call, and of some that the kernel does not take."""
+    from postgrad.models.kernels import gathering
+    make, gathering.PIECE = torch.Generator().manual_seed(0), 16
+    sizes = [(3, 16), (16,), (1,), (0,), (5, 7), (31,), (4, 6), (8,), (9,)]
+    for turn in range(3):
+        sums, parts = ([torch.randn(size, generator=make) for size in sizes] for _ in range(2))
+        parts = [part.bfloat16() for part in parts]
+        parts[-3], sums[-3] = parts[-3].view(6, 4).T, sums[-3].clone()  # not contiguous
+        parts[-2] = parts[-2].float()
+        parts[-1] = torch.cat([parts[-1], parts[-1]])[9:]  # not aligned
+        if turn == 2:
+            sums, parts = sums[-3:], parts[-3:]
+        right = [a + 2 * b for a, b in zip(sums, parts, strict=True)]
+        for _ in range(2):
+            gathering.add_all(sums, parts)
+        for mine, theirs in zip(sums, right, strict=True):
+            close(mine, theirs)
 
 
 def noted(gpu):

@@ -9,7 +9,7 @@ and sampled as that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,8 +41,17 @@ def product(a: Tensor, b: Tensor) -> Tensor:  # [N, K], [K, M] -> [N, M], float3
     return a.to(wide) @ b.to(wide)
 
 
+def add_product(out: Tensor, a: Tensor, b: Tensor) -> None:  # [N, M] += [N, K] @ [K, M]
+    """In one pass over `out` where the product is summed in float32 anyway."""
+    if a.is_cuda and a.dtype == torch.bfloat16 and out.dtype == torch.float32:
+        torch.addmm(out, a, b.to(a.dtype), out_dtype=torch.float32, out=out)
+    else:
+        out += product(a, b)
+
+
 # [N, V], [N] -> total, logp, entropy [N]
-def _read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def read(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The log of the sum of exponentials, and of the tokens that were chosen what `chosen_logp` says."""
     total = logits.logsumexp(-1)
     logp = logits.gather(-1, tokens[:, None]).squeeze(-1) - total
     # -sum p log p, with log p = logits - total
@@ -64,48 +73,59 @@ def _slope_of_both(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tenso
             - logp.exp() * (by_entropy[:, None] * (logp + entropy[:, None])))
 
 
+def slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+          by_entropy: Tensor | None, dtype: torch.dtype) -> Tensor:  # -> [N, V]
+    """What goes back to the logits, in a type; by_entropy: None where no loss looks at the entropy."""
+    slopes = (_slope(logits, tokens, total, by_logp) if by_entropy is None else
+              _slope_of_both(logits, tokens, total, by_logp, entropy, by_entropy))
+    return slopes.to(dtype)
+
+
+class Softmax(NamedTuple):
+    """The two passes over a chunk's logits, forward and backward: `read` and `slope`, or kernels that give
+    the same."""
+
+    read: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    slope: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, torch.dtype], Tensor]
+
+
+PLAIN = Softmax(read, slope)
+
+
 class _Chosen(torch.autograd.Function):
     """chosen_logp in chunks; what a chunk needs in the backward pass is computed again there."""
 
     @staticmethod
-    def forward(ctx, states, head, tokens, chunk, compiled):
-        read = fused(_read, compiled)
-        parts = [read(product(states[i: i + chunk], head.T), tokens[i: i + chunk])
+    def forward(ctx, states, head, tokens, chunk, softmax):
+        parts = [softmax.read(product(states[i: i + chunk], head.T), tokens[i: i + chunk])
                  for i in range(0, max(len(states), 1), chunk)]
         total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
         ctx.save_for_backward(states, head, tokens, total, entropy)
         ctx.set_materialize_grads(False)  # an entropy that no loss looks at costs nothing
-        ctx.chunk, ctx.compiled = chunk, compiled
+        ctx.chunk, ctx.softmax = chunk, softmax
         return logp, entropy
 
     @staticmethod
     def backward(ctx, by_logp, by_entropy):
         states, head, tokens, total, entropy = ctx.saved_tensors
         by_logp, need = torch.zeros_like(total) if by_logp is None else by_logp, ctx.needs_input_grad
-        more, slope_of = ((), _slope) if by_entropy is None else ((entropy, by_entropy), _slope_of_both)
-        slope_of = fused(slope_of, ctx.compiled)
         dstates = torch.empty_like(states)
         dhead = torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
-            slope = slope_of(product(states[part], head.T),
-                             *(x[part] for x in (tokens, total, by_logp, *more))).to(states.dtype)
-            dstates[part] = product(slope, head)
+            slopes = ctx.softmax.slope(product(states[part], head.T), tokens[part], total[part],
+                                       by_logp[part], entropy[part],
+                                       None if by_entropy is None else by_entropy[part], states.dtype)
+            dstates[part] = product(slopes, head)
             if need[1]:
-                dhead += product(slope.T, states[part])
-            del slope  # before the next chunk's logits are there
+                add_product(dhead, slopes.T, states[part])
+            del slopes  # before the next chunk's logits are there
         return dstates, None if dhead is None else dhead.to(head.dtype), None, None, None
-
-
-@cache
-def fused(function: Callable, compiled: bool) -> Callable:
-    """Compiled: one pass over [chunk, V] instead of several."""
-    return torch.compile(function, dynamic=True) if compiled else function
 
 
 # [N, D], [V, D], [N] -> logp [N], entropy [N]
 def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float = 1.0,
-                chunk: int | None = None, compiled: bool = False) -> tuple[Tensor, Tensor]:
+                chunk: int | None = None, softmax: Softmax = PLAIN) -> tuple[Tensor, Tensor]:
     """Log-prob of each token by the state before it, and entropy of the distribution it was drawn from.
 
         logp = log softmax(head . state / temperature)[token],    entropy = -sum_v p_v log p_v
@@ -114,7 +134,7 @@ def chosen_logp(states: Tensor, head: Tensor, tokens: Tensor, temperature: float
     for bfloat16 states.
     """
     chunk = chunk or (4096 if states.is_cuda else max(16, (1 << 18) // len(head)))
-    return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk, compiled)
+    return _Chosen.apply(states / temperature if temperature != 1 else states, head, tokens, chunk, softmax)
 
 
 def logp_of_logits(logits: Tensor, tokens: Tensor) -> Tensor:  # [B, T, V], [B, T] -> [B, T]

@@ -38,8 +38,6 @@ def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int 
         on_gpu = decoder.head.is_cuda
         half, compiled = settings.half(on_gpu), compiles(decoder, settings, steps, tokens)
         decoder.compiled = compiled and on_gpu and half and not settings.divides
-        if isinstance(decoder, Decoder):
-            decoder.fused = compiled
         if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
         decoder.precision = torch.bfloat16 if half and not on_gpu else None

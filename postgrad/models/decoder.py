@@ -23,7 +23,7 @@ from postgrad.maths.logprob import chosen_logp, product
 from postgrad.models.choices import Choices
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
-from postgrad.models.kernels import kernels_for
+from postgrad.models.kernels import kernels_for, softmax_for
 from postgrad.models.layer import Half, Matrix, layer_spec
 from postgrad.models.recompute import recomputed
 from postgrad.models.replay import Replays
@@ -186,7 +186,6 @@ class Decoder(nn.Module):
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.precision: torch.dtype | None = None
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
-        self.fused = True  # on a GPU, the softmax over the vocabulary through torch.compile
         self.recompute = False  # in a backward pass, of each layer all but its input
         self._angles: tuple[Tensor, Tensor] | None = None
         self._replays: Replays | None = None
@@ -274,7 +273,7 @@ class Decoder(nn.Module):
         zero elsewhere."""
         made = self.choices(tokens, mask, packed)
         columns = chosen_logp(made.states, self.head, tokens.flatten()[made.cells], temperature,
-                              compiled=self.fused and made.states.is_cuda)
+                              softmax=softmax_for(self.head.device, self.head.dtype))
         blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
         logp, entropy = (blank.scatter(0, made.cells, x).view(tokens.shape) for x in columns)
         return logp, entropy

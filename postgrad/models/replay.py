@@ -45,6 +45,7 @@ class Replays:
         self.decoder, self.made, self.pool = decoder, {}, None
         self.params = [p for p in decoder.parameters() if p.requires_grad]
         self.most = most_graphs(sum(p.nbytes for p in self.params))
+        self.copies = [0] * len(self.params)  # where a gradient lies that was copied out of a graph
 
     def __call__(self, tokens: Tensor, packed: Packed) -> Tensor | None:
         """The states [N, D] of the packed tokens; None where their size has no graph and will get none."""
@@ -65,9 +66,17 @@ class Replays:
         inputs = (tokens.flatten()[wide.cells], wide.positions, *ends, keys, places, places_to)
         if key not in self.made:
             self.made[key] = self.capture(inputs, *key[3:])
-        for p in self.params:  # a gradient that is there is added to; else it would be the graph's own memory
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        self.keep_gradients()
         return self.made[key](*inputs)[: len(packed.cells)]
+
+    def keep_gradients(self) -> None:
+        """Before a pass. The gradient that a parameter without one gets is the graph's own memory: that costs
+        nothing, but the graph's next pass writes over it. So one that is still there is copied; to a copy, a
+        pass adds."""
+        for i, p in enumerate(self.params):
+            if p.grad is not None and p.grad.data_ptr() != self.copies[i]:
+                p.grad = p.grad.clone()
+                self.copies[i] = p.grad.data_ptr()
 
     def capture(self, inputs: tuple[Tensor, ...], longest: int, seen: int) -> nn.Module:
         self.pool = self.pool or torch.cuda.graph_pool_handle()

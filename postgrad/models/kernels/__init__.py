@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import torch
+from torch import Tensor
 
+from postgrad.maths.logprob import PLAIN, Softmax
 from postgrad.models.kernels import cpu, plain
 
 
@@ -21,3 +25,27 @@ def kernels_for(device: torch.device, dtype: torch.dtype,
     found = cpu if device.type == "cpu" and dtype == torch.float32 and cpu.library() is not None else plain
     return (SimpleNamespace(**vars(found) | {"linear": plain.half_linear}) if precision == torch.bfloat16
             else found)
+
+
+@cache
+def softmax_for(device: torch.device, dtype: torch.dtype) -> Softmax:
+    """The passes over the vocabulary's logits, for a head of this type."""
+    if device.type == "cuda" and dtype != torch.float64 and has_triton():
+        from postgrad.models.kernels import vocabulary
+        return vocabulary.SOFTMAX
+    return PLAIN
+
+
+def add_all(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+    """sums[i] += parts[i] for all i: bfloat16 to float32 on a GPU in one launch, for which torch takes one
+    each."""
+    if sums[0].is_cuda and has_triton():
+        from postgrad.models.kernels import gathering
+        gathering.add_all(sums, parts)
+    else:
+        torch._foreach_add_(sums, parts)
+
+
+@cache
+def has_triton() -> bool:
+    return find_spec("triton") is not None

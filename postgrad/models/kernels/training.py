@@ -1,6 +1,7 @@
 """The Triton kernels of training on a GPU: the keys and values that several sequences share.
 
-The rest of training is plain torch, which torch.compile fuses.
+The softmax over the vocabulary is vocabulary.py, the sums of gradients are gathering.py; the rest of training
+is plain torch, which torch.compile fuses.
 """
 
 from __future__ import annotations
