@@ -10,6 +10,7 @@ Each part prints one line of JSON.
                 the trainer's
     train       forward and backward alone, tokens/s (prompts counted, as for TRL)
     step        whole GRPO steps, beta 0 and 0.04, and their peak memory
+    recompute   `step`, beta 0, with optim.recompute=true
     start       a fresh process's first step less a later one, with an empty compile cache and with a full one
     graphs      gradients through CUDA graphs against those without, and against float32
     ragged      samples that stop at random (geometric, mean 128, cap 1024) against 128 tokens each
@@ -199,6 +200,7 @@ PARTS = {
     "rates": rates, "sampling": sampling, "train": train, "start": start, "ragged": ragged, "vllm": vllm,
     "graphs": graphs,
     "step": lambda s: steps(s, s.shape, "ours", s.recipe()),
+    "recompute": lambda s: steps(s, s.shape, "ours", (*s.recipe(), "optim.recompute=true"), betas=(0.0,)),
     "big": lambda s: steps(s, s.big, "ours", s.recipe(), betas=(0.0,)),
     "trl": lambda s: steps(s, s.shape, "trl", ("bf16",)),
     "trl-defaults": lambda s: steps(s, s.shape, "trl", ("defaults",), betas=(0.04,)),

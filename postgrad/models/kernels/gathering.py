@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-PIECE, WARPS = 4096, 8  # numbers that one program adds
+PIECE, WARPS = 4096, 4  # numbers that one program adds
 ALIGNED = 16  # bytes: numbers are read several at a time
 
 

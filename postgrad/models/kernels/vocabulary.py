@@ -13,8 +13,8 @@ from torch import Tensor
 from postgrad.maths.logprob import Softmax
 
 # logits of a row that one program reads at once, and of how many blocks it has asked for ahead
-READ_BLOCK, READ_WARPS, READ_STAGES = 4096, 8, 3
-SLOPE_BLOCK, SLOPE_WARPS = 4096, 8  # logits that one program is for
+READ_BLOCK, READ_WARPS, READ_STAGES = 2048, 4, 3
+SLOPE_BLOCK, SLOPE_WARPS = 2048, 4  # logits that one program is for
 
 # below it an exponential is 0 in float32; cut there, logits of -inf have no part in any sum
 FLOOR = tl.constexpr(-200.0)
