@@ -1,18 +1,19 @@
-"""The kernels of a step of sampling on a GPU, one at a time and in other divisions: microseconds of a launch
-among many, and how far each is from the plain one.
+"""A step of sampling on a GPU, all layers: kernel by kernel with cuBLAS's products, and by the kernels of a
+whole step (models/kernels/gpu_step.py) in this and in other divisions; then what stands around the layers.
 
-    python bench/decoding.py [--shape 135M] [--rows 512] [--prompt 128] [--new 64]     about a minute
+    python bench/decoding.py [--shape 135M] [--rows 512] [--prompt 128] [--new 64] [--sweep] [--seconds 120]
 
-A program of `_attend` goes through its keys block by block, so its time is a chain of a few loads and
-products: larger blocks and more warps shorten the chain. `_place` has a program for each head; here also one
-for many heads.
+Microseconds of a replayed graph, in the middle of a call of groups of 8 rows, and how far the states are from
+those of float32. --sweep: each kernel in turn in other divisions, the best of each kept for the next.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -21,41 +22,16 @@ sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 import torch  # noqa: E402
 import triton  # noqa: E402
-import triton.language as tl  # noqa: E402
-from shapes import SHAPES  # noqa: E402
+from shapes import SHAPES, write_model  # noqa: E402
 
-from postgrad.models.kernels import gpu, plain  # noqa: E402
-
-
-@triton.jit
-def _place_heads(qkv, cos, sin, position, slot, at, q, k_cache, v_cache, H, KV, NEW, HALF: tl.constexpr,
-                 ROUND: tl.constexpr, HEADS: tl.constexpr):
-    """As gpu._place, HEADS heads of a row in one program."""
-    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, ROUND)[None, :]
-    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)[:, None]
-    inside = (head < H + 2 * KV) & (i < HALF)
-    source = qkv + (row * (H + 2 * KV) + head) * 2 * HALF + i
-    a, b = tl.load(source, inside, 0.0), tl.load(source + HALF, inside, 0.0)
-    angle = tl.load(position + row) * HALF + i
-    c = tl.load(cos + angle, i < HALF, 0.0).to(tl.float32)
-    s = tl.load(sin + angle, i < HALF, 0.0).to(tl.float32)
-    left, right = a.to(tl.float32), b.to(tl.float32)
-    turned = head < H + KV
-    a = tl.where(turned, (left * c - right * s).to(a.dtype), a)
-    b = tl.where(turned, (right * c + left * s).to(b.dtype), b)
-    asked = q + (row * H + head) * 2 * HALF + i
-    tl.store(asked, a, inside & (head < H))
-    tl.store(asked + HALF, b, inside & (head < H))
-    cell = ((tl.load(slot + row) * KV + (head - H) % KV) * NEW + tl.load(at + row)) * 2 * HALF + i
-    key, value = inside & (head >= H) & turned, inside & (head >= H + KV)
-    tl.store(k_cache + cell, a, key)
-    tl.store(k_cache + cell + HALF, b, key)
-    tl.store(v_cache + cell, a, value)
-    tl.store(v_cache + cell + HALF, b, value)
+from postgrad.models import load_model  # noqa: E402
+from postgrad.models.engine import Engine  # noqa: E402
+from postgrad.models.kernels import gpu, gpu_step  # noqa: E402
+from postgrad.models.kernels.gpu_step import Tile  # noqa: E402
 
 
-def micros(work: Callable[[], object], times: int = 50) -> float:
-    """Of one launch in a graph of many."""
+def micros(work: Callable[[], object], times: int = 1) -> float:
+    """Of one of so many in a graph."""
     work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -64,67 +40,87 @@ def micros(work: Callable[[], object], times: int = 50) -> float:
             work()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found = []
-    for _ in range(4):
+    for _ in range(12):
         begin.record()
         graph.replay()
         end.record()
         torch.cuda.synchronize()
         found.append(1e3 * begin.elapsed_time(end) / times)
-    return min(found)
+    return sorted(found)[2]
 
 
-def apart(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float((a.double() - b.double()).norm() / b.double().norm())
+class Midway:
+    """An engine whose rows have written half of their tokens."""
 
-
-class Cells:
-    """Queries, keys and values of a step in the middle of a call: groups of 8 rows share their prompt."""
-
-    def __init__(self, shape: str, rows: int, prompt: int, new: int):
-        c = SHAPES[shape]
-        self.H, self.KV, self.D, self.rows = c.num_attention_heads, c.num_key_value_heads, c.head_dim, rows
+    def __init__(self, folder: Path, args: argparse.Namespace, dtype: torch.dtype):
+        model = load_model(folder, device="cuda", dtype=dtype)
+        self.rows, groups = args.rows, max(1, args.rows // 8)
+        self.engine = Engine(model, rows=args.rows, prompts=groups, read=args.prompt, new=2 * args.new + 1)
         make = torch.Generator("cuda").manual_seed(0)
-        half = dict(generator=make, device="cuda", dtype=torch.bfloat16)
-        places = rows // 8
-        self.q = torch.randn(rows, self.H, self.D, **half)
-        self.qkv = torch.randn(rows, (self.H + 2 * self.KV) * self.D, **half)
-        self.k_prompt, self.v_prompt = (torch.randn(places + 1, self.KV, prompt, self.D, **half)
-                                        for _ in range(2))
-        self.k, self.v = (torch.randn(rows + 1, self.KV, 2 * new, self.D, **half) for _ in range(2))
-        whole = dict(dtype=torch.int64, device="cuda")
-        self.prompt = torch.arange(rows, **whole) // 8
-        self.slot, self.read = torch.arange(rows, **whole), torch.full((rows,), prompt, **whole)
-        self.length = torch.full((rows,), new, **whole)
-        angles = torch.rand(prompt + 2 * new, self.D // 2, generator=make, device="cuda")
-        self.cos, self.sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+        for kept in (self.engine.k, self.engine.v, self.engine.k_prompt, self.engine.v_prompt):
+            kept.copy_(torch.randn(kept.shape, generator=make, device="cuda").to(torch.bfloat16))
+        row = torch.arange(args.rows, device="cuda")
+        self.columns = (row + 5, torch.full_like(row, args.new), row, row // 8 % groups,
+                        torch.full_like(row, args.prompt))
 
-    def attend(self, block: int, warps: int, stages: int) -> torch.Tensor:
-        out = self.q.new_empty(self.rows, self.H * self.D)
-        gpu._attend[(self.rows, self.KV)](
-            self.q, self.k_prompt, self.v_prompt, self.prompt, self.read, self.k, self.v, self.slot,
-            self.length, out, self.k_prompt.shape[2], self.k.shape[2], self.D**-0.5, 1 << 30, KV=self.KV,
-            REP=self.H // self.KV, D=self.D, ROUND=triton.next_power_of_2(max(self.D, 16)), BLOCK=block,
-            ROWS=triton.next_power_of_2(max(self.H // self.KV, 16)), num_warps=warps, num_stages=stages)
-        return out
-
-    def place(self, heads: int, warps: int) -> torch.Tensor:
-        q, half = torch.empty_like(self.q), self.D // 2
-        _place_heads[(self.rows, triton.cdiv(self.H + 2 * self.KV, heads))](
-            self.qkv, self.cos, self.sin, self.read, self.slot, self.length, q, self.k, self.v, self.H,
-            self.KV, self.k.shape[2], HALF=half, ROUND=triton.next_power_of_2(half), HEADS=heads,
-            num_warps=warps)
-        return q
-
-    def placed(self) -> torch.Tensor:
-        return gpu.place(self.qkv, self.cos, self.sin, self.read, self.slot, self.length, self.k, self.v)
+    def states(self) -> torch.Tensor:
+        return self.engine.step(*self.columns)
 
 
-def tried(name: str, work: Callable[[], torch.Tensor], right: torch.Tensor) -> None:
+def divisions(name: str, rows: int) -> Iterator[Tile]:
+    sizes, parts = (32, 64, 128), 2 if name == "gate_up" else 1
+    for high, wide, deep, warps, stages in product(sizes, sizes, (64, 128), (4, 8), (3, 4, 5)):
+        room = stages * deep * (high + parts * wide) * 2
+        if high <= max(16, rows) and room <= 200_000 and 1024 <= high * wide <= 8192:
+            yield Tile(high, wide, deep, warps, stages)
+
+
+def tried(name: str, work: Callable[[], float]) -> float:
     """A division that the compiler or the card refuses is said and passed over."""
     try:
-        print(f"{name}: {micros(work):.2f} us, off by {apart(work(), right):.1e}", flush=True)
-    except (RuntimeError, triton.runtime.errors.OutOfResources) as error:
-        print(f"{name}: {str(error)[:80]}", flush=True)
+        found = work()
+        print(f"{name}: {found:.1f} us", flush=True)
+        return found
+    except (RuntimeError, triton.runtime.errors.OutOfResources, triton.CompilationError) as error:
+        print(f"{name}: {str(error)[:80]!r}", flush=True)
+        return float("inf")
+
+
+def sweep(now: Midway, seconds: float) -> None:
+    """One kernel at a time; the time is shared out between them."""
+    best = micros(now.states)
+    for place, name in enumerate((*gpu_step.TILES, "look")):
+        ends = time.monotonic() + seconds / 5
+        table = vars(gpu_step) if name == "look" else gpu_step.TILES
+        key, kept = ("LOOK", gpu_step.LOOK) if name == "look" else (name, gpu_step.TILES[name])
+        others = list(product((16, 32, 64), (1, 2), (1, 2, 3, 4)) if name == "look"
+                      else divisions(name, now.rows))
+        others.sort(key=lambda other: sum(a != b for a, b in zip(other, kept, strict=True)))
+        for other in others:
+            if time.monotonic() > ends:
+                break
+            table[key] = other
+            found = tried(f"{name} {tuple(other)}", lambda: micros(now.states))
+            if found < best:
+                best, kept = found, other
+        table[key] = kept
+        print(f"-- {place} {name}: {tuple(kept)}, {best:.1f} us", flush=True)
+
+
+def around(now: Midway) -> None:
+    """What a token takes besides its layers."""
+    hidden, engine = now.states(), now.engine
+    logits, u = engine.logits(hidden), torch.rand(now.rows, device="cuda", dtype=torch.float64)
+    token, logp = gpu.pick(logits, u, 1.0)
+    at = torch.zeros(now.rows, dtype=torch.int64, device="cuda")
+    done, out = at.bool(), torch.zeros(now.rows + 1, 4, dtype=torch.int64, device="cuda")
+    parts = {"embedding": lambda: engine.weights["embed"][token], "logits": lambda: engine.logits(hidden),
+             "pick": lambda: gpu.pick(logits, u, 1.0),
+             "note": lambda: gpu.note(token, logp, at, now.columns[2], at.clone(), done, at.clone(), out,
+                                      out.float(), token[:2], 3),
+             "last norm": lambda: gpu.add_norm(hidden, None, engine.weights["norm"], 1e-5)}
+    for name, work in parts.items():
+        print(f"{name}: {micros(work, 20):.1f} us", flush=True)
 
 
 def main() -> None:
@@ -134,21 +130,24 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=512)
     parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--sweep", action="store_true")
+    parser.add_argument("--seconds", type=float, default=120)
     args = parser.parse_args()
-    cells = Cells(args.shape, args.rows, args.prompt, args.new)
-    right = plain.attend(cells.q.float(), cells.k_prompt.float(), cells.v_prompt.float(), cells.prompt,
-                         cells.read, cells.k.float(), cells.v.float(), cells.slot, cells.length)
-    for block, warps, stages in product((16, 32, 64, 128), (1, 2, 4, 8), (1, 2, 3)):
-        tried(f"attend, blocks of {block}, {warps} warps, {stages} stages",
-              lambda b=block, w=warps, s=stages: cells.attend(b, w, s), right)
-    asked = cells.placed()
-    tried("place, a program a head", cells.placed, asked)
-    for heads, warps in product((4, 8, 16), (1, 2, 4)):
-        tried(f"place, {heads} heads a program, {warps} warps",
-              lambda h=heads, w=warps: cells.place(h, w), asked)
-    x, weight = cells.qkv, torch.ones(cells.qkv.shape[1], device="cuda", dtype=torch.bfloat16)
-    print(f"add_norm: {micros(lambda: gpu.add_norm(x, None, weight, 1e-5)):.2f} us")
-    print(f"gate_halves of {x.shape[1]}: {micros(lambda: gpu.gate_halves(x)):.2f} us")
+    gpu_step.WIDEST = 1 << 20  # also where the other way is taken
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder) / "model", SHAPES[args.shape], dtype=torch.bfloat16)
+        exact = Midway(Path(folder) / "model", args, torch.float32).states()
+        now = Midway(Path(folder) / "model", args, torch.bfloat16)
+    whole = now.engine.whole
+    for name, now.engine.whole in (("kernel by kernel", None), ("whole step", whole)):
+        off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
+        tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda: micros(now.states))
+    early, gpu_step.starts_early = gpu_step.starts_early, lambda x: False
+    tried("whole step, each kernel after the end of the one before", lambda: micros(now.states))
+    gpu_step.starts_early = early
+    around(now)
+    if args.sweep:
+        sweep(now, args.seconds)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
 
@@ -12,6 +13,7 @@ import torch
 from postgrad.maths.logprob import PLAIN, chosen_logp
 from postgrad.models import Config, Decoder, decoder
 from postgrad.models.engine import Engine
+from postgrad.models.families import Parts
 from postgrad.models.kernels import plain
 from postgrad.models.replay import Replays, Trunk
 from postgrad.packing import pack, padded
@@ -20,14 +22,14 @@ INSIDE = "TRITON_INTERPRET"  # has to be set before the kernels are read
 
 
 def rows(head_dim, groups, seed=0):
-    """qkv, angles and where each row stands; places and caches of keys and values."""
+    """qkv, angles and where each row stands; places and slots of keys and values."""
     make = torch.Generator().manual_seed(seed)
     random = lambda *shape: torch.randn(*shape, generator=make)  # noqa: E731
     at, slot = torch.tensor([0, 3, 7, 11, 2]), torch.tensor([4, 0, 2, 1, 5])
     prompt, read = torch.tensor([0, 1, 1, 2, 3]), torch.tensor([9, 4, 4, 1, 1])
     new = (random(5, (groups + 2) * 2 * head_dim), random(40, head_dim // 2), random(40, head_dim // 2),
-           read + at, slot, at)
-    return new, (random(4, 2, 9, head_dim), random(4, 2, 9, head_dim), prompt, read), [
+           at, slot, prompt, read)
+    return new, (random(4, 2, 9, head_dim), random(4, 2, 9, head_dim)), [
         random(6, 2, 12, head_dim), random(6, 2, 12, head_dim)]
 
 
@@ -46,9 +48,9 @@ def test_interpreted():
 def inside():
     from postgrad.models.kernels import gpu
     for head_dim, groups, window in product((32, 64, 48), (1, 3, 20), (None, 5)):
-        new, asked, own = rows(head_dim, groups)
+        qkv, kept, own = rows(head_dim, groups)
         caches = [[x.clone() for x in own] for _ in range(2)]
-        close(*(ops.attend(ops.place(*new, *cache), *asked, *cache, new[4], new[5] + 1, window)
+        close(*(ops.look_back(*qkv, *kept, *cache, window)
                 for ops, cache in zip((plain, gpu), caches, strict=True)))
         for mine, right in zip(*caches, strict=True):
             close(mine, right)
@@ -57,6 +59,7 @@ def inside():
     close(gpu.add_norm(mine, delta, weight, 1e-5), plain.add_norm(right, delta, weight, 1e-5))
     close(mine, right)
     close(gpu.gate_halves(x), plain.gate_halves(x))
+    noted(gpu)
     whole_steps(gpu)
     shared_keys()
     vocabulary()
@@ -129,6 +132,23 @@ def gathered():
             gathering.add_all(sums, parts)
         for mine, theirs in zip(sums, right, strict=True):
             close(mine, theirs)
+
+
+def noted(gpu):
+    """Rows that go on, stop at either of two tokens, reach their length, or were done before."""
+    found = []
+    for ops in (plain, gpu):
+        state = {"at": torch.tensor([0, 3, 2, 4, 5, 1]), "slot": torch.tensor([2, 0, 4, 1, 3, 6]),
+                 "shown": torch.tensor([0, 7, 0, 1, 0, 0]), "count": torch.tensor([0, 3, 2, 4, 5, 1]),
+                 "done": torch.tensor([False, False, False, False, True, True])}
+        out, logps = torch.zeros(7, 6, dtype=torch.int64), torch.zeros(7, 6)
+        where = ops.note(torch.tensor([9, 1, 2, 8, 7, 6]), torch.arange(6.0) - 9, state["at"], state["slot"],
+                         state["shown"], state["done"], state["count"], out, logps, torch.tensor([1, 2]), 5)
+        found.append([where, out, logps, *state.values()])
+    for mine, right in zip(*found, strict=True):
+        assert torch.equal(mine, right)
+    assert found[0][-1].tolist() == [False, True, True, True, True, True]
+    assert found[0][3].tolist() == [1, 4, 3, 5, 5, 2]
 
 
 def shared_keys():
@@ -205,21 +225,29 @@ def small_config():
 
 @torch.no_grad()
 def whole_steps(gpu):
-    """An engine's steps by either module's kernels, some with several tokens of a slot."""
-    body = Decoder(small_config())
-    body.start(torch.Generator().manual_seed(0))
-    engines = [Engine(body, rows=6, prompts=2, read=8, new=8) for _ in range(2)]
-    asked = torch.arange(12).view(2, 6)
-    for engine, engine.ops in zip(engines, (plain, gpu), strict=True):
-        engine.whole = None
-        engine.prefill(asked, torch.tensor([6, 4]), [0, 1])
-    number = torch.arange(6)
-    place = number // 3
-    for at, several in ((0, False), (1, False), (2, True), (4, False)):
-        columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
-        if several:  # tokens 2 and 3 of each slot
-            columns = [torch.cat([x, x + 1 if i < 2 else x]) for i, x in enumerate(columns)]
-        close(*(engine.step(*columns) for engine in engines))
+    """An engine's steps by plain torch, by the kernels one after the other, and by those of a whole step, in
+    which a row's norm comes after its product."""
+    families = {"llama": True, "qwen3": True, "olmo2": False}  # known to them as whole steps
+    for name, biased in (*((name, False) for name in families), ("llama", True)):
+        parts = Parts(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))
+        body = Decoder(replace(small_config(), parts=parts)).start(torch.Generator().manual_seed(0))
+        for x in body.parameters():
+            x += 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+        engines = [Engine(body, rows=6, prompts=2, read=8, new=8) for _ in range(3)]
+        for engine, engine.ops in zip(engines, (plain, gpu, gpu), strict=True):
+            engine.whole = gpu.whole_step(engine) if engine is engines[2] else None
+            engine.prefill(torch.arange(12).view(2, 6), torch.tensor([6, 4]), [0, 1])
+        assert bool(engines[2].whole) == families[name]
+        number = torch.arange(6)
+        place = number // 3
+        for at in range(4):
+            columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
+            right, *mine = (engine.step(*columns) for engine in engines)
+            for found in mine:
+                close(found, right)
+        for mine in engines[1:]:
+            close(mine.k, engines[0].k)
+            close(mine.v, engines[0].v)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ The prompts' keys and values are kept once each, whatever the number of samples;
 own for what it writes. The weights are a copy with the projections of queries, keys and values in one matrix,
 and gate and up in another; of a body in 4 bits there is no copy. What a layer has, and in which order, is
 read from its description (layer.py). Where the kernels have a step for all layers at once (kernels/decode.py
-says for which), it is taken instead of the one here.
+and gpu_step.py say for which), it is taken instead of the one here.
 """
 
 from __future__ import annotations
@@ -143,16 +143,15 @@ class Engine:
         next one is chosen. longest: tokens of the longest row, which these kernels need not be told."""
         if self.whole:
             return self.whole(token, at, slot, prompt, prompt_length)
-        w, ops, position, length = self.weight, self.ops, prompt_length + at, at + 1
+        w, ops, rows = self.weight, self.ops, (at, slot, prompt, prompt_length)
         x, delta = w("embed")[token], None
         for i, layer in enumerate(self.layers):
             y = self.enter(x, delta, layer.attention.before, i)
             qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if layer.attention.inner:
                 qkv = self.normed(qkv, i, layer.attention.inner)
-            q = ops.place(qkv, self.cos, self.sin, position, slot, at, self.k[i], self.v[i])
-            y = ops.attend(q, self.k_prompt[i], self.v_prompt[i], prompt, prompt_length, self.k[i], self.v[i],
-                           slot, length, layer.window)
+            y = ops.look_back(qkv, self.cos, self.sin, *rows, self.k_prompt[i], self.v_prompt[i], self.k[i],
+                              self.v[i], layer.window)
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
             y = ops.gate_halves(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))

@@ -199,16 +199,11 @@ class ActiveRows:
         self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
-        at, slot, done = self.at[:n], self.slot[:n], self.done[:n]
-        token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings,
-                             self.engine.ops)
-        self.out[slot, at], self.logp[slot, at] = token, logp
-        self.count[:n] += ~done
-        done |= (token[:, None] == self.ends).any(1) | (at + 1 >= self.settings.max_new_tokens)
-        self.hidden[:n] = self.engine.step(token, self.shown[:n] + at, slot, self.prompt[:n],
-                                            self.prompt_length[:n])
-        # a row that ended waits in the spare column until it is seen
-        at += (at < self.settings.max_new_tokens).to(at.dtype)
+        at, slot, ops = self.at[:n], self.slot[:n], self.engine.ops
+        token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, ops)
+        where = ops.note(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n], self.out,
+                         self.logp, self.ends, self.settings.max_new_tokens)
+        self.hidden[:n] = self.engine.step(token, where, slot, self.prompt[:n], self.prompt_length[:n])
 
     def ended(self, look: Look) -> dict[Row, Written]:
         """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""

@@ -15,10 +15,10 @@ from torch.autograd.function import once_differentiable
 
 from postgrad.models.kernels.compiled import call, library, pointer
 from postgrad.models.kernels.decode import whole_step
-from postgrad.models.kernels.plain import lay, linear
+from postgrad.models.kernels.plain import lay, linear, looking_back, note
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear", "norm",
-           "pick", "place", "rotate", "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear",
+           "look_back", "norm", "note", "pick", "place", "rotate", "whole_step"]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]
@@ -48,6 +48,9 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
                for x in (q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length))
     call("attend", R, H, kv, head_dim, k_prompt.shape[2], capacity, window or 0, *tensors, y)
     return y
+
+
+look_back = looking_back(place, attend)
 
 
 def pick(logits: Tensor, u: Tensor,

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.models.kernels import plain, training
-from postgrad.models.kernels.plain import gate, linear, norm, whole_step
+from postgrad.models.kernels.gpu_step import look_back, whole_step
+from postgrad.models.kernels.plain import gate, linear, norm
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "linear", "norm", "pick", "place",
-           "rotate", "whole_step"]
+__all__ = ["add_norm", "attention", "gate", "gate_halves", "lay", "linear", "look_back", "norm", "note",
+           "pick", "rotate", "whole_step"]
 
 # older ones take grouped heads without a word
 SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters
@@ -82,94 +83,6 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
 
 
 @triton.jit
-def _place(qkv, cos, sin, position, slot, at, q, k_cache, v_cache, H, KV, NEW, HALF: tl.constexpr,
-           ROUND: tl.constexpr):
-    row, head, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, ROUND)
-    inside = i < HALF
-    source = qkv + (row * (H + 2 * KV) + head) * 2 * HALF + i
-    a, b = tl.load(source, inside), tl.load(source + HALF, inside)
-    if head < H + KV:
-        angle = tl.load(position + row) * HALF + i
-        c, s = tl.load(cos + angle, inside).to(tl.float32), tl.load(sin + angle, inside).to(tl.float32)
-        left, right = a.to(tl.float32), b.to(tl.float32)
-        a, b = (left * c - right * s).to(a.dtype), (right * c + left * s).to(b.dtype)
-    if head < H:
-        target = q + (row * H + head) * 2 * HALF
-    else:
-        where = ((tl.load(slot + row) * KV + (head - H) % KV) * NEW + tl.load(at + row)) * 2 * HALF
-        if head < H + KV:
-            target = k_cache + where
-        else:
-            target = v_cache + where
-    tl.store(target + i, a, inside)
-    tl.store(target + HALF + i, b, inside)
-
-
-def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor,
-          v_cache: Tensor) -> Tensor:
-    _, KV, NEW, head_dim = k_cache.shape
-    R, H = len(qkv), qkv.shape[1] // head_dim - 2 * KV
-    q, half = qkv.new_empty(R, H, head_dim), head_dim // 2
-    _place[(R, H + 2 * KV)](qkv, cos, sin, position, slot, at, q, k_cache, v_cache, H, KV, NEW, HALF=half,
-                            ROUND=triton.next_power_of_2(half), num_warps=1)
-    return q
-
-
-@triton.jit
-def _look(q, k, v, base, first, last, top, total, acc, D: tl.constexpr, ROUND: tl.constexpr,
-          BLOCK: tl.constexpr):
-    """The tokens first..last-1 of one sequence of keys, by the online softmax."""
-    j, d = tl.arange(0, BLOCK), tl.arange(0, ROUND)
-    for start in range(first, last, BLOCK):
-        real = (start + j) < last
-        cell = base + (start + j)[:, None] * D + d[None, :]
-        inside = real[:, None] & (d < D)[None, :]
-        score = tl.dot(q, tl.trans(tl.load(k + cell, inside, 0.0)), input_precision="ieee")
-        score = tl.where(real[None, :], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        p, fade = tl.exp(score - higher[:, None]), tl.exp(top - higher)
-        values = tl.load(v + cell, inside, 0.0)
-        acc = acc * fade[:, None] + tl.dot(p.to(values.dtype), values, input_precision="ieee")
-        total, top = total * fade + tl.sum(p, 1), higher
-    return top, total, acc
-
-
-@triton.jit
-def _attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length, out, S, NEW, scale,
-            window, KV: tl.constexpr, REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr,
-            BLOCK: tl.constexpr, ROWS: tl.constexpr):
-    row, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    r, d = tl.arange(0, ROWS), tl.arange(0, ROUND)
-    cell = (row * KV + kv) * REP * D + r[:, None] * D + d[None, :]
-    inside = (r < REP)[:, None] & (d < D)[None, :]
-    asked = tl.load(q + cell, inside, 0.0)
-    asked = (asked.to(tl.float32) * scale).to(asked.dtype)
-    top = tl.full((ROWS,), float("-inf"), tl.float32)
-    total, acc = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, ROUND), tl.float32)
-    read, new = tl.load(prompt_length + row), tl.load(length + row)
-    first = tl.maximum(read + new - window, 0)  # the first position within the window
-    base = (tl.load(prompt + row) * KV + kv) * S * D
-    top, total, acc = _look(asked, k_prompt, v_prompt, base, first, read, top, total, acc, D, ROUND, BLOCK)
-    base = (tl.load(slot + row) * KV + kv) * NEW * D
-    top, total, acc = _look(asked, k_cache, v_cache, base, tl.maximum(first - read, 0), new, top, total, acc,
-                            D, ROUND, BLOCK)
-    tl.store(out + cell, acc / total[:, None], inside)
-
-
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
-           k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
-           window: int | None = None) -> Tensor:
-    R, H, D = q.shape
-    KV, S, NEW = k_prompt.shape[1], k_prompt.shape[2], k_cache.shape[2]
-    out = q.new_empty(R, H * D)
-    _attend[(R, KV)](q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, length, out, S,
-                     NEW, D**-0.5, 1 << 30 if window is None else window, KV=KV, REP=H // KV, D=D,
-                     ROUND=triton.next_power_of_2(max(D, 16)), BLOCK=32,
-                     ROWS=triton.next_power_of_2(max(H // KV, 16)), num_warps=1)
-    return out
-
-
-@triton.jit
 def _gate(ab, out, F, BLOCK: tl.constexpr):
     row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = i < F
@@ -221,3 +134,30 @@ def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]
     _pick[(R,)](logits, u.double(), token, logp, V, 1.0 / temperature, BLOCK=block,
                 BLOCKS=triton.next_power_of_2(triton.cdiv(V, block)), num_warps=4)
     return token, logp
+
+
+@triton.jit
+def _note(token, logp, at, slot, shown, done, count, out, logps, ends, where, R, width, most,
+          ENDS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    real = row < R
+    mine, now, was = tl.load(token + row, real, 0), tl.load(at + row, real, 0), tl.load(done + row, real, 1)
+    cell = tl.load(slot + row, real, 0) * width + now
+    tl.store(out + cell, mine, real)
+    tl.store(logps + cell, tl.load(logp + row, real, 0.0), real)
+    tl.store(where + row, tl.load(shown + row, real, 0) + now, real)
+    tl.store(count + row, tl.load(count + row, real, 0) + tl.where(was != 0, 0, 1), real)
+    now += tl.where(now < most, 1, 0)
+    tl.store(at + row, now, real)
+    over = (was != 0) | (now >= most)
+    for i in tl.static_range(ENDS):
+        over |= mine == tl.load(ends + i)
+    tl.store(done + row, over, real)
+
+
+def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
+         out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
+    where, R = torch.empty_like(at), len(token)
+    _note[(triton.cdiv(R, 128),)](token, logp, at, slot, shown, done, count, out, logps, ends, where, R,
+                                  out.shape[1], most, ENDS=len(ends), BLOCK=128)
+    return where

@@ -6,6 +6,8 @@ one new token for each of R rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -122,6 +124,22 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
     return y.flatten(1)
 
 
+def looking_back(place: Callable, attend: Callable) -> Callable:
+    """Both of them, one after the other, for layer after layer of a step."""
+    def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
+                  prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
+                  window: int | None = None) -> Tensor:
+        """Row r's token number at[r]: its key and value are kept, and its queries look at all before it and
+        itself."""
+        q = place(qkv, cos, sin, prompt_length + at, slot, at, k_cache, v_cache)
+        return attend(q, k_prompt, v_prompt, prompt, prompt_length, k_cache, v_cache, slot, at + 1, window)
+
+    return look_back
+
+
+look_back = looking_back(place, attend)
+
+
 def whole_step(engine) -> None:
     """Engine.step for all layers at once, where a module has such a thing."""
     return None
@@ -140,3 +158,16 @@ def pick(logits: Tensor, u: Tensor,
     token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(
         logits.shape[1] - 1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
+
+
+def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
+         out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:  # [R] seven times -> [R]
+    """Row r's token goes to (slot, at) of out, its log-prob to that of logps; a row that was not done has one
+    more token, and is done at one of `ends` or with `most` tokens; `at` moves on. -> where the token stands
+    among all that its slot has, with those that were shown."""
+    out[slot, at], logps[slot, at] = token, logp
+    where = shown + at
+    count += ~done
+    at += (at < most).to(at.dtype)  # a row that ended waits in the spare column until it is seen
+    done |= (token[:, None] == ends).any(1) | (at >= most)
+    return where
