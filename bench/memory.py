@@ -37,6 +37,7 @@ from postgrad.loop import Optim, OptimSettings  # noqa: E402
 from postgrad.maths.logprob import chosen_logp  # noqa: E402
 from postgrad.memory import GB, SIZES, Memory, Setup, estimate, held, samples  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
+from postgrad.models.kernels import softmax_for  # noqa: E402
 from postgrad.packing import last_of, pack  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 
@@ -165,11 +166,11 @@ def parts_of(case: Case, models: Models) -> dict[str, list[float]]:
     states = [forward()]
     stands = torch.cuda.memory_allocated()
     leaf = states[0].detach()[packed.before].requires_grad_()
-    targets = tokens.flatten()[packed.chosen]
+    targets, softmax = tokens.flatten()[packed.chosen], softmax_for(network.head.device, network.head.dtype)
     walked = peak_of(lambda: states.pop().sum().backward()) - torch.cuda.memory_allocated() + before - stands
 
     def read() -> None:
-        chosen_logp(leaf, network.head, targets)[0].sum().backward()
+        chosen_logp(leaf, network.head, targets, softmax=softmax)[0].sum().backward()
 
     read()
     head = peak_of(read) - torch.cuda.memory_allocated()
@@ -189,8 +190,9 @@ def train(case: Case, models: Models, optim: Optim) -> dict[str, float]:
             if models.critic is not None:
                 loss = loss + models.critic.value(tokens).sum()
             loss.backward()
+            passing = stored([p.grad for p in optim.rounded])
             optim.gather()
-        gradients.append(stored([p.grad for p in (*optim.params, *optim.stepped)]))
+        gradients.append(passing + stored([p.grad for p in optim.stepped]))
         optim.step(number, float(loss.detach()))
 
     gradients: list[float] = []

@@ -35,9 +35,7 @@ TRAINED = ("policy", "critic")
 NF4 = (4 + 0.127) / 8
 # tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
 CHUNK, LOGITS = 4096, 1 << 18
-# float32 arrays of a chunk's logits in its backward pass: step by step on a CPU, and on a GPU, where a slope
-# is gone before the next logits come; compiled, logits in, slopes out
-COPIES, COPIES_STEPS, COPIES_FUSED = 6.0, 4.0, 2.0
+COPIES = 6.0  # arrays of a chunk's logits in its backward pass on a CPU
 
 
 def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
@@ -210,11 +208,14 @@ def logits(c: Config, setup: Setup) -> float:
 
 
 def head(c: Config, setup: Setup) -> float:
-    """Bytes of the head's backward pass: COPIES of a chunk's logits and, unless the head is frozen, a float32
-    sum of its gradient; then the chunk's part of that, beside the slopes that it is made of."""
-    gradient = 0 if setup.lora else 4 * c.vocab_size * c.hidden_size
-    copies = (COPIES_FUSED if setup.compiled else COPIES_STEPS) if setup.on_gpu else COPIES
-    return max(copies * logits(c, setup) + gradient, setup.width / 4 * logits(c, setup) + 2 * gradient)
+    """Bytes of the head's backward pass: a chunk's logits and, unless the head is frozen, a float32 sum of
+    its gradient. On a CPU there are COPIES of the logits; on a GPU slopes stand beside them, in the type of
+    the states. In float32 the chunk's part of the gradient comes beside its slopes, before it is added; in
+    bfloat16 the product adds it."""
+    whole, gradient = logits(c, setup), 0 if setup.lora else 4 * c.vocab_size * c.hidden_size
+    slopes = setup.width / 4 * whole
+    first = (whole + slopes if setup.on_gpu else COPIES * whole) + gradient
+    return max(first, slopes + 2 * gradient) if setup.width == 4 else first
 
 
 def activations(c: Config, setup: Setup, trained: int, reads: bool) -> float:
@@ -295,8 +296,8 @@ def estimate(c: Config, method: Method, setup: Setup) -> Memory:
     _, gradient, optimizer = each_trained(setup)
     passing, graphs = replace(setup, rows=setup.rows * pair), captured(c, setup)
     place = len(trained) * (layers(c, passing) + walked(c, passing)) if graphs else 0.0
-    gradient += 2 * graphs
-    stays = {"gradients": (gradient - 4) * count, "activations": place}
+    gradient += 2 * max(graphs - 1, 0)  # a pass's own is one of them
+    stays = {"gradients": 2.0 * graphs * count, "activations": place}
     sampling = cache(c, setup) + beside(c, setup) if samples(method) else 0.0
     return Memory(weights=sum(models.values()), gradients=gradient * count, optimizer=optimizer * count,
                   models=models, activations=activations(c, passing, len(trained), reads), cache=sampling,

@@ -81,7 +81,8 @@ def bars_of(p: dict[str, dict], rows: list[dict]) -> list[dict]:
             f"alone, which wait for their longest: {ragged['ragged tokens/s of 512 rows alone'] / 1e3:.0f}k",
             ragged["ragged tokens/s"] >= 1.5 * BEFORE, f"{RUN} ragged"),
         bar("peak memory of a GRPO step, 16,384 tokens a pass on both sides (ours has prompts shared in "
-            "them)", "<= 0.8x TRL", f"{ratio(step['peak GiB'], theirs['peak GiB'])} ({step['peak GiB']:.1f} GiB at "
+            "them)", "<= 0.8x TRL",
+            f"{ratio(step['peak GiB'], theirs['peak GiB'])} ({step['peak GiB']:.1f} GiB at "
             f"{step['step']:.2f} s, {theirs['peak GiB']:.1f} GiB at {theirs['step']:.2f} s)",
             step["peak GiB"] <= 0.8 * theirs["peak GiB"], f"{RUN} step trl"),
         recomputed(p.get("recompute"), theirs),
