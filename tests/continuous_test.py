@@ -1,7 +1,5 @@
 """Rows that come and go: what one writes is a function of its prompt and its seed, whoever is beside it."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from foreign_small import small_folders
@@ -11,7 +9,6 @@ from postgrad.models import find_model, load_model
 from postgrad.opening.models import open_model
 from postgrad.records import Prompt
 from postgrad.sampler import LocalSampler, Request, Sampling, Slots
-from postgrad.sampler.steps import Steps
 from postgrad.sampler.text import Text
 from postgrad.tasks import load_task
 
@@ -218,24 +215,3 @@ def test_no_piece_shows_the_beginning_of_a_stop_text():
     pieces = [text.add(ord(c)) for c in "a</b></s>z"]
     assert "".join(pieces) + text.end() == "a</b>" and text.stopped
     assert pieces[:3] == ["", "", ""] and pieces[3] == "a"
-
-
-def test_steps_in_the_sizes_of_graphs_write_the_same(model, chat):
-    """Rows that fill a size up are nobody's; the state of a size that was captured is computed anew."""
-    class Eager(Steps):
-        def capture(self, size, held):
-            out = self.engine.step(*held)
-            again = SimpleNamespace(replay=lambda: out.copy_(self.engine.step(*held)))
-            self.made[size] = again, held, out
-
-    said = []
-    for kind in (Steps, Eager):
-        slots = slots_of(model, chat, rows=40)
-        slots.steps = kind(slots.engine, slots.nobody)
-        slots.steps.on_gpu = kind is Eager
-        rows = [slots.add(chat.render(p.messages), [Request(settings=Sampling(max_new_tokens=2 + i), seed=i)])
-                for i, p in enumerate([*PROMPTS, *PROMPTS[:16]])]
-        run(slots)
-        said.append([(row.tokens, [c.logp for c in row.sampled]) for (row,) in rows])
-        assert sorted(slots.steps.made) == ([16, 32, 40] if kind is Eager else [])
-    assert said[0] == said[1]

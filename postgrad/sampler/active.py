@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from postgrad.capturing import capturing
 from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
-from postgrad.sampler.steps import bucket, captured
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
@@ -184,10 +184,19 @@ class ActiveRows:
         if size in self.graphs:
             return self.graphs[size].replay()
         self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
+        self.capture(size)
+
+    def capture(self, size: int) -> None:
+        """The graph of a step of so many rows; where there can be none, the engine says so."""
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
-        graph = captured(lambda: self.advance(size), self.engine, pool)
-        if graph:
-            self.graphs[size] = graph
+        try:
+            with capturing(), torch.cuda.graph(graph, pool=pool):
+                self.advance(size)
+        except RuntimeError as error:
+            torch.cuda.set_stream(stream)  # that of a capture which failed is left current
+            return self.engine.uncaptured(error)
+        self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
         at, slot, ops = self.at[:n], self.slot[:n], self.engine.ops
@@ -264,3 +273,7 @@ class Look:
         done, count = (x.tolist() for x in self.columns)
         return done, count
 
+
+def bucket(n: int) -> int:
+    """The size of the graph that n rows run in: 8, 16, 32, 64, 128, then by 128s."""
+    return max(8, 1 << (n - 1).bit_length()) if n <= 128 else -(-n // 128) * 128

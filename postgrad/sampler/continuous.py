@@ -9,7 +9,7 @@
 A row takes a free slot as soon as there is one and leaves it when it ends or is dropped; one that is to be
 kept stays in it, and what it is shown next is added to what it has, whose keys and values are not computed
 again. What a row writes depends on the model, its prompt and its seed, not on its neighbours. Left out on
-purpose: threads (all calls come from one). The host looks at every token; on a GPU the layers are a graph.
+purpose: threads (all calls come from one) and graphs (the host looks at every token).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose, keep_likely
 from postgrad.sampler.request import Chosen, Place, Request, Row
-from postgrad.sampler.steps import Steps
 from postgrad.sampler.text import Text
 from postgrad.sampler.waiting import LEAST, READ, filled_up
 
@@ -50,8 +49,6 @@ class Slots:
         size, self.device = self.size, self.engine.device
         self.hidden = torch.zeros(size + 1, model.config.hidden_size, dtype=self.engine.dtype,
                                   device=self.device)
-        self.nobody = 0, 0, size, self.prompts, 1
-        self.steps = Steps(self.engine, self.nobody)
         self.free, self.spare = deque(range(rows)), deque(range(self.prompts))
         self.waiting: deque[Row] = deque()
         self.active: list[Row] = []
@@ -200,8 +197,10 @@ class Slots:
             return
         places = [(row.tokens[-1], len(row.tokens) - 1, row.slot, row.place.number, len(row.place.tokens))
                   for row in rows]
-        columns = self.whole(self.filled(places, self.nobody)).T
-        self.hidden[columns[2]] = self.steps(columns, max(at + read + 1 for _, at, _, _, read in places))
+        columns = self.whole(self.filled(places, (0, 0, self.size, self.prompts, 1))).T
+        hidden = self.engine.step(*(column.contiguous() for column in columns),
+                                  longest=max(at + read + 1 for _, at, _, _, read in places))
+        self.hidden[columns[2]] = hidden
         self.computed += len(rows)
 
     @torch.no_grad()
