@@ -16,7 +16,7 @@ from postgrad.opening.weights import WeightsFolder, named, shown_in
 from postgrad.recipes.rollouts import words as config
 from postgrad.recipes.samplers import open_sampler
 from postgrad.sampler import LocalSampler, SamplerFault, Sampling, ServedSampler, Weights
-from postgrad.sampler.served import Asked, Kept
+from postgrad.sampler.served import Asked, Kept, compare
 from postgrad.sampler.waiting import LEAST
 from postgrad.settings import override
 
@@ -188,14 +188,11 @@ def test_other_weights_under_the_right_name_are_noticed_and_nothing_is_trained_o
 
 
 def test_the_kept_rows_are_held_against_the_limit():
-    sampler = ServedSampler(["http://a:1", "http://b:2"], CHAT, positions=256, vocabulary=512)
-    sampler.kept[3] = [Kept("http://a:1", [1], [5, 6], [-1.0, -2.0]), Kept("http://b:2", [1], [5], [-1.0])]
+    rows = [Kept("http://a:1", "", [1], [5, 6], [-1.0, -2.0]), Kept("http://b:2", "", [1], [5], [-1.0])]
     again = [[-1.1, -2.0], [-1.0]]
     with pytest.raises(SamplerFault, match="http://a:1 .* off by 0.05 on average over 2 tokens, and 0.04"):
-        sampler.compare(3, lambda rows: again, 0.04)
-    sampler.kept[3] = [Kept("http://a:1", [1], [5, 6], [-1.0, -2.0])]
-    sampler.compare(3, lambda rows: again[:1], 0.06)
-    assert sampler.kept == {}
+        compare(rows, again, 3, 0.04)
+    compare(rows, again, 3, 0.06)
 
 
 def test_a_folder_of_weights_has_whole_models_and_few(tmp_path):

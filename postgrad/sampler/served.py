@@ -41,9 +41,11 @@ class Weights:
 
 
 class Kept(NamedTuple):
-    """A row that can be computed again: who wrote it, after what, the tokens and their log-probs."""
+    """A row that can be computed again: who wrote it, by which weights, after what, the tokens and their
+    log-probs."""
 
     address: str
+    weights: str
     context: list[int]
     tokens: list[int]
     logp: list[float]
@@ -159,25 +161,8 @@ class ServedSampler(RowSampler):
 
     def keep(self, row: Written, context: list[int]) -> None:
         address = self.addresses[row.request % len(self.addresses)]
-        step = self.weights.step if self.weights else 0
-        self.kept.setdefault(step, []).append(Kept(address, context, row.tokens, row.logp))
-
-    def compare(self, step: int, recompute: Callable[[Sequence[Kept]], list[list[float]]],
-                gap: float) -> None:
-        """The rows that were kept of the weights of a step. recompute: gives the log-probs of their tokens.
-        gap: how far a sampler's may be off, as the mean of |difference|."""
-        rows = self.kept.pop(step, [])
-        off: dict[str, list[float]] = {}
-        for row, again in zip(rows, recompute(rows) if rows else (), strict=True):
-            off.setdefault(row.address, []).extend(abs(a - b) for a, b in zip(row.logp, again, strict=True))
-        for address, apart in off.items():
-            mean = sum(apart) / len(apart)
-            if not mean <= gap:
-                raise SamplerFault(
-                    f"sampler {address} has other weights than those of step {step}, or computes otherwise: "
-                    f"at {clock(time.time())} its log-probs were off by {mean:.2g} on average over "
-                    f"{len(apart)} tokens, and {gap:g} is allowed (elsewhere.gap). Nothing of it is trained "
-                    "on: look at that sampler, then `postgrad resume`.")
+        step, name = (self.weights.step, self.weights.name) if self.weights else (0, "")
+        self.kept.setdefault(step, []).append(Kept(address, name, context, row.tokens, row.logp))
 
     def await_weights(self, weights: Weights) -> None:
         """Every sampler has these weights: until then no row is asked for."""
@@ -229,6 +214,22 @@ def pauses(address: str, what: str, why: Callable[[], str] = lambda: "it has oth
     raise SamplerFault(f"sampler {address} did not give {what} within {limit:g} s, since {clock(since)} "
                        f"({why()}): look at that process, then `postgrad resume`, or allow more with "
                        "POSTGRAD_TIMEOUT=SECONDS.")
+
+
+def compare(rows: Sequence[Kept], again: Sequence[Sequence[float]], step: int, gap: float) -> None:
+    """Rows that were kept of the weights of a step, and their log-probs computed again. gap: how far a
+    sampler's may be off, as the mean of |difference|."""
+    off: dict[str, list[float]] = {}
+    for row, logp in zip(rows, again, strict=True):
+        off.setdefault(row.address, []).extend(abs(a - b) for a, b in zip(row.logp, logp, strict=True))
+    for address, apart in off.items():
+        mean = sum(apart) / len(apart)
+        if not mean <= gap:
+            raise SamplerFault(
+                f"sampler {address} has other weights than those of step {step}, or computes otherwise: "
+                f"at {clock(time.time())} its log-probs were off by {mean:.2g} on average over "
+                f"{len(apart)} tokens, and {gap:g} is allowed (elsewhere.gap). Nothing of it is trained "
+                "on: look at that sampler, then `postgrad resume`.")
 
 
 def token_of(said: dict) -> str:
