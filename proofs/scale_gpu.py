@@ -12,7 +12,6 @@ for trying the script on a CPU: tiny shapes, weights through a folder, meaningle
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -158,14 +157,6 @@ MEASURES: dict[str, Callable[[Setting], list[dict]]] = {
     "ranks": ranks, "shard": shard, **beside_gpu.PARTS}
 
 
-def committed() -> str:
-    """The commit; a copy of the files alone has none."""
-    try:
-        return results.commit()
-    except (OSError, subprocess.SubprocessError):
-        return os.environ.get("POSTGRAD_COMMIT", "a copy without its history")
-
-
 def main(folder: Path, *words: str) -> int:
     small, parts = "--small" in words, [word for word in words if word != "--small"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -181,7 +172,7 @@ def main(folder: Path, *words: str) -> int:
             continue
         print(json.dumps({"part": name, "seconds": round(time.perf_counter() - began, 1), "bars": bars},
                          indent=1), flush=True)
-        made = {"commit": committed(), "bars": bars}
+        made = {"commit": results.commit(), "bars": bars}
         (folder / f"gpu-{name}.json").write_text(json.dumps(made, indent=1))
     return int(bool(failed))
 
