@@ -61,9 +61,9 @@ def command(part: str) -> str:
 def last_words(said: str) -> str:
     """The sentence of a failure, out of what its ranks wrote."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if "Error" in line or "postgrad:" in line]
-    told = next((line for line in errors if "ChildFailedError" not in line), (lines or ["no word"])[-1])
-    return told[:400]
+    errors = [line for line in lines if "Error" in line and "ChildFailedError" not in line]
+    errors += [line for line in lines if "postgrad:" in line]
+    return (errors or lines[-1:] or ["no word"])[0][:400]
 
 
 def rows_of(run: Path) -> list[dict]:

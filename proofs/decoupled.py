@@ -125,19 +125,17 @@ def endpoint(folder: Path) -> list[dict]:
 # what becomes of a sampler's answer
 FAULTS: dict[str, Callable[[dict], object]] = {
     "lies about its version": lambda said: said | {"weights": "9-0123456789ab"},
-    "returns NaN": lambda said: changed(said, logprobs={"content": [
-        {"token": f"token_id:{t}", "logprob": float("nan")} for t in said["choices"][0]["token_ids"]]}),
-    "returns half a reply": lambda said: changed(
-        said, token_ids=said["choices"][0]["token_ids"][:3], finish_reason="length",
-        logprobs={"content": said["choices"][0]["logprobs"]["content"][:3]}),
-    "has other weights": lambda said: changed(said, logprobs={"content": [
-        one | {"logprob": one["logprob"] - 0.01} for one in said["choices"][0]["logprobs"]["content"]]}),
+    "returns NaN": lambda said: changed(said, lambda row: {"logp": [float("nan")] * len(row["logp"])}),
+    "returns half a reply": lambda said: changed(said, lambda row: {
+        "token_ids": row["token_ids"][:3], "finish_reason": "length", "logp": row["logp"][:3]}),
+    "has other weights": lambda said: changed(said, lambda row: {"logp": [x - 0.01 for x in row["logp"]]}),
     "hangs": lambda said: time.sleep(90),
 }
 
 
-def changed(said: dict, **what) -> dict:
-    return said | {"choices": [said["choices"][0] | what]}
+def changed(said: dict, how: Callable[[dict], dict]) -> dict:
+    """Every row of an answer, with what is changed of it."""
+    return said | {"choices": [row | how(row) for row in said["choices"]]}
 
 
 def between(port: int, alter: Callable[[dict], object], after: int) -> Callable:
@@ -151,7 +149,7 @@ def between(port: int, alter: Callable[[dict], object], after: int) -> Callable:
                                           {"Content-Type": "application/json"})
         with urllib.request.urlopen(question, timeout=60) as reply:
             said = json.load(reply)
-        rows += body is not None
+        rows += len(said.get("choices", ()))
         return alter(said) if body is not None and rows > after else said
 
     return answer

@@ -1,8 +1,8 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
-    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, memory, and those of
-                                              proofs/decoupled.py and with_vllm.py; without PART all of
-                                              them: four hours on two cores
+    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, and those of
+                                              proofs/rank_memory.py, decoupled.py and with_vllm.py;
+                                              without PART all of them: four hours on two cores
     python proofs/scale_gpu.py FOLDER         what needs a GPU
     python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
 
@@ -11,12 +11,10 @@ Every part leaves its bars and the commit in FOLDER, and a part whose bars are t
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -29,11 +27,13 @@ sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
 
 import decoupled  # noqa: E402
 import kills  # noqa: E402
+import rank_memory  # noqa: E402
 import results  # noqa: E402
 import scale_gpu  # noqa: E402
 import with_vllm  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
 from results import bar  # noqa: E402
+from torchrun import ENV, torchrun  # noqa: E402
 
 STEPS, KILLS, SEED = 5, 20, 0
 CUT = (f"steps={STEPS}", "save_every=2", "max_grad_norm=0.01", "tokens_per_pass=200")
@@ -49,18 +49,9 @@ TRAININGS = {
     "dapo": ("dapo:words", *SAMPLED),
 }
 KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "lanes=2")
-ENV = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
-PR_SET_THP_DISABLE = 41  # of prctl
 COMMAND = "python proofs/scale.py FOLDER"
 COMMITS = "Commit at which each part was measured"
 NAMED = re.compile(r"rank (\d+) \(process \d+ on \S+\) (died|did not come)")
-
-
-def torchrun(*args: str, world: int = 2, env: dict | None = None, **how) -> subprocess.Popen:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port",
-               str(free_port()), *args]
-    return subprocess.Popen(command, env=env or ENV, text=True, stdout=subprocess.DEVNULL,
-                            stderr=subprocess.PIPE, **how)
 
 
 def job(name: str, run: Path, *changes: str) -> dict:
@@ -221,72 +212,8 @@ def late(folder: Path) -> list[dict]:
                 "python proofs/scale.py FOLDER late")]
 
 
-def weigh(path: str) -> None:
-    """A training in this rank, and how much memory it took at most above what importing takes: before the
-    checkpoint is written, and with it."""
-    from postgrad import ranks
-    from postgrad.recipes import hooks
-    peaks, saved_after = [], hooks.saved_after
-
-    def peak() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    def watched(*args) -> bool:
-        peaks.append(peak())
-        return saved_after(*args)
-
-    import torch._dynamo
-    import torch.distributed.fsdp  # noqa: F401
-    if path.endswith("-4k.json"):
-        ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
-    hooks.saved_after = watched
-    ranks.join()
-    before = peak()
-    carry_out(json.loads(Path(path).read_text()))
-    Path(f"{path}.{ranks.rank()}").write_text(json.dumps([peaks[-1] - before, peak() - before]))
-
-
-def memory(folder: Path) -> list[dict]:
-    """The peak of a rank where the model is divided between two, against one process."""
-    import torch
-    from small import CHAT
-
-    from postgrad.models import Config, Decoder, save_model
-    model = Decoder(Config(vocab_size=1024, hidden_size=1024, intermediate_size=2816, num_hidden_layers=24,
-                           num_attention_heads=16, num_key_value_heads=16, head_dim=64,
-                           max_position_embeddings=256, tie_word_embeddings=True))
-    count = sum(p.numel() for p in model.start(torch.Generator().manual_seed(0)).parameters())
-    (home := folder / "model").mkdir()
-    save_model(model, home)
-    CHAT.save(home)
-    found = {}
-    for world, shard, pages in ((1, "false", "4k"), (2, "true", "4k"), (1, "false", "2m"), (2, "true", "2m")):
-        path = folder / f"job-{world}-{pages}.json"
-        path.write_text(json.dumps({"train": "sft:words", "run": str(path.with_suffix("")), "changes": [
-            f"model={home}", "steps=2", "rows_per_step=4", "examples=64", "lora=0", f"shard={shard}",
-            "tokens_per_pass=64", "save_every=9"]}))
-        process = torchrun(__file__, "weigh", str(path), world=world)
-        _, said = process.communicate()
-        assert process.returncode == 0, said
-        peaks = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(world)]
-        found[world, pages] = [max(peak) / 1e9 for peak in zip(*peaks, strict=True)]
-
-    def compared(pages: str, what: int) -> str:
-        one, two = found[1, pages][what], found[2, pages][what]
-        return f"{two / one:.2f}: {two:.2f} of {one:.2f} GB"
-
-    named = f"{count / 1e6:.0f}M parameters divided between two (sft)"
-    target, command = "at most 0.6 of one process, above what importing takes", \
-        "python proofs/scale.py FOLDER memory"
-    return [bar(f"peak memory of a rank, {named}, its checkpoint written", target, compared("2m", 1),
-                found[2, "2m"][1] <= 0.6 * found[1, "2m"][1], command),
-            bar("the same, before a checkpoint is written", target, f"{compared('2m', 0)}; in pages of 4 kB, "
-                f"which tensors fill, {compared('4k', 0)}", found[2, "2m"][0] <= 0.6 * found[1, "2m"][0],
-                command)]
-
-
-PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, "memory": memory, **decoupled.PARTS,
-         **with_vllm.PARTS}
+PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, **rank_memory.PARTS,
+         **decoupled.PARTS, **with_vllm.PARTS}
 
 
 def main(folder: Path, *parts: str) -> int:
@@ -331,8 +258,8 @@ def kept_kills(folder: Path) -> list[dict]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in ("work", "weigh"):
-        {"work": work, "weigh": weigh}[sys.argv[1]](sys.argv[2])
+    if sys.argv[1] == "work":
+        work(sys.argv[2])
     elif sys.argv[2:] == ["write"]:
         write(Path(sys.argv[1]).resolve())
     else:

@@ -12,7 +12,6 @@ for trying the script on a CPU: tiny shapes, weights through a folder, meaningle
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -96,6 +95,12 @@ def apart(first: Path, second: Path, model: str = "tiny-chat") -> str:
             f"{norm(a, b) / norm(a, began):.1e}")
 
 
+def is_done(run: Path) -> bool:
+    """Whether a training came to its end, so that its checkpoint is whole."""
+    path = run / "status.json"
+    return path.exists() and json.loads(path.read_text())["state"] == "done"
+
+
 def weights_at(folder: Path) -> dict:
     from safetensors.torch import load_file
     return load_file(folder / "model.safetensors")
@@ -127,35 +132,29 @@ def ranks(s: Setting) -> list[dict]:
 
 
 def shard(s: Setting) -> list[dict]:
-    """A divided model against a whole one, in float32 and bfloat16: one rank by NCCL, two by gloo."""
+    """A divided model against a whole one, in float32 and bfloat16, in one rank by NCCL; two ranks that share
+    the GPU are refused."""
     out = []
     precisions = {"fp32": 1e-5, "bf16": 1e-2}
     whole = trained(s, [job(s, "sft", f"whole-{p}", f"precision={p}", "lanes=2") for p in precisions], 1)
     assert not whole, whole
     divided = [job(s, "sft", f"divided-{p}", f"precision={p}", "shard=true") for p in precisions]
-    for world, by in ((1, "nccl"), (2, "gloo")):
-        jobs = [each | {"run": f"{each['run']}-{world}"} for each in divided]
-        fault = trained(s, jobs, world, "work-divided" if world == 1 else "work")
-        for precision, limit in precisions.items():
-            run = s.folder / f"divided-{precision}-{world}"
-            there = (run / "checkpoints").is_dir() and any((run / "checkpoints").iterdir())
-            found = apart(s.folder / f"whole-{precision}", run) if there else fault or "no checkpoint"
-            out.append(bar(f"shard=true on one H200, {world} rank{'s' if world > 1 else ''} ({by}), against "
-                           f"the model whole: sft, {STEPS} steps, {precision}", f"within {limit:g} relative",
-                           found, there and relative(found) <= limit, command("shard")))
+    fault = trained(s, divided, 1, "work-divided")
+    for precision, limit in precisions.items():
+        run = s.folder / f"divided-{precision}"
+        found = apart(s.folder / f"whole-{precision}", run) if is_done(run) else fault or "it did not end"
+        out.append(bar(f"shard=true on one H200, 1 rank (nccl), against the model whole: sft, {STEPS} steps, "
+                       f"{precision}", f"within {limit:g} relative", found,
+                       is_done(run) and relative(found) <= limit, command("shard")))
+    fault = trained(s, [divided[0] | {"run": str(s.folder / "shared")}], 2)
+    out.append(bar("shard=true, 2 ranks that share one H200 (gloo)", "refused with a sentence that says why",
+                   fault or "it was not refused", "shard=true wants a GPU for each rank" in fault,
+                   command("shard")))
     return out
 
 
 MEASURES: dict[str, Callable[[Setting], list[dict]]] = {
     "ranks": ranks, "shard": shard, **beside_gpu.PARTS}
-
-
-def committed() -> str:
-    """The commit; a copy of the files alone has none."""
-    try:
-        return results.commit()
-    except (OSError, subprocess.SubprocessError):
-        return os.environ.get("POSTGRAD_COMMIT", "a copy without its history")
 
 
 def main(folder: Path, *words: str) -> int:
@@ -173,7 +172,7 @@ def main(folder: Path, *words: str) -> int:
             continue
         print(json.dumps({"part": name, "seconds": round(time.perf_counter() - began, 1), "bars": bars},
                          indent=1), flush=True)
-        made = {"commit": committed(), "bars": bars}
+        made = {"commit": results.commit(), "bars": bars}
         (folder / f"gpu-{name}.json").write_text(json.dumps(made, indent=1))
     return int(bool(failed))
 

@@ -69,20 +69,21 @@ def train(address: str, folder: Path) -> dict:
     """A training whose samples vLLM writes; -> how far its log-probs are off ours, token by token, by the
     step of the weights (off), and off those of the next step's weights (stale)."""
     from postgrad import recipes
-    from postgrad.sampler.served import ServedSampler
+    from postgrad.recipes.samplers import Served
     off: dict[int, list[float]] = {}
     stale: dict[int, list[float]] = {}
-    compare, before = ServedSampler.compare, []
+    check, before = Served.check, []
 
-    def watched(sampler, step, recompute, gap):
-        rows = list(sampler.kept.get(step, []))
+    def watched(source, step, behind):
+        rows = list(source.sampler.kept.get(step, []))
         for apart, those in ((off, rows), (stale, before)):
-            for row, again in zip(those, recompute(those) if those else (), strict=True):
+            again_all = source.logp(source.policy, those) if those else ()
+            for row, again in zip(those, again_all, strict=True):
                 apart.setdefault(step, []).extend(abs(a - b) for a, b in zip(row.logp, again, strict=True))
         before[:] = rows
-        compare(sampler, step, recompute, gap)
+        check(source, step, behind)
 
-    ServedSampler.compare = watched
+    Served.check = watched
     (folder / "task.py").write_text(TASK)
     recipe, config = recipes.resolve("grpo", [*CHANGES, f"task={folder / 'task.py'}",
                                               f"sampler={address}", f"weights={folder / 'weights'}"])

@@ -3,12 +3,20 @@
 import threading
 
 import pytest
+import torch
 from doors import facts, fit
-from elsewhere_small import begin, sampler_of
-from elsewhere_test import SMALL, elsewhere, equal
+from elsewhere_small import begin, sampler_of, saying
+from elsewhere_test import SMALL, config, elsewhere, equal, override
 
 import postgrad as pg
 from postgrad.batches.ahead import Ahead, Collection
+from postgrad.models import Adapters
+from postgrad.opening.handles import begins_with, take
+from postgrad.opening.models import open_writer, with_adapter
+from postgrad.opening.weights import shown_in
+from postgrad.recipes.samplers import OLDER, open_sampler
+from postgrad.sampler import SamplerFault
+from postgrad.sampler.served import Kept
 
 STEPS = {**SMALL, "steps": 4, "save_every": 2}
 
@@ -95,3 +103,62 @@ def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_ru
         assert equal(alone, stopped(tmp_path, 3, other, **how, **elsewhere(tmp_path / "w", address)))
     with pytest.raises(ValueError, match="samples in its own process"):
         pg.resume(alone.folder, watch=None, sampler="http://127.0.0.1:1", steps=9)
+
+
+def goes_far(folder, *changes, lora=0, off=0.0):
+    """Six collections, two ahead, of a policy that moves far at every step; off: how wrong the log-probs of
+    its sampler are from the fourth on."""
+    net, chat = open_writer("tiny-chat")
+    draw, where = torch.Generator().manual_seed(0), folder / "w"
+    if lora:
+        net = with_adapter(net, Adapters(lora=lora), draw)
+
+    def answer(path, body):
+        said = shown_in(where)[1]
+        return {"policy_step": said.step, "weights": said.name, "gpu": ""}
+
+    def there():
+        """The model that a sampler has."""
+        path, said = shown_in(where)
+        model = open_writer(path if path.is_dir() else begins_with(path))[0]
+        if not path.is_dir():
+            model.load_state_dict(take(path, "cpu"))
+        return model, said.name
+
+    with saying(answer) as address:
+        how = override(config(), ["ahead=2", f"sampler={address}", f"weights={where}", *changes])
+        sampler, source = open_sampler(how, net, chat)
+        moved = []
+
+        def collect(number, step):
+            model, name = there()
+            row = Kept(address, name, [1, 5], [7, 8, 9], [0.0] * 3)
+            logp = [x - (off if number > 3 else 0) for x in source.logp(model, [row])[0]]
+            sampler.kept.setdefault(step, []).append(row._replace(logp=logp))
+            return Collection([], [], {"logp": sum(logp)}, step)
+
+        line = Ahead(2, collect, source)
+        for step in range(6):
+            made = line.take(step, 6 - step)
+            row = Kept(address, "", [1, 5], [7, 8, 9], [])
+            moved.append(abs(sum(source.logp(net, [row])[0]) - made.facts["logp"]) / 3)
+            with torch.no_grad():
+                for p in net.parameters():
+                    if p.requires_grad:
+                        p += p.std() * torch.randn(p.shape, generator=draw) + 0.05 * bool(lora)
+    return moved
+
+
+WAYS = [([], 0), ([], 2), (["way=vllm"], 0)]
+
+
+@pytest.mark.parametrize("changes, lora", WAYS)
+def test_a_sampler_is_sound_however_far_the_policy_has_moved_since(tmp_path, changes, lora):
+    """Rows that are off the present policy are held against the weights that wrote them."""
+    assert max(goes_far(tmp_path, *changes, lora=lora)) > OLDER
+
+
+@pytest.mark.parametrize("changes, lora", WAYS)
+def test_a_sampler_of_other_weights_is_named_however_old_they_are(tmp_path, changes, lora):
+    with pytest.raises(SamplerFault, match="has other weights than those of step [123].* off by 0.2"):
+        goes_far(tmp_path, *changes, lora=lora, off=0.2)

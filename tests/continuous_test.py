@@ -72,6 +72,39 @@ def test_a_row_has_the_same_bits_alone_and_among_sixteen_others(model, chat):
     assert all_free(slots)
 
 
+def test_a_row_has_the_same_bits_among_others_that_are_chosen_for_alike(model, chat):
+    """Which have columns of their own until one comes that is not, and leave none behind."""
+    how = {11: Sampling(max_new_tokens=3, top_k=5)}
+    asks = [(chat.render(p.messages), [Request(settings=how.get(i, Sampling(max_new_tokens=9)), seed=i,
+                                               ends=chat.stop, top=2 * (i == 12))])
+            for i, p in enumerate(PROMPTS)]
+    alone = []
+    for ask in asks:
+        slots = slots_of(model, chat)
+        alone += slots.add(*ask)
+        run(slots)
+    slots, rows = slots_of(model, chat, rows=40), []
+    for _ in range(2):
+        rows += [row for ask in asks[:11] for row in slots.add(*ask)]
+    seen = []
+
+    def arrive(step):
+        seen.append(len(slots.together.rows))
+        if step == 4:
+            slots.drop(rows[3])
+        if step in (6, 12):
+            rows.extend(row for ask in asks[11:] for row in slots.add(*ask))
+            rows.extend(slots.add(*asks[0]))
+
+    arrive(0)
+    run(slots, arrive)
+    expected = [*alone[:11], *alone[:11], *alone[11:], alone[0], *alone[11:], alone[0]]
+    for row, by_itself in zip(rows, expected, strict=True):
+        assert row.sampled == by_itself.sampled[: len(row.sampled)]
+        assert row.end == ("dropped" if row is rows[3] else by_itself.end)
+    assert {0, 21, 22} <= {*seen} and all_free(slots)
+
+
 def test_it_writes_what_the_batch_sampler_writes(model, chat):
     settings = Sampling(max_new_tokens=24)
     groups = LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=5)

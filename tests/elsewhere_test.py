@@ -16,7 +16,7 @@ from postgrad.opening.weights import WeightsFolder, named, shown_in
 from postgrad.recipes.rollouts import words as config
 from postgrad.recipes.samplers import open_sampler
 from postgrad.sampler import LocalSampler, SamplerFault, Sampling, ServedSampler, Weights
-from postgrad.sampler.served import Asked, Kept
+from postgrad.sampler.served import Asked, Kept, compare
 from postgrad.sampler.waiting import LEAST
 from postgrad.settings import override
 
@@ -72,6 +72,13 @@ def reply(tokens=(7, 8, CHAT.stop[0]), end="stop", logp=-0.5, step=4, name=WANTE
                          "weight_versions": [[0, step]], **more}], "policy_step": step, "weights": name}
 
 
+def listed(*logp):
+    """The same as our sampler answers a training."""
+    said = reply()
+    del said["choices"][0]["logprobs"]
+    return said | {"choices": [said["choices"][0] | {"logp": list(logp)}]}
+
+
 def asked(answer, names=True):
     """What a row becomes whose sampler answers so."""
     def said(path, body):
@@ -89,6 +96,7 @@ def asked(answer, names=True):
 def test_a_whole_answer_of_the_right_weights_is_a_rollout():
     made = asked(reply())
     assert made.tokens == (7, 8, CHAT.stop[0]) and made.finished and made.logp == (-0.5,) * 3
+    assert asked(listed(-0.5, -0.25, 0.0)).logp == (-0.5, -0.25, 0.0)
     assert not asked(reply([7] * 12, "length")).finished
     assert asked(reply(step=0, name=""), names=False).tokens  # vLLM does not name its weights
 
@@ -111,12 +119,12 @@ VLLM = {
 
 def test_what_vllm_answers_is_a_rollout():
     sampler = ServedSampler(["http://127.0.0.1:1"], CHAT, positions=256, vocabulary=49152, names=False)
-    written = sampler.checked(VLLM, Asked(0, [1, 2, 3], 1), replace(HOW, max_new_tokens=3))
+    (choice,) = VLLM["choices"]
+    written = sampler.checked(VLLM, choice, Asked(0, [1, 2, 3], 1), replace(HOW, max_new_tokens=3))
     assert written.tokens == [442, 520, 306] and not written.finished
     assert written.logp == [-5.3397952052612305, -2.1953210830688477, -2.881721019744873]
-    (choice,) = VLLM["choices"]
     with pytest.raises(ValueError, match="3 other tokens"):
-        sampler.checked({"choices": [choice | {"token_ids": [442, 520, 307]}]}, Asked(0, [1, 2, 3], 1),
+        sampler.checked(VLLM, choice | {"token_ids": [442, 520, 307]}, Asked(0, [1, 2, 3], 1),
                         replace(HOW, max_new_tokens=3))
 
 
@@ -134,7 +142,9 @@ def test_what_vllm_answers_is_a_rollout():
     (reply([]), "no list of tokens"),
     (reply([7, 512], "length"), "no list of tokens"),
     (reply(logprobs={"content": []}), "0 other tokens"),
-    ({"choices": []}, "not enough values"),
+    (listed(-0.5), "1 other tokens"),
+    (listed(-0.5, None, -0.5), "log-probs hold what is none"),
+    ({"choices": []}, "has 0 rows, and 1 were asked for"),
     ([1], "lacks"),
 ])
 def test_a_sampler_that_says_something_wrong_is_named(answer, words):
@@ -165,7 +175,7 @@ def test_a_sampler_that_comes_back_is_asked_again():
     seeds = []
 
     def answer(path, body):
-        seeds.append(body["sampling_params"]["seed"])
+        seeds.extend(body["sampling_params"]["seeds"])
         return reply() if len(seeds) > 2 else None
     with saying(answer) as address:
         sampler = ServedSampler([address], CHAT, positions=256, vocabulary=512)
@@ -188,14 +198,11 @@ def test_other_weights_under_the_right_name_are_noticed_and_nothing_is_trained_o
 
 
 def test_the_kept_rows_are_held_against_the_limit():
-    sampler = ServedSampler(["http://a:1", "http://b:2"], CHAT, positions=256, vocabulary=512)
-    sampler.kept[3] = [Kept("http://a:1", [1], [5, 6], [-1.0, -2.0]), Kept("http://b:2", [1], [5], [-1.0])]
+    rows = [Kept("http://a:1", "", [1], [5, 6], [-1.0, -2.0]), Kept("http://b:2", "", [1], [5], [-1.0])]
     again = [[-1.1, -2.0], [-1.0]]
     with pytest.raises(SamplerFault, match="http://a:1 .* off by 0.05 on average over 2 tokens, and 0.04"):
-        sampler.compare(3, lambda rows: again, 0.04)
-    sampler.kept[3] = [Kept("http://a:1", [1], [5, 6], [-1.0, -2.0])]
-    sampler.compare(3, lambda rows: again[:1], 0.06)
-    assert sampler.kept == {}
+        compare(rows, again, 3, 0.04)
+    compare(rows, again, 3, 0.06)
 
 
 def test_a_folder_of_weights_has_whole_models_and_few(tmp_path):

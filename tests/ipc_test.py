@@ -6,6 +6,7 @@ from base64 import b64encode
 
 import pytest
 import torch
+from ahead_test import goes_far
 from elsewhere_small import begin, sampler_of, saying
 from elsewhere_test import SMALL, config, elsewhere, equal, fit
 from small import CHAT
@@ -137,6 +138,12 @@ def test_a_run_whose_weights_go_this_way_equals_one_through_folders(tmp_path, me
                             **elsewhere(tmp_path / way, address, way=way)))
         assert shown_in(tmp_path / way)[0].is_dir() == (way == "folder")
     assert equal(*runs) and len(memory) == ahead + 1
+
+
+def test_rows_are_held_against_the_copy_that_wrote_them(tmp_path, memory):
+    goes_far(tmp_path / "sound", "way=ipc", "elsewhere.gap=1e-3")
+    with pytest.raises(SamplerFault, match="has other weights than those of step [123].* off by 0.2"):
+        goes_far(tmp_path / "other", "way=ipc", off=0.2)
 
 
 def test_a_server_that_starts_late_has_the_weights_of_the_moment(tmp_path, memory, monkeypatch, capsys):

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import subprocess
+from dataclasses import replace
 
 import kills
 import pytest
@@ -12,10 +13,13 @@ import torch
 from ranks_launch import carry_out, launch
 from safetensors.torch import load_file
 from small import CHAT, small_model
+from torch.distributed import HashStore
 
+from postgrad import recipes
 from postgrad.loop import Optim
 from postgrad.models import save_model
 from postgrad.ranks import ALONE, Lanes, group, missing
+from postgrad.recipes.running import check_division
 
 TASK = '''
 import zlib
@@ -247,6 +251,23 @@ def test_a_sum_goes_lane_after_lane_and_takes_what_is_there():
     assert Lanes(2).add(first, [two, two, None], like, "") == [torch.tensor([3.0]), two, None]
 
 
-def test_ranks_that_share_a_gpu_talk_by_gloo():
-    assert group.backend_of(2, 1) == group.backend_of(9, 8) == "gloo"
-    assert group.backend_of(1, 1) == group.backend_of(8, 8) == "cpu:gloo,cuda:nccl"
+def test_ranks_that_share_a_gpu_are_counted(monkeypatch):
+    for ranks, gpus, said in ((2, 1, "2 ranks and 1 GPU here"), (9, 8, "9 ranks and 8 GPUs here"), (1, 1, ""),
+                              (8, 8, ""), (2, 0, "")):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert group.too_few_gpus() == said
+
+
+def test_a_model_is_not_divided_among_ranks_that_share_a_gpu(tmp_path, monkeypatch):
+    """Refused before anything is read or made; on a CPU, and without shard, they go on."""
+    monkeypatch.setattr(group, "_group", group.Group(HashStore(), 0, 2))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    recipe, config = recipes.resolve("sft", ["model=nowhere", "shard=true", "device=cuda", "task=words"])
+    with pytest.raises(ValueError, match="shard=true wants a GPU for each rank, and there are 2 ranks and 1 "
+                                         "GPU here: start no more ranks than GPUs"):
+        recipes.start(recipe, config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    for change in ({"device": "cpu"}, {"optim": replace(config.optim, shard=False)}):
+        check_division(replace(config, **change))

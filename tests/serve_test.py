@@ -58,6 +58,13 @@ def test_the_reply_is_the_samplers_own(web, model, chat):
     assert out["token_ids"] == [*rollout.tokens] and out["weight_versions"] == [[0, 0]]
     assert [c["token"] for c in out["logprobs"]["content"]] == [f"token_id:{t}" for t in rollout.tokens]
     assert [logp for _, logp in told(out)] == pytest.approx(rollout.logp, abs=1e-5)
+    first, again = post(web, "/inference/v1/generate", token_ids=[*rollout.prompt_tokens],
+                        sampling_params={"seeds": [rollout.seed, 5], "max_tokens": 40})["choices"]
+    assert first["token_ids"] == out["token_ids"] != again["token_ids"] and first["logprobs"] is None
+    assert first["logp"] == [logp for _, logp in told(out)]
+    for wrong in ({"seeds": []}, {"seeds": [1, "2"]}, {"seeds": [2**63]}, {"seeds": [1], "n": 1}):
+        said = web.post("/inference/v1/generate", json={"token_ids": [5], "sampling_params": wrong})
+        assert said.status_code == 400 and "sampling_params.seeds" in said.json()["error"]["message"]
 
 
 def test_several_replies_and_the_first_is_that_of_the_seed(web):
@@ -130,7 +137,7 @@ def test_models_and_health(web):
     assert (card["id"], card["max_model_len"], card["policy_step"]) == ("small", 256, 0)
     assert web.get("/v1/models/small").json() == card
     assert web.get("/health").json() == {"status": "ok", "model": "small", "policy_step": 0, "weights": "",
-                                         "gpu": "", "slots": 8, "free": 8, "asked": 0}
+                                         "gpu": "", "slots": 8, "free": 8, "queue": 64, "asked": 0}
 
 
 @pytest.mark.parametrize(("path", "body", "status", "param", "words"), [

@@ -25,7 +25,7 @@ from torch import Tensor
 from postgrad.files import load_json, said, write_text
 from postgrad.models.load import weights_of
 from postgrad.models.weights import STORED_AS, described
-from postgrad.opening.weights import WeightsFolder, named
+from postgrad.opening.weights import WeightsFolder
 from postgrad.sampler import Weights
 
 ALIGNED = 256  # bytes: where a tensor may begin
@@ -43,7 +43,7 @@ class SharedWeights(WeightsFolder):
 
     def write(self, model, step: int) -> Weights:
         """The first weights as a folder, later ones in the GPU's memory."""
-        weights = named(model, step)
+        weights = self.remember(model, step)
         if not self.begins:
             self.begins = weights.name
         if weights.name == self.begins:
@@ -58,6 +58,13 @@ class SharedWeights(WeightsFolder):
                     "tensors": copy.tensors}
             write_text(self.folder / f"{weights.name}.json", json.dumps(text))
         return weights
+
+    def open(self, name: str, device: str):
+        copy = self.held.get(name)
+        model = super().open(self.begins if copy else name, device)
+        if copy:
+            model.load_state_dict(views(copy.memory, copy.tensors))
+        return model
 
 
 class Copy:

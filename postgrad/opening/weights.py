@@ -21,6 +21,7 @@ import torch
 from postgrad.chat import Chat
 from postgrad.files import load_json, whole_folder, write_text
 from postgrad.models import save_model
+from postgrad.opening.models import open_writer
 from postgrad.sampler import Weights
 
 MARKER = "newest.json"
@@ -29,30 +30,40 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class WeightsFolder:
-    """Where a training leaves its weights. keep: how many are there at most, the present ones included.
-    begins: the name of weights that stay, "" where none have to."""
+    """Where a training leaves its weights. keep: how many of those that it wrote stay, `recent` by name.
+    begins: the name of weights that stay to the end, "" where none have to."""
 
     def __init__(self, folder: str | Path, chat: Chat, keep: int = 2):
         self.folder, self.chat, self.keep, self.begins = Path(folder), chat, keep, ""
+        self.recent: tuple[str, ...] = ()
+
+    def remember(self, model, step: int) -> Weights:
+        """What the model's weights are called; they stay for a while."""
+        weights = named(model, step)
+        if weights.name not in self.recent:
+            self.recent = (*self.recent, weights.name)[-self.keep:]
+        return weights
 
     def write(self, model, step: int) -> Weights:
         """The model as it is now, under its name; nobody takes it yet."""
-        weights = named(model, step)
+        weights = self.remember(model, step)
         if not (self.folder / weights.name).is_dir():
             with whole_folder(self.folder / weights.name) as made:
                 save_model(model, made)
                 self.chat.save(made)
         return weights
 
+    def open(self, name: str, device: str):
+        """The model with weights that are still there."""
+        return open_writer(self.folder / name, device)[0].requires_grad_(False)
+
     def show(self, weights: Weights) -> None:
-        """From here on these are the weights to use; those before the last few are removed."""
+        """From here on these are the weights to use; earlier ones than the last few are removed."""
         write_text(self.folder / MARKER, f'{{"step": {weights.step}, "name": "{weights.name}"}}\n')
-        there = sorted((path for path in self.folder.iterdir() if is_ours(path)),
-                       key=lambda path: path.stat().st_mtime_ns)
-        spare = [path for path in there if path.stem not in (weights.name, self.begins)
-                 and int(path.stem.split("-")[0]) <= weights.step]
-        for path in spare[: max(0, len(spare) - self.keep + 1)]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        stay = {weights.name, self.begins, *self.recent}
+        for path in [*self.folder.iterdir()]:
+            if is_ours(path) and path.stem not in stay and int(path.stem.split("-")[0]) <= weights.step:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def is_ours(path: Path) -> bool:

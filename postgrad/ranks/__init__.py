@@ -22,10 +22,11 @@ from postgrad.ranks.group import (
     started,
     tell_end,
     tell_left,
+    too_few_gpus,
     world,
 )
 from postgrad.ranks.lanes import ALONE, Lanes, lanes
 from postgrad.ranks.missing import Lost
 
 __all__ = ["ALONE", "Lanes", "Lost", "agreed", "check_others", "gather", "join", "lanes", "leads", "leave",
-           "rank", "says_first", "started", "tell_end", "tell_left", "world"]
+           "rank", "says_first", "started", "tell_end", "tell_left", "too_few_gpus", "world"]

@@ -27,13 +27,12 @@ def join() -> None:
     import torch.distributed as dist
     backend = "gloo"
     if torch.cuda.is_available():
-        here, gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-        torch.cuda.set_device(here % gpus)
-        backend = backend_of(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpus)
-        if backend == "gloo" and here == 0:
-            print(f"postgrad: {os.environ['LOCAL_WORLD_SIZE']} ranks and {gpus} GPU{'s' if gpus > 1 else ''} "
-                  "here: what they exchange goes through main memory (gloo), for NCCL wants a GPU for each.",
-                  file=sys.stderr)
+        here, few = int(os.environ.get("LOCAL_RANK", "0")), too_few_gpus()
+        torch.cuda.set_device(here % torch.cuda.device_count())
+        backend = "gloo" if few else "cpu:gloo,cuda:nccl"
+        if few and here == 0:
+            print(f"postgrad: {few}: what they exchange goes through main memory (gloo), for NCCL wants a "
+                  "GPU for each.", file=sys.stderr)
     limit = timedelta(seconds=timeout())
     store, number, count = next(iter(dist.rendezvous("env://", timeout=limit)))
     dist.init_process_group(backend, store=dist.PrefixStore("work", store), rank=number, world_size=count,
@@ -41,9 +40,11 @@ def join() -> None:
     _group = Group(dist.PrefixStore("postgrad", store), number, count, nccl="nccl" in backend)
 
 
-def backend_of(here: int, gpus: int) -> str:
-    """By what ranks talk of which so many share a machine with so many GPUs: NCCL wants one for each."""
-    return "cpu:gloo,cuda:nccl" if here <= gpus else "gloo"
+def too_few_gpus() -> str:
+    """How many ranks share how many GPUs of this machine; "" where each has its own, or there is none."""
+    import torch
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    return f"{here} ranks and {gpus} GPU{'s' if gpus > 1 else ''} here" if 0 < gpus < here else ""
 
 
 def started() -> int:

@@ -50,6 +50,7 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
     ranks.join()
+    check_division(config)
     check_place(Path(folder))
     begins = beginning(config, origin=origin)
     config = with_lanes(fitted(config, begins.origin if begins else None)[0])
@@ -98,6 +99,13 @@ def check_place(folder: Path) -> None:
     refuse_if_unwritable(folder)
 
 
+def check_division(config) -> None:
+    """Whether models can be divided among the ranks that are there: FSDP2 needs NCCL on a GPU."""
+    if config.optim.divides and config.device.startswith("cuda") and (few := ranks.too_few_gpus()):
+        raise ValueError(f"shard=true wants a GPU for each rank, and there are {few}: start no more ranks "
+                         "than GPUs (torchrun --nproc-per-node), or leave shard out.")
+
+
 def say(watch: Watch | None, text: str) -> None:
     """To whoever looks on, beside the display."""
     if watch:
@@ -128,6 +136,7 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
     Everything is built, and so checked, before anything in the run is changed.
     """
     ranks.join()
+    check_division(config)
     check_inputs(run, config)
     if finished(run, config.steps):
         return run

@@ -22,8 +22,8 @@ from postgrad.opening.weights import WeightsFolder, named
 from postgrad.ranks.group import timeout
 from postgrad.records import Batch
 from postgrad.sampler import LocalSampler, RowSampler, ServedSampler
-from postgrad.sampler.served import Kept, Weights, patiently
-from postgrad.sampler.wire import check_address
+from postgrad.sampler.served import Kept, Weights, compare, patiently
+from postgrad.sampler.wire import SamplerFault, check_address
 from postgrad.settings import POSITIVE, Settings, setting
 
 WAYS = ("folder", "ipc", "vllm")
@@ -164,16 +164,25 @@ class Served:
             patiently(address, "/collective_rpc", body, f"a word on the weights of step {weights.step}")
 
     def check(self, step: int, behind: int) -> None:
-        """A few rows of each sampler are computed again. Of weights that the policy has left behind they can
-        only be near; a policy that is divided among ranks is not asked."""
-        if not self.config.optim.divides:
-            self.sampler.compare(step, self.logp, max(self.gap, OLDER) if behind else self.gap)
+        """A few rows of each sampler are computed again. Of weights that the policy has left behind they are
+        mostly near; where they are not, the very weights are asked. A policy that is divided among ranks is
+        not."""
+        rows = self.sampler.kept.pop(step, [])
+        if not rows or self.config.optim.divides:
+            return
+        try:
+            compare(rows, self.logp(self.policy, rows), step, max(self.gap, OLDER) if behind else self.gap)
+        except SamplerFault:
+            if not behind:
+                raise
+            then = self.folder.open(rows[0].weights, self.config.device)
+            compare(rows, self.logp(then, rows), step, self.gap)
 
-    def logp(self, rows: Sequence[Kept]) -> list[list[float]]:
-        """The policy's log-probs of what samplers wrote."""
+    def logp(self, model, rows: Sequence[Kept]) -> list[list[float]]:
+        """A model's log-probs of what samplers wrote."""
         tokens = [[*row.context, *row.tokens] for row in rows]
         masks = [[False] * len(row.context) + [True] * len(row.tokens) for row in rows]
         base = assemble([row.address for row in rows], tokens, masks)
         batch = Batch(**base, weight=base["mask"].float()).to(self.config.device)
-        logp, _ = logp_of(self.policy, batch, self.config.optim.at_once, self.config.rollouts.temperature)
+        logp, _ = logp_of(model, batch, self.config.optim.at_once, self.config.rollouts.temperature)
         return [row[mask].tolist() for row, mask in zip(logp.cpu(), base["mask"], strict=True)]

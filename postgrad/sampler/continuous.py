@@ -8,8 +8,9 @@
 
 A row takes a free slot as soon as there is one and leaves it when it ends or is dropped; one that is to be
 kept stays in it, and what it is shown next is added to what it has, whose keys and values are not computed
-again. What a row writes depends on the model, its prompt and its seed, not on its neighbours. Left out on
-purpose: threads (all calls come from one) and graphs (the host looks at every token).
+again. What a row writes depends on the model, its prompt and its seed, not on its neighbours. Rows that are
+all chosen for alike are written together (together.py). Left out on purpose: threads (all calls come from
+one).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose, keep_likely
 from postgrad.sampler.request import Chosen, Place, Request, Row
 from postgrad.sampler.text import Text
+from postgrad.sampler.together import Together
 from postgrad.sampler.waiting import LEAST, READ, filled_up
 
 AHEAD = 16    # prompts that are read before a slot is free for them: few large readings take less time
@@ -49,9 +51,10 @@ class Slots:
         size, self.device = self.size, self.engine.device
         self.hidden = torch.zeros(size + 1, model.config.hidden_size, dtype=self.engine.dtype,
                                   device=self.device)
+        self.together = Together(self.engine, self.hidden, size, self.prompts)
         self.free, self.spare = deque(range(rows)), deque(range(self.prompts))
         self.waiting: deque[Row] = deque()
-        self.active: list[Row] = []
+        self.active: list[Row] = []  # another list whenever they are other rows
         self.computed = 0  # tokens that went through the layers, prompts included
 
     @property
@@ -86,7 +89,7 @@ class Slots:
         self.check(len(row.place.tokens), len(row.tokens) + len(tokens) + request.settings.max_new_tokens)
         row.request, row.end, row.turn = request, None, len(row.sampled)
         row.given, row.text = deque(tokens), self.text_of(request)
-        self.active.append(row)
+        self.active = [*self.active, row]
 
     def drop(self, row: Row) -> None:
         """A row is no longer wanted: it leaves the queue or its slot."""
@@ -125,18 +128,35 @@ class Slots:
     def step(self) -> list[tuple[Row, Chosen]]:
         """One more token for every row; -> those that were chosen, not those that were given."""
         self.admit()
-        rows, said = self.active, []
-        asked = [row for row in rows if not row.given]
-        for row, chosen in zip(asked, self.choose(asked), strict=True):
-            said.append((row, row.take(chosen, self.version)))
-        for row in rows:
+        rows = self.active
+        said = self.alike() if rows and self.together.takes(rows) else self.each()
+        ended = [row for row in rows if row.end]
+        if ended:
+            self.active = [row for row in rows if row.end is None]
+        for row in ended:
+            if not row.request.keep:
+                self.leave(row)
+        return said
+
+    def alike(self) -> list[tuple[Row, Chosen]]:
+        """A step of rows that are all chosen for in the same way."""
+        rows, version = self.active, self.version
+        tokens, logps = self.together.step()
+        said = [(row, row.take(Chosen(token, logp), version))
+                for row, token, logp in zip(rows, tokens, logps, strict=True)]
+        self.computed += len(rows) - sum(1 for row in rows if row.end and not row.request.keep)
+        return said
+
+    def each(self) -> list[tuple[Row, Chosen]]:
+        """A step of rows each of which has its own settings, or is shown tokens that were given."""
+        asked = [row for row in self.active if not row.given]
+        said = [(row, row.take(chosen, self.version))
+                for row, chosen in zip(asked, self.choose(asked), strict=True)]
+        for row in self.active:
             if row.given:
                 row.tokens.append(row.given.popleft())
-        self.advance([row for row in rows if row.end is None or row.request.keep])
-        self.active = [row for row in rows if row.end is None]
-        for row in rows:
-            if row.end and not row.request.keep:
-                self.leave(row)
+        self.together.rows = ()
+        self.advance([row for row in self.active if row.end is None or row.request.keep])
         return said
 
     def admit(self) -> None:
@@ -152,7 +172,7 @@ class Slots:
             slots = self.whole([row.slot for row in taken])
             self.engine.seat(slots, self.whole([row.place.number for row in taken]))
             self.hidden[slots] = torch.stack([row.first for row in taken])
-        self.active += taken
+            self.active = [*self.active, *taken]
 
     def places_from(self, first: Place) -> list[Place]:
         """This prompt and those that wait behind it, as many as there are places for and a pass holds."""
@@ -188,8 +208,8 @@ class Slots:
         for settings, mine in alike(rows).items():
             index = self.whole(mine) if len(mine) < len(rows) else slice(len(rows))
             token[index], logp[index] = choose(logits[index], u[index], settings, self.engine.ops)
-        return [told(row.request, x, t, p)
-                for row, x, t, p in zip(rows, logits, token.tolist(), logp.tolist(), strict=False)]
+        return [told(row.request, logits[i], t, p) if row.request.own or row.request.top else Chosen(t, p)
+                for i, (row, t, p) in enumerate(zip(rows, token.tolist(), logp.tolist(), strict=True))]
 
     def advance(self, rows: list[Row]) -> None:
         """The last token of each row through all layers, to the state from which its next one is chosen."""
@@ -234,9 +254,8 @@ def alike(rows: list[Row]) -> dict[Sampling, list[int]]:
 
 
 def told(request: Request, logits: Tensor, token: int, logp: float) -> Chosen:  # [V]
-    """What is told of a choice: logp is that of the distribution that was sampled from."""
-    if not (request.own or request.top):
-        return Chosen(token, logp)
+    """What is told of a choice where the model's own log-prob is wanted, or those of other tokens: logp is
+    that of the distribution that was sampled from."""
     settings = request.settings
     if not request.own and settings.temperature == 0:
         return Chosen(token, logp, ((token, logp),))

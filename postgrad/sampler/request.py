@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -34,7 +34,12 @@ class Request:
     @cached_property
     def how(self) -> Sampling:
         """What decides which token is chosen: rows with the same are chosen for together."""
-        return replace(self.settings, max_new_tokens=1, stop=())
+        return how(self.settings)
+
+
+@lru_cache(maxsize=256)
+def how(settings: Sampling) -> Sampling:
+    return replace(settings, max_new_tokens=1, stop=())
 
 
 class Chosen(NamedTuple):
@@ -81,7 +86,7 @@ class Row:
 
     def take(self, chosen: Chosen, version: int) -> Chosen:
         """A token that was chosen for it; -> with the text that may be shown."""
-        request, settings = self.request, self.request.settings
+        request = self.request
         if not self.versions or self.versions[-1][1] != version:
             self.versions.append((len(self.sampled), version))
         piece = self.text.add(chosen.token) if self.text else ""
@@ -89,8 +94,8 @@ class Row:
         self.sampled.append(chosen)
         if chosen.token in request.ends or (self.text and self.text.stopped):
             self.end = "stop"
-        elif len(self.sampled) - self.turn >= settings.max_new_tokens:
+        elif len(self.sampled) - self.turn >= request.settings.max_new_tokens:
             self.end = "length"
         if self.end and self.text:
             piece += self.text.end()
-        return chosen._replace(piece=piece)
+        return chosen._replace(piece=piece) if piece else chosen

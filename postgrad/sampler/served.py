@@ -1,11 +1,12 @@
 """A sampler behind addresses: tokens go there and come back over POST /inference/v1/generate, from
 `postgrad serve` and vLLM alike.
 
-Row i goes to sampler i mod n, with its own seed. Every answer is checked before it is used: it names the
-weights that wrote it, is whole, and has a finite log-prob for each token; a few rows are kept, whose
-log-probs are computed again by whoever has the weights. A sampler that nobody hears is asked again until
-POSTGRAD_TIMEOUT is over; one that says something wrong ends the run with its address. Left out on purpose:
-rows that go to another sampler than their own.
+Row i goes to sampler i mod n, with its own seed. Rows after the same context are asked for in one question,
+where the sampler is ours; of vLLM, which takes one seed a question, each by itself. Every answer is checked
+before it is used: it names the weights that wrote it, is whole, and has a finite log-prob for each token; a
+few rows are kept, whose log-probs are computed again by whoever has the weights. A sampler that nobody hears
+is asked again until POSTGRAD_TIMEOUT is over; one that says something wrong ends the run with its address.
+Left out on purpose: rows that go to another sampler than their own.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from postgrad.ranks.group import timeout
+from postgrad.ranks.group import timeout, world
 from postgrad.sampler.active import Written
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.rows import RowSampler
 from postgrad.sampler.wire import NotThere, SamplerFault, ask, check_address
 
 AT_ONCE = 64       # rows that are asked of a sampler at once, where it does not say how many it has room for
+PARTS = 4          # into so many questions they are divided at least: while one row is long, others go on
 CHECKED = 2        # rows of each sampler and call that are kept to be computed again
 PAUSES = (0.02, 0.2)  # seconds between two questions: at first, at most
 LATE = 30.0        # seconds after which a silent sampler is spoken of
@@ -41,9 +44,11 @@ class Weights:
 
 
 class Kept(NamedTuple):
-    """A row that can be computed again: who wrote it, after what, the tokens and their log-probs."""
+    """A row that can be computed again: who wrote it, by which weights, after what, the tokens and their
+    log-probs."""
 
     address: str
+    weights: str
     context: list[int]
     tokens: list[int]
     logp: list[float]
@@ -57,8 +62,9 @@ class Asked(NamedTuple):
 
 class ServedSampler(RowSampler):
     """addresses: http://HOST:PORT each. positions: the model's. vocabulary: how many tokens there are. names:
-    whether these samplers name the weights behind each answer, as ours do. gpu: the one on which all of them
-    have to be; none: anywhere. kept: rows to be computed again, by the optimizer steps behind their weights.
+    whether these samplers name the weights behind each answer and take seeds by the list, as ours do. gpu:
+    the one on which all of them have to be; none: anywhere. kept: rows to be computed again, by the optimizer
+    steps behind their weights. room: rows that a sampler is asked for at once.
     """
 
     def __init__(self, addresses: Sequence[str], chat, *, positions: int, vocabulary: int,
@@ -77,62 +83,78 @@ class ServedSampler(RowSampler):
     def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
               after: Sequence[Written | None] | None = None) -> Iterable[Written]:
         rows = [Asked(i, contexts[i // group_size], seed) for i, seed in enumerate(seeds)]
-        n, told = len(self.addresses), queue.SimpleQueue[Written | Exception]()
+        n, told = len(self.addresses), queue.SimpleQueue[list[Written] | Exception]()
         stop = threading.Event()
         for k, address in enumerate(self.addresses):
             self.start(address, rows[k::n], settings, told, stop)
         try:
-            for _ in rows:
-                row = told.get()  # each question has its own limit
-                if isinstance(row, Exception):
-                    raise row
-                if row.request // n < CHECKED and settings.whole and settings.temperature:
-                    self.keep(row, rows[row.request].context)
-                yield row
+            missing = len(rows)
+            while missing:
+                came = told.get()  # each question has its own limit
+                if isinstance(came, Exception):
+                    raise came
+                missing -= len(came)
+                for row in came:
+                    if row.request // n < CHECKED and settings.whole and settings.temperature:
+                        self.keep(row, rows[row.request].context)
+                    yield row
         finally:
             stop.set()
 
     def start(self, address: str, rows: Sequence[Asked], settings: Sampling, told: queue.SimpleQueue,
               stop: threading.Event) -> None:
         """Threads that ask for these rows and tell what came, as many as the sampler has room for."""
-        waiting = queue.SimpleQueue[Asked]()
-        for row in rows:
-            waiting.put(row)
+        room = self.room.get(address, AT_ONCE)
+        most, waiting = max(1, room // PARTS) if self.names else 1, queue.SimpleQueue[list[Asked]]()
+        questions = [same[i: i + most] for _, group in groupby(rows, key=lambda row: row.context)
+                     for same in [list(group)] for i in range(0, len(same), most)]
+        for question in questions:
+            waiting.put(question)
 
         def work() -> None:
             while not stop.is_set():
                 try:
-                    row = waiting.get_nowait()
+                    question = waiting.get_nowait()
                 except queue.Empty:
                     return
                 try:
-                    told.put(self.one(address, row, settings, stop))
+                    told.put(self.ask(address, question, settings, stop))
                 except Exception as fault:  # told to whoever waits for the rows
                     told.put(fault)
                     return
 
-        for _ in range(min(len(rows), self.room.get(address, AT_ONCE))):
+        longest = max(map(len, questions), default=1)
+        for _ in range(min(len(questions), max(1, room // longest))):
             threading.Thread(target=work, name=f"postgrad-rows-{address}", daemon=True).start()
 
-    def one(self, address: str, row: Asked, settings: Sampling, stop: threading.Event) -> Written:
-        """One row, written by a sampler and found sound."""
-        params = {"n": 1, "max_tokens": settings.max_new_tokens, "temperature": settings.temperature,
+    def ask(self, address: str, rows: list[Asked], settings: Sampling,
+            stop: threading.Event) -> list[Written]:
+        """Rows after one context, written by a sampler and found sound."""
+        params = {"max_tokens": settings.max_new_tokens, "temperature": settings.temperature,
                   "top_p": settings.top_p, "top_k": settings.top_k or -1, "min_p": settings.min_p,
-                  "seed": row.seed, "logprobs": 1, "stop_token_ids": list(self.chat.stop)}
+                  "stop_token_ids": list(self.chat.stop)}
+        if self.names:
+            params["seeds"] = [row.seed for row in rows]
+        else:
+            params |= {"n": 1, "seed": rows[0].seed, "logprobs": 1}
         if settings.stop:
             params["stop"] = list(settings.stop)
-        body = {"token_ids": row.context, "sampling_params": params}
+        body = {"token_ids": rows[0].context, "sampling_params": params}
         asked = time.time()
         answer = patiently(address, "/inference/v1/generate", body, "a row", stop)
         try:
-            return self.checked(answer, row, settings)
+            if len(answer["choices"]) != len(rows):
+                raise ValueError(f"its reply has {len(answer['choices'])} rows, and {len(rows)} were asked "
+                                 "for")
+            return [self.checked(answer, choice, row, settings)
+                    for choice, row in zip(answer["choices"], rows, strict=True)]
         except (LookupError, TypeError, ValueError) as error:
             why = str(error) if type(error) is ValueError else f"its answer lacks {error}"
             raise SamplerFault(f"sampler {address}, asked at {clock(asked)}: {why}. Nothing of it is trained "
                                "on: look at that sampler, then `postgrad resume`.") from error
 
-    def checked(self, answer: Any, row: Asked, settings: Sampling) -> Written:
-        (choice,) = answer["choices"]
+    def checked(self, answer: Any, choice: Any, row: Asked, settings: Sampling) -> Written:
+        """One row of an answer."""
         if self.names and self.weights:
             spans = [[*span] for span in choice["weight_versions"]]
             if spans != [[0, self.weights.step]] or answer["weights"] != self.weights.name:
@@ -142,10 +164,10 @@ class ServedSampler(RowSampler):
         tokens, end = choice["token_ids"], choice["finish_reason"]
         if not tokens or not all(type(t) is int and 0 <= t < self.vocabulary for t in tokens):
             raise ValueError(f"its reply is no list of tokens: {tokens!r:.80}")
-        content = choice["logprobs"]["content"]
-        named, logp = [token_of(c) for c in content], [c["logprob"] for c in content]
-        if named != [f"token_id:{t}" for t in tokens]:
-            raise ValueError(f"its log-probs are of {len(named)} other tokens than the {len(tokens)} of its "
+        content = None if "logp" in choice else choice["logprobs"]["content"]
+        logp = choice["logp"] if content is None else [c["logprob"] for c in content]
+        if len(logp) != len(tokens) or (content and [token_of(c) for c in content] != tokens):
+            raise ValueError(f"its log-probs are of {len(logp)} other tokens than the {len(tokens)} of its "
                              "reply")
         if not all(isinstance(x, int | float) and math.isfinite(x) and x <= 1e-3 for x in logp):
             raise ValueError(f"its log-probs hold what is none: {min(logp, key=number)!r:.40}")
@@ -159,25 +181,8 @@ class ServedSampler(RowSampler):
 
     def keep(self, row: Written, context: list[int]) -> None:
         address = self.addresses[row.request % len(self.addresses)]
-        step = self.weights.step if self.weights else 0
-        self.kept.setdefault(step, []).append(Kept(address, context, row.tokens, row.logp))
-
-    def compare(self, step: int, recompute: Callable[[Sequence[Kept]], list[list[float]]],
-                gap: float) -> None:
-        """The rows that were kept of the weights of a step. recompute: gives the log-probs of their tokens.
-        gap: how far a sampler's may be off, as the mean of |difference|."""
-        rows = self.kept.pop(step, [])
-        off: dict[str, list[float]] = {}
-        for row, again in zip(rows, recompute(rows) if rows else (), strict=True):
-            off.setdefault(row.address, []).extend(abs(a - b) for a, b in zip(row.logp, again, strict=True))
-        for address, apart in off.items():
-            mean = sum(apart) / len(apart)
-            if not mean <= gap:
-                raise SamplerFault(
-                    f"sampler {address} has other weights than those of step {step}, or computes otherwise: "
-                    f"at {clock(time.time())} its log-probs were off by {mean:.2g} on average over "
-                    f"{len(apart)} tokens, and {gap:g} is allowed (elsewhere.gap). Nothing of it is trained "
-                    "on: look at that sampler, then `postgrad resume`.")
+        step, name = (self.weights.step, self.weights.name) if self.weights else (0, "")
+        self.kept.setdefault(step, []).append(Kept(address, name, context, row.tokens, row.logp))
 
     def await_weights(self, weights: Weights) -> None:
         """Every sampler has these weights: until then no row is asked for."""
@@ -192,7 +197,7 @@ class ServedSampler(RowSampler):
                                        f"elsewhere.way=ipc hands the weights over on GPU {self.gpu}: start "
                                        "it with --device cuda on that GPU, or say elsewhere.way=folder.")
                 if (health["policy_step"], health.get("weights")) == (weights.step, weights.name):
-                    self.room[address] = max(1, int(health.get("slots", AT_ONCE)))
+                    self.room[address] = max(1, room_in(health) // world())
                     break
                 time.sleep(pause)
         self.weights = weights
@@ -231,9 +236,31 @@ def pauses(address: str, what: str, why: Callable[[], str] = lambda: "it has oth
                        "POSTGRAD_TIMEOUT=SECONDS.")
 
 
-def token_of(said: dict) -> str:
+def compare(rows: Sequence[Kept], again: Sequence[Sequence[float]], step: int, gap: float) -> None:
+    """Rows that were kept of the weights of a step, and their log-probs computed again. gap: how far a
+    sampler's may be off, as the mean of |difference|."""
+    off: dict[str, list[float]] = {}
+    for row, logp in zip(rows, again, strict=True):
+        off.setdefault(row.address, []).extend(abs(a - b) for a, b in zip(row.logp, logp, strict=True))
+    for address, apart in off.items():
+        mean = sum(apart) / len(apart)
+        if not mean <= gap:
+            raise SamplerFault(
+                f"sampler {address} has other weights than those of step {step}, or computes otherwise: "
+                f"at {clock(time.time())} its log-probs were off by {mean:.2g} on average over "
+                f"{len(apart)} tokens, and {gap:g} is allowed (elsewhere.gap). Nothing of it is trained "
+                "on: look at that sampler, then `postgrad resume`.")
+
+
+def room_in(health: dict) -> int:
+    """Rows that a sampler is asked for at once: as many as it writes, and as many that wait for a slot."""
+    slots = int(health.get("slots", AT_ONCE))
+    return slots + min(slots, int(health.get("queue", 0)))
+
+
+def token_of(said: dict) -> int:
     """Which token a log-prob is of; vLLM says its number alone from 0.32 on."""
-    return f"token_id:{said['token_id']}" if "token_id" in said else said["token"]
+    return said["token_id"] if "token_id" in said else int(said["token"].removeprefix("token_id:"))
 
 
 def number(x: object) -> float:

@@ -40,14 +40,16 @@ def card(served: Served) -> dict:
 
 
 async def health(request: Request) -> Response:
-    """How it is: slots in all and free, rows that are written or wait, the step of the weights, the GPU."""
+    """How it is: slots in all and free, how many rows may wait for one, rows that are written or wait, the
+    step of the weights, the GPU."""
     served = request.app.state.served
     slots, worker = served.worker.slots, served.worker
     alive = worker.thread.is_alive() and not worker.stopping
     return JSONResponse({"status": "ok" if alive else "stopped", "model": served.name,
                          "policy_step": served.version, "weights": served.weights,
                          "gpu": gpu_of(slots.device),
-                         "slots": slots.rows, "free": len(slots.free), "asked": worker.open},
+                         "slots": slots.rows, "free": len(slots.free), "queue": worker.most - slots.rows,
+                         "asked": worker.open},
                         200 if alive else 503)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from postgrad.capturing import beside
 from postgrad.opening.handles import take
 from postgrad.opening.models import open_writer
 from postgrad.opening.weights import shown_in
@@ -91,8 +92,12 @@ class Pushed(Checkpoints):
 
 async def take_newer(served: Served, newer: Newer) -> bool:
     """The newest weights are taken, between two tokens, where there are newer ones."""
+    def look() -> Found | None:
+        with beside():  # never while a graph is captured
+            return newer()
+
     try:
-        found = await asyncio.to_thread(newer)
+        found = await asyncio.to_thread(look)
     except (ValueError, OSError) as fault:
         newer.tell(fault)
         return False
