@@ -237,14 +237,16 @@ Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 
 
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
-          hooks: Iterable[Callable[[Now], None]] = ()):
-    """One optimizer step per batch, whatever the algorithm."""
+          hooks: Iterable[Callable[[Now], None]] = (), meanwhile: Callable[[], None] = lambda: None):
+    """One optimizer step per batch, whatever the algorithm. meanwhile: called after each pass, which a GPU
+    is still computing then."""
     @phase("training")
     def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
         loss, seen = objective(models, micro)
         part = (loss * micro.weight).sum()
         part.backward()
         optim.gather()
+        meanwhile()
         return part.detach().double(), seen
 
     began = time.perf_counter()

@@ -131,7 +131,7 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
 def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
     """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
     batch = as_batch([s.rollout for s in rows])
-    each = [Scored(rollout=replace(row, earlier=()) if s.rollout.earlier else row, verdict=s.verdict)
+    each = [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
             for s in rows for row in s.rollout.rows]
     ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" + (f".{k}" if s.rollout.earlier else "")
                 for i, s in enumerate(rows) for k in range(len(s.rollout.rows)))
