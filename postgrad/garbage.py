@@ -1,8 +1,8 @@
 """How often Python looks for objects that hold one another in a circle.
 
-A step makes thousands of records, and what is in none of those circles goes as soon as nobody holds it. Looking
-for circles every 700 of them, and now and then at all that torch and its compiler have loaded, takes a tenth
-of the host's time in a step.
+A step makes thousands of records, and what is in none of those circles goes as soon as nobody holds it.
+Looking for circles every 700 of them, and now and then at all that torch and its compiler have loaded, took a
+tenth of the host's time in a step.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from postgrad.phases import each_in, phase
 from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
-from postgrad.stats import Stats
+from postgrad.stats import Stats, computed
 
 SKIPS_IN_A_ROW = 5
 PRECISIONS = ("auto", "fp32", "bf16")
@@ -258,8 +258,9 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
                                           "gathered what they saw of the step", optim.end_lane, unweighted):
             total = total + part
             stats.add(seen)
+        facts = computed(batch.facts)
         results, (loss, norm, rows) = stats.read(total, optim.clip(), batch.weight.any())
-        row = {**batch.facts, **results, **optim.step(step, loss, bool(rows), norm)}
+        row = {**facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
         began = now
