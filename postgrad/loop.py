@@ -258,8 +258,8 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
                                           "gathered what they saw of the step", optim.end_lane, unweighted):
             total = total + part
             stats.add(seen)
-        facts = computed(batch.facts)
-        results, (loss, norm, rows) = stats.read(total, optim.clip(), batch.weight.any())
+        asked, facts = (total, optim.clip(), batch.weight.any()), computed(batch.facts)
+        results, (loss, norm, rows) = stats.read(*asked)  # waits for the device
         row = {**facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
