@@ -24,7 +24,7 @@ from postgrad.phases import each_in, phase
 from postgrad.ranks import lanes, world
 from postgrad.records import Batch
 from postgrad.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
-from postgrad.stats import Stats
+from postgrad.stats import Stats, computed
 
 SKIPS_IN_A_ROW = 5
 PRECISIONS = ("auto", "fp32", "bf16")
@@ -243,14 +243,16 @@ Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
 
 
 def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
-          hooks: Iterable[Callable[[Now], None]] = ()):
-    """One optimizer step per batch, whatever the algorithm."""
+          hooks: Iterable[Callable[[Now], None]] = (), meanwhile: Callable[[], None] = lambda: None):
+    """One optimizer step per batch, whatever the algorithm. meanwhile: called after each pass, which a GPU
+    is still computing then."""
     @phase("training")
     def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
         loss, seen = objective(models, micro)
         part = (loss * micro.weight).sum()
         part.backward()
         optim.gather()
+        meanwhile()
         return part.detach().double(), seen
 
     began = time.perf_counter()
@@ -262,8 +264,9 @@ def train(models: Models, batches: Iterable[Batch], objective: Objective, optim:
                                           "gathered what they saw of the step", optim.end_lane, unweighted):
             total = total + part
             stats.add(seen)
-        results, (loss, norm, rows) = stats.read(total, optim.clip(), batch.weight.any())
-        row = {**batch.facts, **results, **optim.step(step, loss, bool(rows), norm)}
+        asked, facts = (total, optim.clip(), batch.weight.any()), computed(batch.facts)
+        results, (loss, norm, rows) = stats.read(*asked)  # waits for the device
+        row = {**facts, **results, **optim.step(step, loss, bool(rows), norm)}
         now = time.perf_counter()
         row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
         began = now

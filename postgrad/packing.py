@@ -235,10 +235,10 @@ def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=t
 
 def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
     """Rows of different length end to end; one that stands there several times is read once."""
-    made: dict[int, np.ndarray] = {}
-    for row in rows:
-        if id(row) not in made:
-            made[id(row)] = np.array(row, dtype)
+    once = {id(row): row for row in rows}
+    if len(once) == len(rows):
+        return np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
+    made = {name: np.array(row, dtype) for name, row in once.items()}
     return np.concatenate([made[id(row)] for row in rows])
 
 

@@ -260,8 +260,8 @@ class Batch:
     scored: tuple[Scored, ...] = ()     # the rows' origin, for the log
     # the rows without padding, as the models compute them; made by `split`
     packed: Packed | None = None
-    # measured while the batch was made, logged with the step
-    facts: Mapping[str, float] = field(default_factory=dict)
+    # measured while the batch was made, logged with the step: numbers, or stats.Later
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)

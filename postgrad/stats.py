@@ -3,8 +3,9 @@ divided at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -127,6 +128,21 @@ class Stats(dict[str, Any]):
                              + list(more)))
         results = {name: kind(*islice(known, count)).result() for name, kind, count in parts}
         return results, list(known)
+
+
+class Later:
+    """A figure that nothing but the log asks for: computed when it does, which is while a GPU is at work."""
+
+    def __init__(self, compute: Callable[[], float]):
+        self.compute = compute
+
+    @cached_property
+    def result(self) -> float:
+        return self.compute()
+
+
+def computed(facts: Mapping[str, float | Later]) -> dict[str, float]:
+    return {name: fact.result if isinstance(fact, Later) else fact for name, fact in facts.items()}
 
 
 def numbers(values: Sequence[Tensor | float]) -> list[float]:

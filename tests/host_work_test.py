@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from threading import Event
 
@@ -14,15 +15,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad import recipes
 from postgrad.batches.collect import as_batch
+from postgrad.garbage import seldom_collected
 from postgrad.loop import Optim, OptimSettings
 from postgrad.models import Models, computing
 from postgrad.pace import compiling_pays
 from postgrad.packing import pack
-from postgrad.recipes import running
+from postgrad.recipes import hooks, running
+from postgrad.recipes.logged import rounded
 from postgrad.records import Rollout
 from postgrad.run import SampleLog
 from postgrad.sampler import LocalSampler, Sampling
-from postgrad.stats import Explained, Max, Mean, Stats
+from postgrad.stats import Explained, Later, Max, Mean, Stats, computed
 
 MOST_READS = 8  # of single numbers in a step: on a GPU each of them waits for all that was asked of it before
 
@@ -182,6 +185,85 @@ def test_samples_are_written_aside_in_order_and_before_a_checkpoint_is_begun(tmp
         log.wait()
         written = [(row["step"], row["text"]) for row in run.rows("samples")[0]]
         assert written == [(1, "one"), (1, "two"), (2, "three")]
+
+
+def test_samples_that_were_put_off_are_asked_for_once_in_order_and_at_the_end(tmp_path):
+    run, asked = logged(make(tmp_path / "run"), 4), []
+
+    def put_off(step):
+        return lambda: asked.append(step) or (lambda: [{"text": str(step)}])
+
+    def texts():
+        return [row["text"] for row in run.rows("samples")[0]]
+
+    with SampleLog(run) as log:
+        log.later(1, put_off(1))
+        assert not asked
+        log.ask()
+        log.ask()
+        assert asked == [1]
+        log.later(2, put_off(2))
+        log.later(3, put_off(3))  # the models are about to change: what was put off before is asked for
+        assert asked == [1, 2]
+        log.wait()
+        assert asked == [1, 2, 3] and texts() == ["1", "2", "3"]
+        log.later(4, put_off(4))
+    assert texts() == ["1", "2", "3", "4"]
+
+
+def test_samples_that_were_put_off_are_written_of_a_run_that_fails(tmp_path):
+    run = logged(make(tmp_path / "run"), 1)
+    with pytest.raises(ValueError, match="of its own"), SampleLog(run) as log:
+        log.later(1, lambda: lambda: [{"text": "one"}])
+        raise ValueError("an error of its own")
+    assert [row["text"] for row in run.rows("samples")[0]] == ["one"]
+    with pytest.raises(ValueError, match="of its own") as found, SampleLog(run) as log:
+        log.later(1, lambda: 1 / 0)
+        raise ValueError("an error of its own")
+    assert found.value.__notes__ == ["samples could not be written either: division by zero"]
+    with pytest.raises(ZeroDivisionError), SampleLog(run) as log:
+        log.later(1, lambda: 1 / 0)
+
+
+def test_a_pass_is_under_way_when_the_rows_of_the_step_before_are_asked_for(tmp_path, monkeypatch):
+    seen, ask = [], hooks.sample_rows
+    monkeypatch.setattr(hooks, "sample_rows", lambda now, parts: seen.append(now.step) or ask(now, parts))
+    changes = ["steps=3", "rollouts.prompts=8", "rollouts.prompts_per_step=4", "rollouts.group_size=4",
+               "rollouts.max_new_tokens=8", "evaluation.every=0", "save_every=2"]
+    recipe, config = recipes.resolve("grpo:words", changes, None)
+
+    class Watch:
+        def stepped(self, step, row, scored):
+            seen.append(f"end of {step}")
+
+    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run", watch=Watch())
+    # those of steps 2 and 3 before their checkpoints are begun
+    assert seen == ["end of 1", 1, "end of 2", 2, "end of 3", 3]
+    assert sorted({row["step"] for row in run.rows("samples")[0]}) == [1, 2, 3]
+
+
+def test_columns_are_rounded_as_python_rounds():
+    chosen = torch.tensor([0.0, -0.0, -1e-7, 1 / 64, 3 / 64, -5 / 128, 0.1, 12345.678, 3e38, 1e-45])
+    bits = torch.randint(-2**31, 2**31 - 1, (20_000,), generator=torch.Generator().manual_seed(0))
+    drawn = bits.to(torch.int32).view(torch.float32)
+    for x in (chosen, torch.arange(-5000, 5000) / 64, drawn[drawn.isfinite()]):
+        assert list(map(repr, rounded(x))) == [repr(round(v, 5)) for v in x.tolist()]
+
+
+def test_garbage_is_looked_for_seldom_in_a_run_and_as_before_after_it():
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with pytest.raises(ValueError, match="of its own"), seldom_collected():
+        assert gc.get_threshold()[0] > before[0][0] and gc.get_freeze_count() > before[1]
+        raise ValueError("an error of its own")
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+def test_a_figure_for_the_log_is_computed_once_and_when_it_is_asked_for():
+    calls = []
+    facts = {"reward": 1.0, "repetition": Later(lambda: calls.append(1) or 0.5), "errors": 0.0}
+    assert not calls
+    assert list(computed(facts).items()) == [("reward", 1.0), ("repetition", 0.5), ("errors", 0.0)]
+    assert computed(facts)["repetition"] == 0.5 and calls == [1]
 
 
 def test_samples_that_fail_are_raised_where_the_run_looks_next(tmp_path):

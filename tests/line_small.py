@@ -11,6 +11,7 @@ from postgrad.opening.teachers import asked_again
 from postgrad.pace import repeatable
 from postgrad.records import Rollout, Verdict
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
+from postgrad.stats import computed
 
 POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
 
@@ -56,6 +57,6 @@ def contents(batch):
     known = [f.name for f in fields(Rollout) if f.name != "prompt"]
     rows = [(s.rollout.prompt.id, s.rollout.prompt.messages, s.verdict,
              *(getattr(s.rollout, name) for name in known)) for s in batch.scored]
-    facts = repeatable(batch.facts)
+    facts = computed(repeatable(batch.facts))
     return ({k: (v.dtype, tuple(v.shape), v.numpy().tobytes()) for k, v in tensors.items()}, batch.ids, rows,
             facts)

@@ -69,7 +69,7 @@ def test_a_checkpoint_that_was_begun_does_not_land_in_another_run(tmp_path):
 def test_a_training_run_stops_with_the_sentence(tmp_path, monkeypatch):
     first = logged(make(tmp_path / "run"), 1)
 
-    def train(models, batches, objective, optim, run, hooks):
+    def train(models, batches, objective, optim, run, hooks, meanwhile):
         shutil.rmtree(tmp_path / "run")
         make(tmp_path / "run").close()
         run.log(2, {"loss": 0.5})

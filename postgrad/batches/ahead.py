@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from postgrad.batches.keep import held_scored, kept_scored
 from postgrad.ranks.group import timeout
 from postgrad.records import Prompt, Scored
+from postgrad.stats import Later, computed
 
 
 class Source(Protocol):
@@ -53,7 +54,7 @@ class Collection(NamedTuple):
 
     groups: list[list[Scored]]
     dropped: list[list[Scored]]
-    facts: dict[str, float]
+    facts: dict[str, float | Later]
     step: int = 0
 
 
@@ -139,7 +140,7 @@ class Ahead:
 
 
 def kept(number: int, made: Collection) -> dict:
-    return {"number": number, "step": made.step, "facts": dict(made.facts),
+    return {"number": number, "step": made.step, "facts": computed(made.facts),
             "groups": [[kept_scored(s) for s in group] for group in made.groups],
             "dropped": [[kept_scored(s) for s in group] for group in made.dropped]}
 

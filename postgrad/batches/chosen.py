@@ -16,6 +16,7 @@ from postgrad.batches.shuffled import logp_of
 from postgrad.maths.select import best_and_worst
 from postgrad.methods import Preference, Supervised
 from postgrad.records import Batch, Scored
+from postgrad.stats import Later
 
 
 class ChosenBatches(RolloutLine[RowT]):
@@ -27,7 +28,7 @@ class ChosenBatches(RolloutLine[RowT]):
             raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size "
                              f"is {self.settings.group_size}, set it to 2 or more.")
 
-    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
         rows = [s for group in groups for s in group]
         made = self.choose(sampled(rows, self.settings.group_size).to(self.device), rows)
         facts |= {**made.facts, "tokens": float(made.lengths.sum())}

@@ -25,7 +25,7 @@ from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, refuse_all_errors
 from postgrad.settings import NOT_NEGATIVE, Settings, setting
-from postgrad.stats import numbers
+from postgrad.stats import Later, numbers
 
 # how many prompts, the number of the try -> their judged groups
 Draw = Callable[[int, int], list[list[Scored]]]
@@ -131,7 +131,7 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
 def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
     """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
     batch = as_batch([s.rollout for s in rows])
-    each = [Scored(rollout=replace(row, earlier=()) if s.rollout.earlier else row, verdict=s.verdict)
+    each = [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
             for s in rows for row in s.rollout.rows]
     ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" + (f".{k}" if s.rollout.earlier else "")
                 for i, s in enumerate(rows) for k in range(len(s.rollout.rows)))
@@ -165,7 +165,7 @@ def is_flat(group: Sequence[Scored]) -> bool:
     return len({s.verdict.score for s in group if s.verdict.given}) <= 1
 
 
-def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
+def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float | Later]:
     """What a reader of the log looks at first. A verdict that failed has no part in the reward."""
     groups = [[s for s in rows[i: i + group_size] if s.verdict.given]
               for i in range(0, len(rows), group_size)]
@@ -173,12 +173,13 @@ def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
               if group]
     judged = [s for group in groups for s in group]
     written = sum(len(s.rollout.sampled) for s in rows)
-    facts = {"reward": float(torch.cat(scores).mean()) if scores else 0.0,
-             "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
-             "length": written / len(rows), "sampled": float(written),
-             "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
-             "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
-             "errors": float(sum(s.verdict.error is not None for s in rows))}
+    facts: dict[str, float | Later] = {
+        "reward": float(torch.cat(scores).mean()) if scores else 0.0,
+        "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
+        "length": written / len(rows), "sampled": float(written),
+        "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
+        "repetition": Later(lambda: sum(repetition(s.rollout.sampled) for s in rows) / len(rows)),
+        "errors": float(sum(s.verdict.error is not None for s in rows))}
     for name in sorted({name for s in judged for name in s.verdict.parts}):
         # absent: there was nothing to judge
         given = [s.verdict.parts[name] for s in judged if name in s.verdict.parts]
@@ -267,7 +268,7 @@ class RolloutLine(Generic[RowT]):
             return batch
         return replace(batch, facts={**batch.facts, "staleness": float(self.step - 1 - self.sampled_at)})
 
-    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
         raise NotImplementedError
 
     def draw(self, count: int, turn: int, number: int = 0, policy_step: int = 0) -> list[list[Scored]]:

@@ -20,6 +20,7 @@ from postgrad.maths import credit
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Policy
 from postgrad.models import Models
+from postgrad.packing import sent
 from postgrad.ranks import ALONE, Lanes
 from postgrad.records import Batch, Prompt, Scored
 
@@ -34,14 +35,13 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
     only what was added to it since. rows: one for each episode."""
     mask = together(mask, episode)
     score = scores(rows, method, budget)
-    dense = torch.zeros(mask.shape)
+    dense = torch.zeros(mask.shape, device=mask.device)
     for i, s in enumerate(rows):
         if s.verdict.per_token is not None and s.verdict.given:
             assert len(s.verdict.per_token) == len(s.rollout.sampled), "a reward for each sampled token"
-            dense[i, mask[i].cpu()] = torch.tensor(s.verdict.per_token, dtype=torch.float32)
+            dense[i, mask[i]] = torch.tensor(s.verdict.per_token, dtype=torch.float32).to(mask.device)
             score[i] -= s.verdict.score
-    reward = credit.place_reward(score.to(mask.device), mask) + dense.to(mask.device)
-    return apart(reward, episode)
+    return apart(credit.place_reward(sent(score, mask.device), mask) + dense, episode)
 
 
 def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
@@ -162,7 +162,8 @@ def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, s
             order = torch.randperm(groups, generator=shuffler)
         for part in order.tensor_split(count):
             rows = [row for g in part.tolist() for row in rows_of[g]]
-            out.append(weighed(pick(batch, rows), method, budget))
+            picked = batch if rows == list(range(len(batch))) else pick(batch, rows)
+            out.append(weighed(picked, method, budget))
     return out
 
 

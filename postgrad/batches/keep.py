@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
+from postgrad.stats import computed
 
 
 def pick(batch: Batch, rows: list[int]) -> Batch:
@@ -38,7 +39,7 @@ def kept_batch(batch: Batch) -> dict:
                "rollout": kept_rollout(s.rollout),
                "verdict": asdict(s.verdict)} for s in batch.scored]
     return {"columns": columns, "ids": list(batch.ids), "rows_per_unit": batch.rows_per_unit,
-            "facts": dict(batch.facts), "scored": scored}
+            "facts": computed(batch.facts), "scored": scored}
 
 
 def held_batch(kept: dict) -> Batch:

@@ -13,6 +13,7 @@ from postgrad.maths.kl import adaptive_coefficient
 from postgrad.methods import Policy
 from postgrad.pace import repeatable
 from postgrad.records import Batch, Prompt, Scored
+from postgrad.stats import Later
 
 
 class RolloutBatches(RolloutLine[Policy]):
@@ -50,7 +51,7 @@ class RolloutBatches(RolloutLine[Policy]):
         self.mix = mix
         self.show = show if method.shown else None
 
-    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float]) -> list[Batch]:
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
         """The rollouts as batches, one for each optimizer step: weights are re-derived for each. What it took
         to draw them is told with the first."""
         began = time.perf_counter()

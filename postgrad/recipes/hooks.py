@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from postgrad import ranks
@@ -50,7 +51,9 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
 
     def samples(now: Now) -> None:
         if now.batch.scored:
-            log.log(now.step, sample_rows(now, parts))
+            log.later(now.step, partial(sample_rows, now, parts))
+            if config.optim.divides:  # the other ranks ask now
+                log.ask()
 
     def show(now: Now) -> None:
         if watch:

@@ -54,11 +54,17 @@ def sample_row(batch: Batch, i: int, known: dict[str, Tensor], chat: Chat) -> di
     s = batch.scored[i]
     return {"id": batch.ids[i], "prompt": s.rollout.prompt.question, "text": s.rollout.text,
             "tokens": chat.pieces(s.rollout.tokens), "token_ids": list(s.rollout.tokens),
-            "columns": {name: [round(x, 5) for x in values.tolist()] for name, values in known.items()},
+            "columns": {name: rounded(values) for name, values in known.items()},
             "prompt_tokens": chat.pieces(s.rollout.prompt_tokens),
             "score": s.verdict.score, "reason": s.verdict.error or s.verdict.reason,
             "parts": dict(s.verdict.parts), "finished": s.rollout.finished, "adv": mean_advantage(known),
             **({"turns": turns_of(batch, i), "episode": s.rollout.episode} if s.rollout.turns else {})}
+
+
+def rounded(x: Tensor) -> list[float]:
+    """float32 to five places, each as Python's `round` has it: 10^5 times such a number is exact in
+    float64."""
+    return (torch.round(x.double() * 1e5) / 1e5).tolist()
 
 
 def turns_of(batch: Batch, row: int) -> list[dict]:

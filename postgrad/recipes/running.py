@@ -14,6 +14,7 @@ import torch
 
 from postgrad import __version__, methods, ranks
 from postgrad.files import said
+from postgrad.garbage import seldom_collected
 from postgrad.loop import restore, train
 from postgrad.models.checkpoint import read_state, seed_everything
 from postgrad.opening import tasks
@@ -195,7 +196,7 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
     try:
         with (run.locked(), SampleLog(run) as log, Saves(run) as saves,
               stop_on_signal(getattr(watch, "stopping", None)) as stop,
-              memory_advice(config, parts.models)):
+              memory_advice(config, parts.models), seldom_collected()):
             run.status("running")
             if parts.examine and parts.every and run.next_step == 1:
                 if isinstance(run, Run):
@@ -203,7 +204,7 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
                 elif config.optim.divides:
                     look_too(parts, 0)
             train(parts.models, parts.batches, parts.objective, parts.optim, run,
-                  hooks(run, parts, config, stop, saves, log, watch, callback))
+                  hooks(run, parts, config, stop, saves, log, watch, callback), meanwhile=log.ask)
     except Stopped as end:
         run.status("stopped", error=str(end))
         raise

@@ -1,4 +1,8 @@
-"""Sample rows that are made and written while the next step is computed: one thread, in order.
+"""Sample rows that are asked for, made and written while the next step is computed: by one thread, in order.
+
+Python runs one thread at a time, so rows that are made while the training asks a GPU for the next thing keep
+both waiting. Models are therefore asked for them when the next step's first pass is under way; then the
+training mostly waits.
 
 A checkpoint is begun after `wait`, so that it never knows more than the rows that are in the file.
 """
@@ -18,13 +22,15 @@ Rows = Callable[[], Iterable[Mapping]]
 
 
 class SampleLog:
-    """with SampleLog(run) as samples: samples.log(step, rows), where the call of `rows` makes them.
+    """with SampleLog(run) as samples: samples.log(step, rows), where the call of `rows` makes them; or
+    samples.later(step, ask), where the call of `ask` asks the models and gives `rows`.
 
     At the end of the block, however it ends, all rows are written. Of a Follower there is none.
     """
 
     def __init__(self, run: Run | Follower):
         self.run = run
+        self.unasked: tuple[int, Callable[[], Rows]] | None = None
         self.thread: Thread | None = None
         self.inbox: queue.Queue[tuple[int, Rows] | None] = queue.Queue(AT_MOST)
         self.fault: BaseException | None = None
@@ -33,6 +39,10 @@ class SampleLog:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
+        try:
+            self.ask()
+        except Exception as fault:  # noqa: BLE001 - raised below, or told with the error that ends the block
+            self.fault = self.fault or fault
         if self.thread is not None:
             self.inbox.put(None)
             self.thread.join()
@@ -40,6 +50,17 @@ class SampleLog:
             self.check()
         elif self.fault is not None:
             error.add_note(f"samples could not be written either: {self.fault}")
+
+    def later(self, step: int, ask: Callable[[], Rows]) -> None:
+        """Rows whose models are asked at the next call of `ask`, which has to come before they change."""
+        self.ask()
+        self.unasked = step, ask
+
+    def ask(self) -> None:
+        """Asks for the rows that were put off, if there are any."""
+        if self.unasked is not None:
+            (step, ask), self.unasked = self.unasked, None
+            self.log(step, ask())
 
     def log(self, step: int, rows: Rows) -> None:
         self.check()
@@ -50,6 +71,7 @@ class SampleLog:
 
     def wait(self) -> None:
         """Until all rows so far are written."""
+        self.ask()
         self.inbox.join()
         self.check()
 

@@ -34,8 +34,8 @@ def plain(x):
         return float(x) if math.isfinite(x) else str(float(x))
     if isinstance(x, Mapping):
         return {str(k): plain(v) for k, v in x.items()}
-    if isinstance(x, list) and set(map(type, x)) == {float} and all(map(math.isfinite, x)):
-        return x  # a column of a sample: nothing to look for in each number
+    if isinstance(x, list) and is_column(x):
+        return x
     if isinstance(x, list | tuple | set | frozenset):
         return [plain(v) for v in x]
     if is_dataclass(x) and not isinstance(x, type):
@@ -46,6 +46,12 @@ def plain(x):
         return os.fspath(x)
     raise ValueError(f"{x!r:.80} ({type(x).__name__}) cannot be written as JSON: log numbers, text, "
                      "lists and dicts")
+
+
+def is_column(x: list) -> bool:
+    """Whether a list is strict JSON as it is, by one look at the types in it: the tokens of a sample, say."""
+    kinds = set(map(type, x))
+    return kinds <= {str, int, bool} or (kinds == {float} and all(map(math.isfinite, x)))
 
 
 def number(x) -> float:

@@ -92,10 +92,16 @@ class ActiveRows:
         if (read, new) != (self.engine.read, self.engine.new):
             self.engine.grow(read=read, new=new, positions=self.together(read, new))
 
-    @torch.no_grad()
     def write(self, prompts: list[list[int]], group_size: int, seeds: list[int],
               going: Mapping[int, Kept] | None = None) -> Iterator[Written]:
-        """Every row of every prompt, in the order in which they end.
+        """Every row of every prompt, in the order in which they end; as `write_together` has it."""
+        for rows in self.write_together(prompts, group_size, seeds, going):
+            yield from rows
+
+    @torch.no_grad()
+    def write_together(self, prompts: list[list[int]], group_size: int, seeds: list[int],
+                       going: Mapping[int, Kept] | None) -> Iterator[list[Written]]:
+        """The rows of every prompt, those together that were seen to end together.
 
         going: the prompts, one for each row, that go on from rows in their slots; of them only what was added
         is computed. All rows are kept then; None: none is.
@@ -113,13 +119,13 @@ class ActiveRows:
         looks: deque[Look] = deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
         least = LEAST if len(seeds) >= LEAST and self.device.type == "cpu" else 1
+        now = 0  # steps so far
         while here or queue.waiting:
-            here += queue.admit(len(here))
-            most = max(self.settings.max_new_tokens - row.steps for row in here)
+            here += queue.admit(len(here), now)
+            most = self.settings.max_new_tokens - (now - here[-1].since)  # the last is the youngest
             for _ in range(min(steps, most)):
                 self.step(max(len(here), least))
-            for row in here:
-                row.steps += steps
+            now += steps
             looks.append(Look(here, self.done, self.count))
             if len(looks) <= ahead and most > steps:
                 continue
@@ -128,7 +134,7 @@ class ActiveRows:
                 if going is not None:
                     ended = {row: said._replace(kept=queue.stay(row, said.tokens))
                              for row, said in ended.items()}
-                yield from ended.values()
+                yield list(ended.values())
                 if going is None:
                     queue.leave(ended)
                 self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
@@ -208,20 +214,21 @@ class ActiveRows:
     def ended(self, look: Look) -> dict[Row, Written]:
         """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
         done, count = look.seen()
-        asked = [i for i, row in enumerate(look.rows) if row is not None and (done[i] or self.settings.stop)]
+        looked = range(len(done)) if self.settings.stop else done.nonzero().flatten().tolist()
+        asked = [i for i in looked if look.rows[i] is not None]
         if not asked:
             return {}
-        widest = max(count[i] for i in asked)
+        over, lengths = done[asked].tolist(), count[asked].tolist()
         # these columns are written: no need to wait for the steps under way
         with torch.cuda.stream(self.aside):
-            slots = self.whole([look.rows[i].slot for i in asked])
-            texts = zip(asked, self.out[slots, :widest].tolist(), self.logp[slots, :widest].tolist(),
-                        strict=True)
+            slots, widest = self.whole([look.rows[i].slot for i in asked]), max(lengths)
+            texts = zip(asked, over, lengths, self.out[slots, :widest].tolist(),
+                        self.logp[slots, :widest].tolist(), strict=True)
         found = {}
-        for i, tokens, logp in texts:
-            tokens = tokens[: count[i]]
+        for i, ended, length, tokens, logp in texts:
+            tokens = tokens[:length]
             cut = self.stops_at(tokens)
-            if done[i] or cut is not None:
+            if ended or cut is not None:
                 tokens = tokens[:cut]
                 stopped = cut is not None or tokens[-1] in self.chat.stop
                 found[look.rows[i]] = Written(look.rows[i].request, tokens, logp[: len(tokens)], stopped)
@@ -267,10 +274,10 @@ class Look:
         if self.event:
             self.event.record()
 
-    def seen(self) -> tuple[list[bool], list[int]]:
+    def seen(self) -> tuple[Tensor, Tensor]:
         if self.event:
             self.event.synchronize()
-        done, count = (x.tolist() for x in self.columns)
+        done, count = self.columns
         return done, count
 
 

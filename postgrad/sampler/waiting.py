@@ -24,7 +24,7 @@ def filled_up(prompts: Sequence[list[int]], places: Sequence[int],
 @dataclass(eq=False)
 class Row:
     """A row being written: its request, its prompt, of which the first `read` tokens are in a place and the
-    other `shown` in its slot, and how many steps it was given."""
+    other `shown` in its slot, and how many steps there were before its first."""
 
     request: int
     prompt: int
@@ -32,7 +32,7 @@ class Row:
     slot: int
     read: int
     shown: int = 0
-    steps: int = 0
+    since: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +71,14 @@ class Queue:
             self.active.admit(rows, 0, self.seeds, self.active.append(rows, added))
         return rows
 
-    def admit(self, at: int) -> list[Row]:
-        """Waiting rows take the free slots, in the columns from `at`."""
+    def admit(self, at: int, now: int = 0) -> list[Row]:
+        """Waiting rows take the free slots, in the columns from `at`, after so many steps."""
         rows = []
         while self.waiting and self.has_room(prompt := self.waiting[0] // self.group_size):
             if prompt not in self.place:
                 self.read_ahead()
             rows.append(Row(self.waiting.popleft(), prompt, self.place[prompt], self.free.popleft(),
-                            len(self.prompts[prompt])))
+                            len(self.prompts[prompt]), since=now))
         if rows:
             slots = self.active.whole([row.slot for row in rows])
             places = self.active.whole([row.place for row in rows])
