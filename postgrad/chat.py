@@ -117,6 +117,10 @@ class Chat:
         <think> and <answer> are text."""
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of many replies, by as many threads as the processor has cores."""
+        return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token's own text, control tokens by name, for the token strip."""
         for token in set(tokens).difference(self._pieces):

@@ -151,7 +151,7 @@ class Counted:
         self.tokenizer, self.asked = tokenizer, 0
 
     def __getattr__(self, name):
-        self.asked += name in ("encode", "decode")
+        self.asked += name in ("encode", "decode", "decode_batch")
         return getattr(self.tokenizer, name)
 
 
@@ -166,7 +166,7 @@ def test_a_token_is_decoded_once_and_a_prompt_rendered_once(monkeypatch):
     sampler.check(PROMPTS[:2], how)
     before = counted.asked
     rows = sampler.sample(PROMPTS[:2], 3, how, 0)
-    assert counted.asked - before == 6  # the text of each reply
+    assert 1 <= counted.asked - before <= 2  # the texts of those that end together, after either token
     assert [list(group[0].prompt_tokens) for group in rows] == [CHAT.render(p.messages) for p in PROMPTS[:2]]
 
 

@@ -92,15 +92,9 @@ class ActiveRows:
         if (read, new) != (self.engine.read, self.engine.new):
             self.engine.grow(read=read, new=new, positions=self.together(read, new))
 
-    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int],
-              going: Mapping[int, Kept] | None = None) -> Iterator[Written]:
-        """Every row of every prompt, in the order in which they end; as `write_together` has it."""
-        for rows in self.write_together(prompts, group_size, seeds, going):
-            yield from rows
-
     @torch.no_grad()
-    def write_together(self, prompts: list[list[int]], group_size: int, seeds: list[int],
-                       going: Mapping[int, Kept] | None) -> Iterator[list[Written]]:
+    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int],
+              going: Mapping[int, Kept] | None = None) -> Iterator[list[Written]]:
         """The rows of every prompt, those together that were seen to end together.
 
         going: the prompts, one for each row, that go on from rows in their slots; of them only what was added

@@ -35,10 +35,10 @@ class RowSampler:
         raise NotImplementedError
 
     def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
-              after: Sequence[Written | None] | None = None) -> Iterable[Written]:
-        """`group_size` rows after each context, in the order in which they end; row i has seeds[i]. after:
-        contexts come again, longer: of each, the row of the last call that it goes on from; () at first, None
-        where they do not."""
+              after: Sequence[Written | None] | None = None) -> Iterable[list[Written]]:
+        """`group_size` rows after each context, in the order in which they end, those together that were seen
+        to end together; row i has seeds[i]. after: contexts come again, longer: of each, the row of the last
+        call that it goes on from; () at first, None where they do not."""
         raise NotImplementedError
 
     def sample(self, prompts: Sequence[Prompt], group_size: int, settings: Sampling,
@@ -53,14 +53,16 @@ class RowSampler:
             seeds += [seed_of(seed, prompt.id, asked[prompt.id] + i) for i in range(group_size)]
             asked[prompt.id] += group_size
         groups: list[dict[int, Rollout]] = [{} for _ in prompts]
-        for row in self.write(rendered, group_size, seeds, settings):
-            p, g = divmod(row.request, group_size)
-            made = Rollout(prompt=prompts[p], prompt_tokens=shown[p], tokens=tuple(row.tokens),
-                           logp=tuple(row.logp), text=self.chat.decode(row.tokens), finished=row.finished,
-                           seed=seeds[row.request], policy_step=self.policy_step)
-            groups[p][g] = made
-            if self.ended:
-                self.ended(made)
+        for rows in self.write(rendered, group_size, seeds, settings):
+            texts = self.chat.decode_all([row.tokens for row in rows])
+            for row, text in zip(rows, texts, strict=True):
+                p, g = divmod(row.request, group_size)
+                made = Rollout(prompt=prompts[p], prompt_tokens=shown[p], tokens=tuple(row.tokens),
+                               logp=tuple(row.logp), text=text, finished=row.finished,
+                               seed=seeds[row.request], policy_step=self.policy_step)
+                groups[p][g] = made
+                if self.ended:
+                    self.ended(made)
         return [[group[g] for g in range(group_size)] for group in groups]
 
     def reply(self, contexts: Sequence[list[int]], seeds: Sequence[int], settings: Sampling,
@@ -72,8 +74,8 @@ class RowSampler:
         begins = not any(after)
         group_size = runs[0][1] if begins and len({n for _, n in runs}) == 1 else 1
         read = [context for context, _ in runs] if group_size > 1 else list(contexts)
-        rows = {row.request: row for row in self.write(read, group_size, list(seeds), settings,
-                                                       () if begins else after)}
+        rows = {row.request: row for together in self.write(read, group_size, list(seeds), settings,
+                                                            () if begins else after) for row in together}
         return [rows[i] for i in range(len(contexts))]
 
     def check(self, prompts: Sequence[Prompt], settings: Sampling) -> None:

@@ -81,7 +81,7 @@ class ServedSampler(RowSampler):
         return self.model_positions
 
     def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
-              after: Sequence[Written | None] | None = None) -> Iterable[Written]:
+              after: Sequence[Written | None] | None = None) -> Iterable[list[Written]]:
         rows = [Asked(i, contexts[i // group_size], seed) for i, seed in enumerate(seeds)]
         n, told = len(self.addresses), queue.SimpleQueue[list[Written] | Exception]()
         stop = threading.Event()
@@ -97,7 +97,7 @@ class ServedSampler(RowSampler):
                 for row in came:
                     if row.request // n < CHECKED and settings.whole and settings.temperature:
                         self.keep(row, rows[row.request].context)
-                    yield row
+                yield came
         finally:
             stop.set()
 
