@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS = 20_000  # that are made between two looks: a few steps of 512 rollouts
+OBJECTS = 50_000  # that are made between two looks: half a dozen steps of 512 rollouts
 
 
 @contextmanager
