@@ -10,6 +10,7 @@ and architectures that run through transformers.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,6 +27,7 @@ from postgrad.models.lora import Adapted
 from postgrad.models.nf4 import Linear4
 from postgrad.models.parts import whole
 
+M_MMAP_THRESHOLD = -3  # of mallopt: bytes from which on a piece of memory stands by itself
 # what is called on a model from outside, and so where its weights are brought together
 FORWARDS = {Decoder: ("states", "logp"), ScalarModel: ("scores", "token_scores")}
 
@@ -50,10 +52,21 @@ def divide(decoder: Decoder, half: bool) -> None:
     """Of every weight this rank's part, layer by layer; one whose weights are not read yet (on the meta
     device) has parts to read. A decoder that is divided stays so."""
     if not hasattr(decoder, "reshard"):
+        if not torch.cuda.is_available():
+            return_memory()
         for layer in decoder.model.layers:
             divided_whole(layer.mlp, half)  # by itself: what is brought together at once is smaller
             divided_whole(layer, half)
         divided_whole(decoder, half, FORWARDS[Decoder])
+
+
+def return_memory() -> None:
+    """Tensors in main memory are given back to the system when they are gone. glibc keeps pieces of up to
+    32 MB to itself, and layers that are brought together and let go leave more and more holes there."""
+    try:
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**20)
+    except (OSError, AttributeError):
+        return  # another libc
 
 
 def divided_whole(module: Any, half: bool, forwards: tuple[str, ...] = ()) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from postgrad.capturing import beside
 from postgrad.maths import ensemble
 from postgrad.records import Rollout, Verdict, pad_rows
 
@@ -25,6 +26,7 @@ class ModelJudge:
         self.rows_at_once = rows_at_once
 
     @torch.no_grad()
+    @beside()
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         out: list[Verdict] = []
         for at in range(0, len(rollouts), self.rows_at_once):
