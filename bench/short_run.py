@@ -41,10 +41,11 @@ def child(began: float, args: list[str]) -> None:
     marks["import"] = time.time() - began
     train = running.train
 
-    def watched(models, batches, objective, optim, run, hooks=()):
+    def watched(models, batches, objective, optim, run, hooks=(), **how):
         marks["start"] = time.time() - began
         ends: list[float] = []
-        train(models, batches, objective, optim, run, [*hooks, lambda now: ends.append(time.time() - began)])
+        hooks = [*hooks, lambda now: ends.append(time.time() - began)]
+        train(models, batches, objective, optim, run, hooks, **how)
         marks["first"], marks["last"] = ends[0], ends[-1]
 
     running.train = watched

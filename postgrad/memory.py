@@ -22,10 +22,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from postgrad.methods import Method
+from postgrad.models.engine import SMALL
 from postgrad.models.families import Config
 from postgrad.models.layer import Layer, Matrix, Norm, layer_spec, outer_weights
 from postgrad.models.replay import most_graphs
 from postgrad.options import Held
+from postgrad.sampler.waiting import READ
 
 GB = 1e9
 PARTS = ("weights", "gradients", "optimizer", "activations", "cache")
@@ -246,11 +248,20 @@ def cache(c: Config, setup: Setup) -> float:
 
 
 def beside(c: Config, setup: Setup) -> float:
-    """Bytes that sampling has beside the cache: the logits of a step, in float32, and the sampler's own
-    matrices: those that are fused, with adapters all that are merged; of a body in 4 bits none."""
+    """Bytes that sampling has beside the cache: the logits of a step, in float32, the sampler's own matrices,
+    those that are fused, with adapters all that are merged, of a body in 4 bits none; what reading keeps."""
     each = sum(matrix.size for half in layer_spec(c, 0).halves for matrix in half.inputs)
     own = (matrices(c) if setup.bits != 4 else 0) if setup.lora else c.num_hidden_layers * each
-    return setup.width * own + 4 * setup.samples * c.vocab_size
+    return setup.width * own + 4 * setup.samples * c.vocab_size + reading(c, setup)
+
+
+def reading(c: Config, setup: Setup) -> float:
+    """Bytes that the graph keeps by which a small model reads prompts on a GPU: of each token what a layer's
+    second half holds at most."""
+    if setup.lora or setup.width == 4 or not setup.on_gpu or c.hidden_size > SMALL:
+        return 0.0
+    tokens = min(READ, -(-setup.samples // setup.group) * setup.prompt)
+    return setup.width * tokens * (2 * c.hidden_size + 4 * c.intermediate_size)
 
 
 def standing(c: Config, setup: Setup) -> float:
