@@ -266,19 +266,6 @@ def ahead(s: Setting) -> list[dict]:
                 f"({said(alone)}); {how}", times >= 1.2, command("ahead"))]
 
 
-def thread(s: Setting) -> list[dict]:
-    """rollouts.ahead=1 in one process, sampling in a thread on a stream of its own, against in step."""
-    words = step_words(s)
-    alone, run = in_process(s, words), s.folder / "thread"
-    with training(s, run, [*words, "rollouts.ahead=1"]) as process:
-        two = timed(until_made(process, run, AHEAD_STEPS))
-    times = alone["step"] / two["step"]
-    return [bar(f"{s.shape} shape, the same step on one H200: rollouts.ahead=1 in one process, sampling in a "
-                "thread on a stream of its own, against in step", "at least 1.2x",
-                f"{times:.2f}x: {two['step']:.2f} s a step ({said(two)}) against {alone['step']:.2f} s "
-                f"({said(alone)})", times >= 1.2, command("thread"))]
-
-
 def instep(s: Setting) -> list[dict]:
     """The same sampler without sampling ahead: what the endpoint itself costs."""
     made, how = at_once(s, step_words(s), 0)
@@ -287,5 +274,4 @@ def instep(s: Setting) -> list[dict]:
                 f"{made['step']:.2f} s a step ({said(made)}); {how}", True, command("instep"))]
 
 
-PARTS: dict[str, Callable[[Setting], list[dict]]] = {"ipc": ipc, "ahead": ahead, "instep": instep,
-                                                        "thread": thread}
+PARTS: dict[str, Callable[[Setting], list[dict]]] = {"ipc": ipc, "ahead": ahead, "instep": instep}

@@ -1,7 +1,7 @@
 """Past one process on one GPU, measured: two ranks that share it, a divided model, weights handed over in its
 memory, sampling beside training.
 
-    python proofs/scale_gpu.py FOLDER [PART ...] [--small]     ranks, shard, ipc, ahead, instep, thread
+    python proofs/scale_gpu.py FOLDER [PART ...] [--small]     ranks, shard, ipc, ahead, instep
 
 Each part takes about a minute and a half and leaves FOLDER/gpu-PART.json, which `proofs/scale.py FOLDER
 write` takes up; one that fails prints its error, and the next goes on. What a part works on is in a folder of

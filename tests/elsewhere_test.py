@@ -259,6 +259,7 @@ def sampler_seed():
     (["sampler=http://127.0.0.1:1"], "sampler= and weights= go together"),
     (["sampler=ftp://a", "weights=w"], "write http://HOST:PORT"),
     (["sampler=http://a:1/v1", "weights=w"], "write http://HOST:PORT"),
+    (["ahead=1", "device=cuda"], "needs a sampler of its own"),
     (["way=nccl"], "expected folder, ipc or vllm")])
 def test_settings_that_cannot_work_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):

@@ -123,7 +123,7 @@ class Readings:
     def capture(self, inputs: tuple[Tensor, ...], longest: int) -> tuple:
         """The graph, what it reads and gives, and the table of angles that it looks into."""
         graph, self.pool = torch.cuda.CUDAGraph(), self.pool or torch.cuda.graph_pool_handle()
-        with capturing(), torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with capturing(), torch.cuda.graph(graph, pool=self.pool):
             states = self.read(*inputs, longest)
         return graph, inputs, states, self.decoder.angles(1)
 

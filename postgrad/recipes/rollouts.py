@@ -103,6 +103,9 @@ class RolloutConfig(RunConfig):
         if self.rollouts.release and (self.rollouts.ahead or self.elsewhere.sampler):
             raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
                              "process: leave it out with rollouts.ahead or sampler=.")
+        if self.rollouts.ahead and not self.elsewhere.sampler and self.device != "cpu":
+            raise ValueError("rollouts.ahead on a GPU needs a sampler of its own: start `postgrad serve` and "
+                             "name it with sampler=http://HOST:PORT.")
 
 
 def words() -> RolloutConfig:

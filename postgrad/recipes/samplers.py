@@ -15,7 +15,6 @@ import torch
 from postgrad import ranks
 from postgrad.batches.ahead import Present, Source
 from postgrad.batches.shuffled import assemble, logp_of
-from postgrad.capturing import beside
 from postgrad.chat import Chat
 from postgrad.listening import is_loopback
 from postgrad.opening.handles import SharedWeights, gpu_of
@@ -105,32 +104,19 @@ class Released(Present):
 
 
 class Copied:
-    """A copy of the policy in this process, that samples while the policy is trained: in a thread, and on a
-    GPU on a stream of its own, so that both compute at the same moment."""
+    """A copy of the policy in this process, that samples while the policy is trained."""
 
     def __init__(self, sampler: LocalSampler, policy):
         self.sampler, self.policy = sampler, policy
-        device = next(policy.parameters()).device
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def keep(self, step: int) -> Callable[[], None]:
         if self.sampler.model is self.policy:
             self.sampler.model = copy.deepcopy(self.policy).requires_grad_(False)
         weights = {name: x.detach().clone() for name, x in self.policy.state_dict().items()}
-        if self.stream is None:
-            return lambda: self.use(weights)
-        for x in weights.values():  # their memory is nobody else's before the other stream is through
-            x.record_stream(self.stream)
-        ready = torch.cuda.current_stream(self.stream.device).record_event()
-        return lambda: self.use(weights, ready)
+        return lambda: self.use(weights)
 
-    def use(self, weights: dict[str, torch.Tensor], ready: torch.cuda.Event | None = None) -> None:
-        """In the thread that samples, whose stream the other is from here on."""
-        with beside():
-            if self.stream is not None and ready is not None:
-                torch.cuda.set_stream(self.stream)
-                self.stream.wait_event(ready)
-            self.sampler.model.load_state_dict(weights)
+    def use(self, weights: dict[str, torch.Tensor]) -> None:
+        self.sampler.model.load_state_dict(weights)
 
     def check(self, step: int, behind: int) -> None:
         return None

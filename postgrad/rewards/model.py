@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from postgrad.capturing import beside
 from postgrad.maths import ensemble
 from postgrad.records import Rollout, Verdict, pad_rows
 
@@ -26,7 +25,6 @@ class ModelJudge:
         self.rows_at_once = rows_at_once
 
     @torch.no_grad()
-    @beside()
     def __call__(self, rollouts: Sequence[Rollout]) -> list[Verdict]:
         out: list[Verdict] = []
         for at in range(0, len(rollouts), self.rows_at_once):

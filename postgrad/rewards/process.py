@@ -9,7 +9,6 @@ from operator import mul
 
 import torch
 
-from postgrad.capturing import beside
 from postgrad.records import Rollout, Verdict, pad_rows
 
 # (score so far, chance that all is right at this step) -> score so far
@@ -47,7 +46,6 @@ class ProcessJudge:
         return [self.verdict(r, *found) for r, found in zip(rollouts, self.chances(rollouts), strict=True)]
 
     @torch.no_grad()
-    @beside()
     def chances(self, rollouts: Sequence[Rollout]) -> list[tuple[list[int], list[float]]]:
         """For each reply the last tokens of its steps, and the model's chance there that
         all is right so far."""

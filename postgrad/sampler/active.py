@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from postgrad.capturing import beside, capturing
+from postgrad.capturing import capturing
 from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
@@ -106,26 +106,24 @@ class ActiveRows:
         On a GPU the next steps are under way while the host looks at what the last ones wrote,
         so it never waits for the host.
         """
-        with beside():
-            self.keep([], self.size)  # a call that was broken off may have left rows behind
-            queue = Queue(self, prompts, group_size, seeds, going or {})
-            self.kept = queue.kept
-            here = queue.go_on()
+        self.keep([], self.size)  # a call that was broken off may have left rows behind
+        queue = Queue(self, prompts, group_size, seeds, going or {})
+        self.kept = queue.kept
+        here = queue.go_on()
         looks: deque[Look] = deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
         least = LEAST if len(seeds) >= LEAST and self.device.type == "cpu" else 1
         now = 0  # steps so far
         while here or queue.waiting:
-            with beside():  # while another thread captures a graph, nothing is asked of the GPU
-                here += queue.admit(len(here), now)
-                most = self.settings.max_new_tokens - (now - here[-1].since)  # the last is the youngest
-                for _ in range(min(steps, most)):
-                    self.step(max(len(here), least))
-                now += steps
-                looks.append(Look(here, self.done, self.count))
-                if len(looks) <= ahead and most > steps:
-                    continue
-                ended = self.ended(looks.popleft())
+            here += queue.admit(len(here), now)
+            most = self.settings.max_new_tokens - (now - here[-1].since)  # the last is the youngest
+            for _ in range(min(steps, most)):
+                self.step(max(len(here), least))
+            now += steps
+            looks.append(Look(here, self.done, self.count))
+            if len(looks) <= ahead and most > steps:
+                continue
+            ended = self.ended(looks.popleft())
             if ended:
                 if going is not None:
                     ended = {row: said._replace(kept=queue.stay(row, said.tokens))
@@ -133,8 +131,7 @@ class ActiveRows:
                 yield list(ended.values())
                 if going is None:
                     queue.leave(ended)
-                with beside():
-                    self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
+                self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
                 here = [row for row in here if row not in ended]
                 for look in looks:
                     look.rows = [None if row in ended else row for row in look.rows]
@@ -194,7 +191,7 @@ class ActiveRows:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
-            with capturing(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            with capturing(), torch.cuda.graph(graph, pool=pool):
                 self.advance(size)
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from postgrad.capturing import beside
 from postgrad.maths.noise import seed_of
 from postgrad.records import Prompt
 from postgrad.sampler.active import ActiveRows, Written
@@ -46,12 +45,11 @@ class LocalSampler(RowSampler):
         if after and active is not None and settings == active.settings:
             going = active.going_on(contexts, after)
         self.anew += sum(row is not None for row in after or ()) - len(going)
-        with beside():
-            if active is not None and going:
-                self._grow(active, contexts, settings, going)
-            else:
-                longest = 0 if after is None else rounded(max(map(len, contexts)))
-                active = self._active_for(contexts, len(seeds), settings, min(self.positions, longest))
+        if active is not None and going:
+            self._grow(active, contexts, settings, going)
+        else:
+            longest = 0 if after is None else rounded(max(map(len, contexts)))
+            active = self._active_for(contexts, len(seeds), settings, min(self.positions, longest))
         return active.write(contexts, group_size, seeds,
                             going if after is not None and active.engine.appends else None)
 

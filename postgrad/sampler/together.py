@@ -105,7 +105,7 @@ class Together:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
-            with capturing(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            with capturing(), torch.cuda.graph(graph, pool=pool):
                 part(size)
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current
