@@ -1,6 +1,6 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
-    python proofs/scale.py FOLDER [PART...]   equal, nodes, late, kills, and those of
+    python proofs/scale.py FOLDER [PART...]   equal, divided, nodes, late, kills, and those of
                                               proofs/rank_memory.py, decoupled.py and with_vllm.py;
                                               without PART all of them: four hours on two cores
     python proofs/scale_gpu.py FOLDER         what needs a GPU
@@ -33,6 +33,7 @@ import scale_gpu  # noqa: E402
 import with_vllm  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
 from results import bar  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from torchrun import ENV, torchrun  # noqa: E402
 
 STEPS, KILLS, SEED = 5, 20, 0
@@ -48,6 +49,7 @@ TRAININGS = {
     "grpo": ("grpo:words", *SAMPLED),
     "dapo": ("dapo:words", *SAMPLED),
 }
+ONE_PASS = {"sft": 1000, "reward": 500, "dpo": 500, "grpo": 500}  # tokens: a step is two passes of so many
 KILLED = ("grpo:words", "steps=10", "save_every=2", *SAMPLED[:4], "evaluation.every=0", "lanes=2")
 COMMAND = "python proofs/scale.py FOLDER"
 COMMITS = "Commit at which each part was measured"
@@ -108,6 +110,38 @@ def equal(folder: Path) -> list[dict]:
                        + (f"; {differ}" if differ else "") + (", all" if cut else ", not all") + " clipped",
                        not differ and cut, "python proofs/scale.py FOLDER equal"))
     return out
+
+
+def divided(folder: Path) -> list[dict]:
+    """A model divided between two ranks against the whole one in one process with two lanes."""
+    ways = {"one": {name: (f"tokens_per_pass={n}", "max_grad_norm=1000") for name, n in ONE_PASS.items()},
+            "several": {name: () for name in TRAININGS}}
+    alone([job(name, folder / f"{way}-{name}-1", "lanes=2", *more)
+           for way, listed in ways.items() for name, more in listed.items()], folder)
+    in_ranks([job(name, folder / f"{way}-{name}-2", "shard=true", *more)
+              for way, listed in ways.items() for name, more in listed.items()], folder)
+    off = {way: {name: apart(*(last_weights(folder / f"{way}-{name}-{n}") for n in (1, 2)))
+                 for name in listed} for way, listed in ways.items()}
+    far, told = max(off["several"].values()), {name: f"off by {x:.1e}" if x else "equal"
+                                               for name, x in off["one"].items()}
+    return [bar("shard=true (FSDP2), two ranks against one process, one pass a rank, no gradient clipped: "
+                + ", ".join(off["one"]), f"weights equal bit for bit after {STEPS} steps",
+                ", ".join(f"{name} {how}" for name, how in told.items()),
+                not any(off["one"].values()), f"{COMMAND} divided"),
+            bar("the same with 4 passes or more, every gradient that is not 0 clipped: "
+                + ", ".join(off["several"]), f"weights within 1e-6 relative after {STEPS} steps",
+                f"{far:.1e} at most ({', '.join(f'{name} {x:.0e}' for name, x in off['several'].items())})",
+                far <= 1e-6, f"{COMMAND} divided")]
+
+
+def last_weights(run: Path) -> dict:
+    return load_file(max((run / "checkpoints").iterdir()) / "model.safetensors")
+
+
+def apart(one: dict, two: dict) -> float:
+    """The largest difference of two models' numbers, relative to the largest of their tensor."""
+    assert one.keys() == two.keys()
+    return max(float((x - two[name]).abs().max() / x.abs().max()) for name, x in one.items())
 
 
 def nodes(folder: Path) -> list[dict]:
@@ -212,8 +246,8 @@ def late(folder: Path) -> list[dict]:
                 "python proofs/scale.py FOLDER late")]
 
 
-PARTS = {"equal": equal, "nodes": nodes, "late": late, "kills": killed, **rank_memory.PARTS,
-         **decoupled.PARTS, **with_vllm.PARTS}
+PARTS = {"equal": equal, "divided": divided, "nodes": nodes, "late": late, "kills": killed,
+         **rank_memory.PARTS, **decoupled.PARTS, **with_vllm.PARTS}
 
 
 def main(folder: Path, *parts: str) -> int:
