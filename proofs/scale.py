@@ -1,7 +1,7 @@
 """Past one process, measured: several ranks of torchrun on this machine against one process.
 
     python proofs/scale.py FOLDER [PART...]   equal, divided, nodes, late, kills, and those of
-                                              proofs/rank_memory.py, decoupled.py and with_vllm.py;
+                                              proofs/rank_memory.py, decoupled.py, with_vllm.py, planned.py;
                                               without PART all of them: four hours on two cores
     python proofs/scale_gpu.py FOLDER         what needs a GPU
     python proofs/scale.py FOLDER write       docs/results/scale.json and .md of the parts that were measured
@@ -27,13 +27,13 @@ sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
 
 import decoupled  # noqa: E402
 import kills  # noqa: E402
+import planned  # noqa: E402
 import rank_memory  # noqa: E402
 import results  # noqa: E402
 import scale_gpu  # noqa: E402
 import with_vllm  # noqa: E402
 from ranks_launch import carry_out, free_port  # noqa: E402
 from results import bar  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
 from torchrun import ENV, torchrun  # noqa: E402
 
 STEPS, KILLS, SEED = 5, 20, 0
@@ -116,32 +116,31 @@ def divided(folder: Path) -> list[dict]:
     """A model divided between two ranks against the whole one in one process with two lanes."""
     ways = {"one": {name: (f"tokens_per_pass={n}", "max_grad_norm=1000") for name, n in ONE_PASS.items()},
             "several": {name: () for name in TRAININGS}}
-    alone([job(name, folder / f"{way}-{name}-1", "lanes=2", *more)
-           for way, listed in ways.items() for name, more in listed.items()], folder)
-    in_ranks([job(name, folder / f"{way}-{name}-2", "shard=true", *more)
-              for way, listed in ways.items() for name, more in listed.items()], folder)
-    off = {way: {name: apart(*(last_weights(folder / f"{way}-{name}-{n}") for n in (1, 2)))
+    if not (folder / "one-sft-1").exists():
+        alone([job(name, folder / f"{way}-{name}-1", "lanes=2", *more)
+               for way, listed in ways.items() for name, more in listed.items()], folder)
+        in_ranks([job(name, folder / f"{way}-{name}-2", "shard=true", *more)
+                  for way, listed in ways.items() for name, more in listed.items()], folder)
+    off = {way: {name: apart(*(scale_gpu.weights(folder / f"{way}-{name}-{n}") for n in (1, 2)))
                  for name in listed} for way, listed in ways.items()}
-    far, told = max(off["several"].values()), {name: f"off by {x:.1e}" if x else "equal"
-                                               for name, x in off["one"].items()}
+    far, one = (max(x[i] for x in off["several"].values()) for i in (0, 1))
+    same = {name: "equal" if x == (0, 0) else f"off by {x[0]:.1e}" for name, x in off["one"].items()}
     return [bar("shard=true (FSDP2), two ranks against one process, one pass a rank, no gradient clipped: "
-                + ", ".join(off["one"]), f"weights equal bit for bit after {STEPS} steps",
-                ", ".join(f"{name} {how}" for name, how in told.items()),
-                not any(off["one"].values()), f"{COMMAND} divided"),
+                + ", ".join(same), f"weights equal bit for bit after {STEPS} steps",
+                ", ".join(f"{name} {how}" for name, how in same.items()),
+                all(how == "equal" for how in same.values()), f"{COMMAND} divided"),
             bar("the same with 4 passes or more, every gradient that is not 0 clipped: "
-                + ", ".join(off["several"]), f"weights within 1e-6 relative after {STEPS} steps",
-                f"{far:.1e} at most ({', '.join(f'{name} {x:.0e}' for name, x in off['several'].items())})",
-                far <= 1e-6, f"{COMMAND} divided")]
+                + ", ".join(off["several"]), f"every tensor within 1e-6 of its length after {STEPS} steps",
+                f"{far:.1e} at most ({', '.join(f'{name} {x[0]:.0e}' for name, x in off['several'].items())})"
+                f"; a single number by {one:.1e} of its tensor's largest", far <= 1e-6,
+                f"{COMMAND} divided")]
 
 
-def last_weights(run: Path) -> dict:
-    return load_file(max((run / "checkpoints").iterdir()) / "model.safetensors")
-
-
-def apart(one: dict, two: dict) -> float:
-    """The largest difference of two models' numbers, relative to the largest of their tensor."""
+def apart(one: dict, two: dict) -> tuple[float, float]:
+    """How far two models' tensors are apart at most: by their length, and by their largest number."""
     assert one.keys() == two.keys()
-    return max(float((x - two[name]).abs().max() / x.abs().max()) for name, x in one.items())
+    return (max(float((x - two[name]).norm() / x.norm()) for name, x in one.items()),
+            max(float((x - two[name]).abs().max() / x.abs().max()) for name, x in one.items()))
 
 
 def nodes(folder: Path) -> list[dict]:
@@ -247,7 +246,7 @@ def late(folder: Path) -> list[dict]:
 
 
 PARTS = {"equal": equal, "divided": divided, "nodes": nodes, "late": late, "kills": killed,
-         **rank_memory.PARTS, **decoupled.PARTS, **with_vllm.PARTS}
+         **rank_memory.PARTS, **decoupled.PARTS, **with_vllm.PARTS, **planned.PARTS}
 
 
 def main(folder: Path, *parts: str) -> int:

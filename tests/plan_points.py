@@ -1,5 +1,4 @@
-"""What was measured on one H200 (docs/results/speed-h200.json, and a real model on GSM8K), and what the plan
-says of the same work."""
+"""What was measured on one H200 (docs/results/speed-h200.json), and what the plan says of the same work."""
 
 import random
 from typing import NamedTuple
@@ -17,7 +16,6 @@ def shape(layers, width, inner, heads, kv, vocab, tied=True):
 
 SMALL = shape(30, 576, 1536, 9, 3, 49152)                 # SmolLM2-135M
 LARGE = shape(16, 2048, 8192, 32, 8, 32000)               # Llama 3.2 1B with Llama 2's vocabulary
-REAL = shape(24, 896, 4864, 14, 2, 151936, tied=False)    # Qwen2, 0.63B
 
 
 class Point(NamedTuple):
@@ -63,24 +61,14 @@ def points():
     def ragged(rows):
         lengths = Lengths(mean=128, longest=1024).draw(rows, random.Random(0))
         return sum(lengths) / sampling(SMALL, lengths) / 1e3
-    real = [min(256, max(20, int(random.Random(i).gauss(185, 60)))) for i in range(512)]
-    told = costs(REAL).fitted.row * 512
     return [
-        *(Point(f"135M, sampling, {rows} rows of 128 + 128 tokens", seconds, sampling(SMALL, [128] * rows))
-          for rows, seconds in ((64, 0.1682), (128, 0.197), (256, 0.5849), (512, 0.2556), (512, 0.3081),
-                                (1024, 0.5801), (2048, 1.1716), (4096, 2.3049))),
-        *(Point(f"135M, sampling, 64 rows of 128 + {new} tokens", seconds, sampling(SMALL, [new] * 64))
-          for new, seconds in ((256, 0.3262), (512, 0.6762), (1024, 1.4352))),
-        Point("135M, sampling, 16,384 ragged rows over 512 slots", 189.6, ragged(16384), "k tokens/s"),
-        Point("135M, sampling, 512 ragged rows", 49.1, ragged(512), "k tokens/s"),
-        *(Point(f"135M, training, {rows} rows of 128 + 128 tokens", seconds, training(SMALL, rows))
-          for rows, seconds in ((64, 0.0506), (128, 0.0794), (256, 0.1643), (512, 0.2757), (512, 0.3026),
-                                (1024, 0.5042), (2048, 0.9986), (4096, 2.0261))),
-        *(Point(f"135M, training, 64 rows of 128 + {new} tokens", seconds, training(SMALL, 64, new=new))
-          for new, seconds in ((256, 0.0746), (512, 0.1294), (1024, 0.2743))),
-        Point("135M, GRPO step, beta 0", 0.6814, step(SMALL)),
-        Point("135M, GRPO step, beta 0.04", 0.7409, step(SMALL, reference=True)),
-        Point("1B, GRPO step, beta 0", 1.4987, step(LARGE)),
-        Point("0.63B on GSM8K, sampling and verdicts", 0.68, sampling(REAL, real, 100, 16) + told),
-        Point("0.63B on GSM8K, training", 1.0, training(REAL, 512, 100, 185, 16)),
+        Point("135M, sampling, 512 rows of 128 + 128 tokens", 0.2228, sampling(SMALL, [128] * 512)),
+        Point("135M, sampling, 16,384 equal rows over 512 slots", 303.0,
+              16384 * 128 / sampling(SMALL, [128] * 16384) / 1e3, "k tokens/s"),
+        Point("135M, sampling, 16,384 ragged rows over 512 slots", 209.6, ragged(16384), "k tokens/s"),
+        Point("135M, sampling, 512 ragged rows", 63.2, ragged(512), "k tokens/s"),
+        Point("135M, training, 512 rows of 128 + 128 tokens", 0.2305, training(SMALL, 512)),
+        Point("135M, GRPO step, beta 0", 0.5984, step(SMALL)),
+        Point("135M, GRPO step, beta 0.04", 0.7428, step(SMALL, reference=True)),
+        Point("1B, GRPO step, beta 0", 1.4500, step(LARGE)),
     ]

@@ -13,13 +13,11 @@ from postgrad.memory import SIZES, Setup
 from postgrad.plan import CARDS, Lengths, Work, cards_named, options, simulate, written
 
 PAGE = Path(__file__).parent.parent / "docs/scale.md"
-# more than 15 % off: one call in which 256 rows took longer than 512
-FAR = {"135M, sampling, 256 rows of 128 + 128 tokens"}
 
 
 def test_the_plan_is_within_15_percent_of_what_was_measured_and_the_page_says_how_far_off():
     found = points()
-    assert {point.what for point in found if abs(point.off) > 0.15} == FAR
+    assert [point.what for point in found if abs(point.off) > 0.15] == []
     page = PAGE.read_text()
     assert [point.line for point in found if point.line not in page] == []
 

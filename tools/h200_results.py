@@ -12,7 +12,11 @@ import json
 import sys
 from pathlib import Path
 
-from results import NOT_MEASURED, RESULTS, bar, write
+HERE = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(HERE), str(HERE / "bench")]
+
+import memory  # noqa: E402
+from results import NOT_MEASURED, RESULTS, bar, write  # noqa: E402
 
 H200 = {"cpu": "one NVIDIA H200, 16 cores of its host", "cores": 16, "python": "3.12.3",
         "torch": "2.11.0+cu130"}
@@ -32,7 +36,9 @@ def read(paths: list[str], commit: str) -> tuple[dict[str, dict], list[dict]]:
     for line in (line for path in paths for line in Path(path).read_text().splitlines()):
         if line.startswith('{"part"'):
             found = json.loads(line)
-            parts[found.pop("part")] = found | {"commit": commit}
+            name = found.pop("part")
+            if "error" not in found:
+                parts[name] = found | {"commit": commit}
         elif line.startswith('{"case"'):
             found = json.loads(line)
             parts[f"memory: {found.pop('case')}"] = found | {"commit": commit}
@@ -121,8 +127,10 @@ def short_runs(p: dict[str, dict]) -> list[dict]:
         seconds = found.get("seconds")
         parts = ", ".join(f"{part} {found[part]:.1f}" for part in
                           ("import", "start", "first step", "other steps", "end") if part in found)
+        if seconds is not None:
+            told = f"{seconds:.1f} s" + (f" ({parts})" if parts else "")
         out.append(bar(f"20 GRPO steps of the embedded model, from start to end, {what}", "<= 15 s",
-                       NOT_MEASURED if seconds is None else f"{seconds:.1f} s ({parts})",
+                       NOT_MEASURED if seconds is None else told,
                        seconds is not None and seconds <= 15, f"{command} {name}"))
     saves = p.get("saves", {})
     delay = saves.get("delay seconds")
@@ -135,12 +143,14 @@ def short_runs(p: dict[str, dict]) -> list[dict]:
 
 
 def estimator(cases: dict[str, dict]) -> dict:
-    """The larger of the two peaks of each case, as it was said and measured."""
+    """The larger of the two peaks of each case, as it was measured, and as the estimate says it now."""
     apart = {}
-    for name, found in cases.items():
+    for case in memory.CASES:
+        found = cases.get(f"memory: {case.words}", {})
         if "peaks" in found:
-            said, seen = (max(x[which] for x in found["peaks"].values()) for which in ("said", "measured"))
-            apart[name.removeprefix("memory: ")] = said / seen - 1
+            said = memory.said_of(case, found["graphs"])
+            most = max(said.updating, said.sampling if "sampling" in found["peaks"] else 0.0) / memory.GB
+            apart[case.words] = most / max(peak["measured"] for peak in found["peaks"].values()) - 1
     near = [name for name, off in apart.items() if abs(off) <= 0.1]
     worst = max(apart.items(), key=lambda pair: abs(pair[1]), default=("", 0.0))
     return bar("peak memory as `postgrad memory` says it, on a GPU", "within 10 % on 8 cases or more",
