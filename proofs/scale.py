@@ -264,7 +264,7 @@ def main(folder: Path, *parts: str) -> int:
 
 def write(folder: Path) -> None:
     """A part of which FOLDER has nothing stays as the page has it; one that was never measured is a bar that
-    does not hold."""
+    does not hold, or, where it needs a GPU, is missing."""
     page = json.loads((results.RESULTS / "scale.json").read_text())
     commands = ({name: f"{COMMAND} {name}" for name in PARTS}
                 | {f"gpu-{name}": scale_gpu.command(name) for name in scale_gpu.MEASURES})
@@ -274,12 +274,12 @@ def write(folder: Path) -> None:
     bars = {name: part["bars"] for name, part in made.items()}
     bars |= {name: [row for row in page["bars"] if row["command"].endswith(commands[name])]
              for name in before}
-    never = {name: [bar(name, "measured", results.NOT_MEASURED, False, command)]
-             for name, command in commands.items() if name not in bars}
+    never = {name: [bar(name, "measured", results.NOT_MEASURED, False, commands[name])]
+             for name in PARTS if name not in bars}
     commits = before | {name: part["commit"] for name, part in made.items()}
     rows = kept_kills(folder) or page["tables"]["Kills"]
-    results.write("scale", "Past one process", [row for name in commands for row in (bars | never)[name]],
-                  seeds=[SEED], tables={
+    listed = [row for name in commands for row in (bars | never).get(name, [])]
+    results.write("scale", "Past one process", listed, seeds=[SEED], tables={
         COMMITS: [{"part": name, "commit": commits[name]} for name in commands if name in commits],
         "Kills": rows})
 
