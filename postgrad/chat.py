@@ -21,6 +21,8 @@ from postgrad.records import Message
 from postgrad.template import compiled
 from postgrad.tokenizer_files import read_object, read_template, read_tokenizer, token_text
 
+MANY = 64  # replies that are worth starting threads for
+
 
 class Chat:
     """Chat.load(folder).render(messages) -> tokens
@@ -118,7 +120,9 @@ class Chat:
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of many replies, by as many threads as the processor has cores."""
+        """The texts of replies; of many at once, by as many threads as the processor has cores."""
+        if len(rows) < MANY:
+            return [self.decode(row) for row in rows]
         return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:

@@ -13,7 +13,7 @@ from run_small import logged, make
 from small import CHAT, PROMPTS, small_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from postgrad import recipes
+from postgrad import chat, recipes
 from postgrad.batches.collect import as_batch
 from postgrad.garbage import seldom_collected
 from postgrad.loop import Optim, OptimSettings
@@ -166,6 +166,11 @@ def test_a_token_is_decoded_once_and_a_prompt_rendered_once(monkeypatch):
     sampler.check(PROMPTS[:2], how)
     before = counted.asked
     rows = sampler.sample(PROMPTS[:2], 3, how, 0)
+    assert counted.asked - before == 6  # the text of each reply
+    monkeypatch.setattr(chat, "MANY", 2)
+    before = counted.asked
+    assert [[r.text for r in group] for group in sampler.sample(PROMPTS[:2], 3, how, 0)] == \
+        [[r.text for r in group] for group in rows]
     assert 1 <= counted.asked - before <= 2  # the texts of those that end together, after either token
     assert [list(group[0].prompt_tokens) for group in rows] == [CHAT.render(p.messages) for p in PROMPTS[:2]]
 
