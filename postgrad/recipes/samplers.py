@@ -23,10 +23,12 @@ from postgrad.ranks.group import timeout
 from postgrad.records import Batch
 from postgrad.sampler import LocalSampler, RowSampler, ServedSampler
 from postgrad.sampler.served import Kept, Weights, compare, patiently
+from postgrad.sampler.vllm_here import VllmSampler
 from postgrad.sampler.wire import SamplerFault, check_address
 from postgrad.settings import POSITIVE, Settings, setting
 
 WAYS = ("folder", "ipc", "vllm")
+HERE = "vllm"  # in the place of an address: vLLM in this process
 EXACT, ROUNDED, OLDER = 1e-3, 0.1, 0.5  # nats: how far a sampler's log-probs may be off
 
 
@@ -35,8 +37,9 @@ class Elsewhere(Settings):
     """Samplers in other processes or on other machines, and how they get the weights."""
 
     sampler: str | None = setting(None, "addresses that sample, http://HOST:PORT, several with commas: "
-                                  "`postgrad serve`, or vLLM from 0.28 on; none: this process",
-                                  "to sample on other GPUs or machines; rows are dealt to them in turn")
+                                  "`postgrad serve`, or vLLM from 0.28 on; vllm: vLLM in this process; none: "
+                                  "postgrad itself", "to sample on other GPUs or machines; rows are dealt to "
+                                  "them in turn")
     weights: str | None = setting(None, "the folder in which the weights of every step are left for the "
                                   "samplers", "with sampler: a folder that all of them can read")
     way: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` looks into "
@@ -60,13 +63,22 @@ class Elsewhere(Settings):
                 raise ValueError(f"elsewhere.way=ipc is for a sampler on this machine and this GPU, and "
                                  f"{address} is none by its address: write http://127.0.0.1:PORT, or leave "
                                  "way out.")
+        if self.here and self.way != "folder":
+            raise ValueError(f"sampler=vllm reads its weights from a folder, and elsewhere.way={self.way} is "
+                             "for samplers behind addresses: leave way out.")
         if (self.sampler is None) != (self.weights is None):
             raise ValueError("sampler= and weights= go together: sampler=http://HOST:PORT weights=FOLDER, "
                              "where FOLDER is one that the sampler can read.")
 
     @property
+    def here(self) -> bool:
+        """Whether vLLM samples in this process."""
+        return self.sampler == HERE
+
+    @property
     def addresses(self) -> list[str]:
-        return [a.strip() for a in self.sampler.split(",") if a.strip()] if self.sampler else []
+        listed = "" if self.here else self.sampler or ""
+        return [a.strip() for a in listed.split(",") if a.strip()]
 
     def check_device(self, device: str) -> None:
         """Whether the weights can go this way from where they are trained."""
@@ -77,13 +89,17 @@ class Elsewhere(Settings):
     @property
     def foreign(self) -> bool:
         """Whether another engine than ours samples."""
-        return bool(self.sampler) and self.way == "vllm"
+        return self.here or (bool(self.sampler) and self.way == "vllm")
 
 
 def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
     """Who writes the rollouts of a run, and whose weights it writes by."""
     if config.rollouts.ahead and ranks.world() > 1:
         raise ValueError("rollouts.ahead is for a training in one process: leave torchrun out, or ahead.")
+    if config.elsewhere.here and (config.rollouts.ahead or ranks.world() > 1):
+        raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.ahead or "
+                         "torchrun start `vllm serve` and name it with sampler=http://HOST:PORT "
+                         "elsewhere.way=vllm.")
     if config.elsewhere.sampler:
         served = Served(config, policy, chat)
         return served.sampler, served
@@ -132,9 +148,11 @@ class Served:
         place, ahead, shares = Path(how.weights).absolute(), config.rollouts.ahead, how.way == "ipc"
         self.folder = SharedWeights(place, chat, copies=ahead + 1) if shares else \
             WeightsFolder(place, chat, keep=ahead + 2)
-        self.sampler = ServedSampler(how.addresses, chat, positions=policy.config.max_position_embeddings,
-                                     vocabulary=policy.config.vocab_size, names=not how.foreign,
-                                     gpu=gpu_of(config.device) if shares and ranks.leads() else None)
+        shape = {"positions": policy.config.max_position_embeddings, "vocabulary": policy.config.vocab_size}
+        self.sampler = VllmSampler(chat, rows=config.rollouts.slots, on_gpu=config.device != "cpu", **shape) \
+            if how.here else ServedSampler(
+                how.addresses, chat, names=not how.foreign,
+                gpu=gpu_of(config.device) if shares and ranks.leads() else None, **shape)
         self.gap = how.gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
@@ -158,8 +176,10 @@ class Served:
 
     def reload(self, weights: Weights) -> None:
         """vLLM is told to read them. It does not say afterwards what it has: the log-probs do."""
-        place = str(self.folder.folder / weights.name)
-        body = {"method": "reload_weights", "kwargs": {"weights_path": place}, "timeout": timeout()}
+        place = self.folder.folder / weights.name
+        if isinstance(self.sampler, VllmSampler):
+            return self.sampler.load(place)
+        body = {"method": "reload_weights", "kwargs": {"weights_path": str(place)}, "timeout": timeout()}
         for address in self.sampler.addresses:
             patiently(address, "/collective_rpc", body, f"a word on the weights of step {weights.step}")
 
