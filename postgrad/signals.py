@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 
-from postgrad.ranks import check_others
+from postgrad.ranks import Lost, check_others
 
 
 class Stopped(Exception):
@@ -21,8 +21,10 @@ class Stopped(Exception):
 @contextmanager
 def stop_on_signal(told: Callable[[], None] | None = None):
     """Within the block the first Ctrl-C or SIGTERM is only noted (the function given says which); a second
-    one ends at once. Where another rank has died, it ends the block with a sentence on that. In a thread
-    other than the main one, where Python takes no signals, nothing is noted.
+    one ends at once. Where another rank has died, it ends the block with a sentence on that, and SIGTERM,
+    which torchrun sends the rest at that moment, is not heard any more: it would end this process before it
+    has said the sentence. In a thread other than the main one, where Python takes no signals, nothing is
+    noted.
 
     told: called at the first one, inside the signal handler.
     """
@@ -42,8 +44,12 @@ def stop_on_signal(told: Callable[[], None] | None = None):
     # a handler that is not Python's reads as None, and could not be put back
     ours = [s for s in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(s) is not None]
     before = {s: signal.signal(s, note) for s in ours}
+    after = dict(before)
     try:
         yield lambda: caught[0] if caught else None
+    except Lost:
+        after |= {signal.SIGTERM: signal.SIG_IGN}
+        raise
     finally:
-        for s, old in before.items():
-            signal.signal(s, old)
+        for s, then in after.items():
+            signal.signal(s, then)

@@ -184,17 +184,18 @@ def struck(run: Path, args: list[str], rank: int, after: int, delay: float, numb
     if agent.poll() is not None or len(victims) < 2:
         return {}
     os.kill(victims[rank], number)
-    began, sentence, seconds = time.perf_counter(), "", None
+    began, sentence, seconds, lines = time.perf_counter(), "", None, []
     assert agent.stderr is not None
     for line in agent.stderr:
+        lines.append(line)
         if sentence == "" and NAMED.search(line):
             sentence, seconds = line.strip(), round(time.perf_counter() - began, 2)
             if number == signal.SIGSTOP:
                 os.kill(victims[rank], signal.SIGKILL)
     agent.wait()
     told = NAMED.search(sentence)
-    return {"rank": rank, "step": steps_made(run), "said": sentence, "seconds": seconds,
-            "named": int(told[1]) if told else None}
+    return {"rank": rank, "step": steps_made(run), "said": sentence or "".join(lines)[-3000:],
+            "seconds": seconds, "named": int(told[1]) if told else None}
 
 
 def killed(folder: Path) -> list[dict]:

@@ -15,6 +15,7 @@ from postgrad.loop import Optim, OptimSettings, restore, state_of, train
 from postgrad.methods import METHODS
 from postgrad.models import Models, load_model
 from postgrad.models.checkpoint import copy_state, read_state
+from postgrad.ranks import Lost
 from postgrad.signals import stop_on_signal
 
 # the state
@@ -119,6 +120,17 @@ def test_settings_out_of_range(settings, words):
 
 
 # signals
+
+def test_where_a_rank_is_lost_its_sentence_comes_before_the_signal_that_torchrun_sends():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(Lost), stop_on_signal():
+            raise Lost("rank 1 died")
+        signal.raise_signal(signal.SIGTERM)  # while checkpoint and log are brought to their end
+        assert signal.getsignal(signal.SIGINT) == before[0]
+    finally:
+        signal.signal(signal.SIGTERM, before[1])
+
 
 def test_the_first_signal_is_noted_and_the_second_ends():
     # a shell may have started us in the background, deaf to it
