@@ -52,7 +52,8 @@ def test_the_base_can_write_steps_and_cannot_do_without():
         prompts = [chat.encode(template.format(p.question)) for p in problems]
         active = ActiveRows(model, chat, Sampling(temperature=0.0, max_new_tokens=64), rows=60, prompts=60,
                             read=max(map(len, prompts)))
-        texts = {row.request: chat.decode(row.tokens) for row in active.write(prompts, 1, [0] * 60)}
+        texts = {row.request: chat.decode(row.tokens) for rows in active.write(prompts, 1, [0] * 60)
+                 for row in rows}
         texts = [texts[i] for i in range(60)]
         hits = [t.split("Answer:")[-1].strip() == str(p.answer) for t, p in zip(texts, problems, strict=True)]
         return sum(hits) / len(hits)

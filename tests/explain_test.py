@@ -69,7 +69,8 @@ def test_what_the_objectives_measure_is_explained():
                  "batches/pairs.py", "batches/singles.py", "batches/steps.py", "recipes/reward.py",
                  "recipes/process.py", "loop.py", "evaluation/examine.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
-            if isinstance(node, ast.Assign | ast.AugAssign | ast.Return) and isinstance(node.value, ast.Dict):
+            kinds = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return
+            if isinstance(node, kinds) and isinstance(node.value, ast.Dict):
                 target = getattr(getattr(node, "targets", [getattr(node, "target", None)])[0], "id", "")
                 if target in ("stats", "seen", "facts", "row", "out"):
                     found |= {key.value for key in node.value.keys if isinstance(key, ast.Constant)}
