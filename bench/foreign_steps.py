@@ -113,8 +113,8 @@ class Bench:
         rows = {}
 
         def work():
-            for row in sampler.write(self.prompts, GROUP, self.seeds, settings):
-                rows[row.request] = row
+            for together in sampler.write(self.prompts, GROUP, self.seeds, settings):
+                rows.update((row.request, row) for row in together)
 
         first, best = self.timed(work, rounds)
         self.seconds[name] = best
