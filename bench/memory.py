@@ -237,7 +237,7 @@ def measure(case: Case) -> dict:
         sampler.release()
         clean()
     trained = train(case, models, optim)
-    graphs = max(len(d._replays.made) if d._replays else 0 for d in models.decoders())
+    graphs = max(len(d._replays[True].made) if True in d._replays else 0 for d in models.decoders())
     said, plain = said_of(case, graphs), said_of(case, 0)
     every = filter(None, (models.policy, models.reference, models.critic, models.reward, *models.decoders()))
     weights = stored(p for m in every for p in m.parameters())

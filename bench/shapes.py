@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
@@ -52,6 +53,7 @@ def new_chat(vocab: int) -> Chat:
              **{f"w{i}": i for i in range(len(SPECIAL), vocab)}}
     tokenizer = Tokenizer(WordLevel(words, unk_token="<|pad|>"))
     tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.decoder = ByteLevel()  # text is made as the tokenizers of real models make it
     tokenizer.add_special_tokens(list(SPECIAL))
     return Chat(tokenizer, TEMPLATE, bos="<|bos|>", eos="<|end|>", pad="<|pad|>")
 

@@ -2,7 +2,7 @@
 vocabulary (models/kernels/vocabulary.py), the head's gradient, the sums of gradients (gathering.py).
 
     python bench/train_kernels.py                        the 135M shape; about 40 s
-    python bench/train_kernels.py --only gather          or read, slope, head, graphs
+    python bench/train_kernels.py --only gather          or read, slope, head, joined, graphs
     TRITON_INTERPRET=1 python bench/train_kernels.py --device cpu --rows 4 --quick     on a CPU: that it runs
 """
 
@@ -24,13 +24,17 @@ import torch  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from postgrad.maths.logprob import PLAIN, add_product, product  # noqa: E402
+from postgrad.maths import logprob  # noqa: E402
+from postgrad.maths.logprob import add_product, product  # noqa: E402
 from postgrad.models.kernels import gathering, vocabulary  # noqa: E402
+from postgrad.models.kernels import head as tiles  # noqa: E402
 from postgrad.models.layer import stored_tensors  # noqa: E402
 
 READS = [(2048, 4), (2048, 8), (4096, 4), (4096, 8), (4096, 16), (8192, 8), (8192, 16)]
 SLOPES = [*pairs((1024, 2048, 4096, 8192), (4, 8))]
 PIECES = [*pairs((2048, 4096, 8192), (4, 8))]
+TILES = [(128, 128, 64, 4, 3), (128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 256, 64, 8, 3),
+         (256, 128, 64, 8, 3), (128, 128, 32, 4, 4), (64, 256, 64, 4, 3), (64, 128, 64, 4, 4)]
 EXACT = 64  # rows that are compared with float64
 
 
@@ -105,8 +109,9 @@ def compiled(function: Callable) -> Callable:
 
 
 def read(x: Chunk, quick: bool) -> Iterator[str]:
-    right = torch.stack(PLAIN.read(x.logits[:EXACT].double(), x.tokens[:EXACT]))
-    ways: dict[str, Callable] = {"plain, compiled": compiled(PLAIN.read), "kernel as it is": vocabulary.read}
+    right = torch.stack(logprob.read(x.logits[:EXACT].double(), x.tokens[:EXACT]))
+    ways: dict[str, Callable] = {"plain, compiled": compiled(logprob.read),
+                                 "kernel as it is": vocabulary.read}
     for name, way in ways.items():
         yield measured(name, lambda way=way: way(x.logits, x.tokens),
                        lambda way=way: apart(torch.stack(way(x.logits[:EXACT], x.tokens[:EXACT])), right),
@@ -123,7 +128,7 @@ def read(x: Chunk, quick: bool) -> Iterator[str]:
 
 def slope(x: Chunk, quick: bool) -> Iterator[str]:
     total, _, entropy = vocabulary.read(x.logits, x.tokens)
-    exact = PLAIN.read(x.logits[:EXACT].double(), x.tokens[:EXACT])
+    exact = logprob.read(x.logits[:EXACT].double(), x.tokens[:EXACT])
     few, moved = slice(EXACT), x.logits.nbytes * 3 // 2
 
     def line(name: str, way: Callable, both: bool = False) -> str:
@@ -131,13 +136,13 @@ def slope(x: Chunk, quick: bool) -> Iterator[str]:
             return way(x.logits[rows], x.tokens[rows], total[rows], x.by_logp[rows], entropy[rows],
                        x.by_entropy[rows] if both else None, torch.bfloat16)
 
-        right = PLAIN.slope(x.logits[few].double(), x.tokens[few], exact[0], x.by_logp[few].double(),
+        right = logprob.slope(x.logits[few].double(), x.tokens[few], exact[0], x.by_logp[few].double(),
                             exact[2], x.by_entropy[few].double() if both else None, torch.float64)
         return measured(name, lambda: part(slice(None)), lambda: apart(part(few), right), moved)
 
     for both in (False, True):
         what = ", and by entropy" if both else ""
-        yield line(f"plain, compiled{what}", compiled(PLAIN.slope), both)
+        yield line(f"plain, compiled{what}", compiled(logprob.slope), both)
         yield line(f"kernel as it is{what}", vocabulary.slope, both)
     before = vocabulary.SLOPE_BLOCK, vocabulary.SLOPE_WARPS
     for vocabulary.SLOPE_BLOCK, vocabulary.SLOPE_WARPS in SLOPES[:1] if quick else SLOPES:
@@ -163,6 +168,33 @@ def head(x: Chunk, quick: bool) -> Iterator[str]:
     for name, way in (("product, then added", added),
                       ("added by the product", lambda: add_product(sums, slopes.T, x.states))):
         yield measured(name, way, lambda way=way: off(way), slopes.nbytes + 2 * sums.nbytes)
+
+
+def joined(x: Chunk, quick: bool) -> Iterator[str]:
+    """Product and softmax in one (head.py), and one after the other."""
+    exact = logprob.read(x.logits[:EXACT].double(), x.tokens[:EXACT])
+    right = logprob.slope(x.logits[:EXACT].double(), x.tokens[:EXACT], exact[0], x.by_logp[:EXACT].double(),
+                          exact[2], None, torch.float64)
+    total, _, entropy = vocabulary.read(x.logits, x.tokens)
+
+    def both(name: str, read: Callable, slope: Callable) -> Iterator[str]:
+        def slopes(rows: slice) -> Tensor:
+            return slope(x.states[rows], x.head, x.tokens[rows], total[rows], x.by_logp[rows], entropy[rows],
+                         None)
+
+        few = slice(EXACT)
+        yield measured(f"read, {name}", lambda: read(x.states, x.head, x.tokens),
+                       lambda: apart(torch.stack(read(x.states[few], x.head, x.tokens[few])),
+                                     torch.stack(exact)), x.states.nbytes + x.head.nbytes)
+        yield measured(f"slope, {name}", lambda: slopes(slice(None)), lambda: apart(slopes(few), right),
+                       x.logits.nbytes // 2)
+
+    yield from both("apart", lambda s, h, t: vocabulary.read(product(s, h.T), t),
+                    lambda s, h, *rest: vocabulary.slope(product(s, h.T), *rest, torch.bfloat16))
+    before = tiles.TILE
+    for tiles.TILE in (before, *(TILES[:1] if quick else TILES)):
+        yield from both(f"tile {tiles.TILE}", tiles.read, tiles.slope)
+    tiles.TILE = before
 
 
 def gather(x: Chunk, quick: bool) -> Iterator[str]:
@@ -215,7 +247,7 @@ def graphs(x: Chunk, quick: bool) -> Iterator[str]:
            f"{'written over' if kept.data_ptr() == layer.weight.grad.data_ptr() else 'kept'} by the next")
 
 
-PARTS = {"read": read, "slope": slope, "head": head, "gather": gather, "graphs": graphs}
+PARTS = {"read": read, "slope": slope, "head": head, "joined": joined, "gather": gather, "graphs": graphs}
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
-"""Forward and backward of training on a GPU where samples share prompts, with the gradients of shared keys
-added by atomics, and summed by the table of places (models/kernels/training.py): its time, its kernels,
-and how far its gradients are from those of float32.
+"""Forward and backward of training on a GPU where samples share prompts: its time, its kernels, and how far
+its gradients are from those of float32.
 
     python bench/train_parts.py                     the 135M shape; about a minute
     python bench/train_parts.py --only speed        or gradients
@@ -20,36 +19,10 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 import torch  # noqa: E402
-import torch._inductor.config  # noqa: E402
 from passes import Setting, opened, rows, step, timed, train_seconds  # noqa: E402
 from shapes import SHAPES, write_model  # noqa: E402
 
 from postgrad import methods, objectives  # noqa: E402
-from postgrad.models.kernels import training  # noqa: E402
-from postgrad.packing import Laid  # noqa: E402
-
-
-class Added(torch.autograd.Function):
-    """x[keys], its gradient added up by atomics."""
-
-    @staticmethod
-    def forward(ctx, x, keys):
-        ctx.save_for_backward(keys)
-        ctx.tokens = len(x)
-        return x.index_select(0, keys.clamp_max(len(x) - 1))
-
-    @staticmethod
-    def backward(ctx, dy):
-        keys, = ctx.saved_tensors
-        dx = dy.new_zeros(ctx.tokens + 1, *dy.shape[1:])
-        return dx.index_add_(0, keys, dy)[:-1], None
-
-
-def added(k: torch.Tensor, v: torch.Tensor, laid: Laid) -> tuple[torch.Tensor, torch.Tensor]:
-    return Added.apply(k, laid.keys), Added.apply(v, laid.keys)
-
-
-WAYS = {"by atomics": added, "by places": training.taken}
 
 
 def speed(s: Setting) -> str:
@@ -88,8 +61,8 @@ def slopes(s: Setting, folder: Path) -> dict[str, torch.Tensor]:
 
 
 def gradients(s: Setting) -> str:
-    """Those of a shallow model in bfloat16 against float32, which goes neither way: the parameter that is
-    farthest off."""
+    """Those of a shallow model in bfloat16 against float32, which has kernels of its own: the parameter that
+    is farthest off."""
     folder = s.folder / "shallow"
     if not folder.exists():
         write_model(folder, replace(SHAPES[s.shape], num_hidden_layers=3), 1 / s.new)
@@ -108,18 +81,11 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", default="135M")
     parser.add_argument("--only", choices=PARTS)
-    parser.add_argument("--way", choices=WAYS, help="only that one")
-    parser.add_argument("--split", type=int, help="rows of which one program of a norm's backward pass sums "
-                        "the weight's gradient, in place of the compiler's choice (16 to 128)")
     args = parser.parse_args()
-    if args.split:
-        torch._inductor.config.triton.mix_order_reduction_split_size = args.split
     with tempfile.TemporaryDirectory() as folder:
         s = Setting(folder=Path(folder), ours=(), dtype=torch.bfloat16, shape=args.shape)
         for name in [args.only] if args.only else PARTS:
-            for way in [args.way] if args.way else WAYS:
-                training.taken = WAYS[way]
-                print(f"{way}: {PARTS[name](s)}", flush=True)
+            print(PARTS[name](s), flush=True)
 
 
 if __name__ == "__main__":

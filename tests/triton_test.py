@@ -10,8 +10,9 @@ from itertools import product
 import pytest
 import torch
 
-from postgrad.maths.logprob import PLAIN, chosen_logp
-from postgrad.models import Config, Decoder, decoder
+from postgrad.maths import logprob
+from postgrad.maths.logprob import PLAIN, Softmax, chosen_logp
+from postgrad.models import Config, Decoder, decoder, modules
 from postgrad.models.engine import Engine
 from postgrad.models.families import Parts
 from postgrad.models.kernels import plain
@@ -63,6 +64,7 @@ def inside():
     whole_steps(gpu)
     shared_keys()
     vocabulary()
+    tiles()
     gathered()
     padded_pass(gpu)
     readings(gpu)
@@ -81,29 +83,57 @@ def vocabulary():
         logits[3:4, 1::2] = -torch.inf  # also the first and the last blocks of a row
         logits[4:5, : V // 2 + 1] = -torch.inf
         tokens = torch.randint(V // 2 + 2, V, (N,), generator=make) // 2 * 2  # one that is not -inf
-        found, right = kernels.read(logits, tokens), PLAIN.read(logits.double().clamp_min(-1e9), tokens)
+        found, right = kernels.read(logits, tokens), logprob.read(logits.double().clamp_min(-1e9), tokens)
         for mine, theirs in zip(found, right, strict=True):
             close(mine, theirs.float())
         total, _, entropy = right
         by_logp, by_entropy = torch.randn(2, N, generator=make)
         for by_both, by in ((None, by_logp), (by_entropy, by_logp), (by_entropy, torch.ones(()).expand(N))):
             mine = kernels.slope(logits, tokens, total.float(), by, entropy.float(), by_both, torch.float32)
-            theirs = PLAIN.slope(logits.double().clamp_min(-1e9), tokens, total.float().double(), by.double(),
-                                 entropy, None if by_both is None else by_both.double(), torch.float32)
+            theirs = logprob.slope(logits.double().clamp_min(-1e9), tokens, total.float().double(),
+                                   by.double(), entropy, None if by_both is None else by_both.double(),
+                                   torch.float32)
             close(mine, theirs)
     bad = torch.tensor([[1.0, torch.nan, 2.0], [torch.inf, 0.0, 1.0], [-torch.inf] * 3, [1.0, 2.0, 3.0]])
     logp = kernels.read(bad, torch.tensor([0, 0, 0, 0]))[1]
     assert logp.isfinite().tolist() == [False, False, False, True]  # a step that is not finite is noticed
-    chosen()
+    chosen(kernels.SOFTMAX)
 
 
-def chosen():
+def tiles():
+    """The head tile by tile, against plain torch in float64: rows, logits and states that do and do not end
+    with a tile, logits that are large or far below the largest."""
+    from postgrad.models.kernels import head as kernels
+    make = torch.Generator().manual_seed(0)
+    kernels.JOIN_ROWS, kernels.JOIN_TILES = 4, 2
+    for kernels.TILE, N, V, K in (((16, 16, 16, 4, 2), 16, 48, 32), ((16, 32, 16, 4, 2), 21, 200, 40),
+                                  ((32, 16, 32, 4, 2), 5, 37, 8), ((16, 16, 16, 4, 2), 0, 50, 16)):
+        states, head = (torch.randn(n, K, generator=make) for n in (N, V))
+        states[1:2] *= 300
+        states[2:3] *= 60
+        tokens = torch.randint(V, (N,), generator=make)
+        right = PLAIN.read(states.double(), head.double(), tokens)
+        for mine, theirs in zip(kernels.read(states, head, tokens), right, strict=True):
+            torch.testing.assert_close(mine, theirs.float(), rtol=1e-4, atol=1e-3)
+        total, _, entropy = right
+        by_logp, by_entropy = torch.randn(2, N, generator=make)
+        for by_both in (None, by_entropy):
+            mine = kernels.slope(states, head, tokens, total.float(), by_logp, entropy.float(), by_both)
+            theirs = PLAIN.slope(states.double(), head.double(), tokens, total, by_logp.double(), entropy,
+                                 None if by_both is None else by_both.double())
+            torch.testing.assert_close(mine, theirs.float(), rtol=1e-3, atol=1e-3)
+    bad = torch.tensor([[1.0, torch.nan], [torch.inf, 0.0], [1.0, 2.0]])
+    logp = kernels.read(bad, torch.randn(20, 2, generator=make), torch.tensor([0, 0, 0]))[1]
+    assert logp.isfinite().tolist() == [False, False, True]  # a step that is not finite is noticed
+    chosen(Softmax(kernels.read, kernels.slope))
+
+
+def chosen(kernels):
     """chosen_logp by the kernels against plain torch, chunk by chunk, gradients included."""
-    from postgrad.models.kernels import vocabulary as kernels
     make = torch.Generator().manual_seed(0)
     tokens = torch.randint(50, (7,), generator=make)
     found = []
-    for softmax in (PLAIN, kernels.SOFTMAX):
+    for softmax in (PLAIN, kernels):
         make.manual_seed(1)
         states, head = (torch.randn(n, 8, generator=make).requires_grad_() for n in (7, 50))
         logp, entropy = chosen_logp(states, head, tokens, 0.7, chunk=3, softmax=softmax)
@@ -162,32 +192,40 @@ def shared_keys():
     columns = torch.arange(12)
     packed = pack(lengths, tokens, (columns >= read[:, None]) & (columns < lengths[:, None]))
     assert packed.spans.places[1].diff().tolist() == [6] * 4 + [1] * 17 + [3] * 2 + [1] * 12
-    for size, more, heads, head_dim in ((0, 0, 3, 8), (64, 0, 3, 64), (64, 37, 1, 5), (41, 1, 2, 200)):
+    for size, more, heads, head_dim, times in ((0, 0, 3, 8, 1), (64, 0, 3, 64, 3), (64, 37, 1, 5, 2),
+                                               (41, 1, 2, 200, 1)):
         laid = padded(packed, max(size, len(packed.cells)), piece=4).spans.laid("cpu")
         N, K = int(laid.queries_to[-1]), len(laid.keys)
         laid = laid._replace(keys=torch.cat([laid.keys, torch.full((more,), N)]),
                              places=torch.cat([laid.places, torch.full((more,), N, dtype=torch.int32)]))
-        fused = torch.randn(N, 3, heads, head_dim, generator=make)  # k and v may stand side by side
-        dk, dv = torch.randn(2, K + more, heads, head_dim, generator=make)
-        found = []
-        for take in (lambda k, v, laid=laid: training.taken(k, v, laid),
-                     lambda k, v, laid=laid, K=K: (k[laid.keys[:K]], v[laid.keys[:K]])):
-            x = fused.clone().requires_grad_()
-            k, v = take(x[:, 1], x[:, 2])
-            slope, = torch.autograd.grad((k * dk[: len(k)]).sum() + (v * dv[: len(v)]).sum(), x)
-            found.append((k[:K], v[:K], slope))
-        for mine, right in zip(*found, strict=True):
-            close(mine, right)
+        x = torch.randn(N, 3, heads, head_dim, generator=make).requires_grad_()  # k and v stand side by side
+        k, v = training.take(x[:, 1].detach(), x[:, 2].detach(), laid.keys, times)
+        right = [y[laid.keys[:K]].repeat_interleave(times, 1) for y in (x[:, 1], x[:, 2])]
+        close((k[:K], v[:K]), tuple(y.detach() for y in right))
+        dk, dv = torch.randn(2, K + more, heads * times, head_dim, generator=make)
+        slope, = torch.autograd.grad((right[0] * dk[:K]).sum() + (right[1] * dv[:K]).sum(), x)
+        close(tuple(training.give_back(dk, dv, laid, N, times)), (slope[:, 1], slope[:, 2]))
 
 
 def sequences(q, k, v, queries_to, keys_to, *_, **__):
-    """In the place of varlen_attn, which is a GPU's alone."""
+    """In the place of flash attention, which is a GPU's alone."""
     parts = []
     for a, b, c, d in zip(queries_to, queries_to[1:], keys_to, keys_to[1:], strict=False):
         seen = torch.ones(b - a, d - c).tril(d - c - (b - a)).bool()
         parts.append(torch.nn.functional.scaled_dot_product_attention(
             *(x.transpose(0, 1) for x in (q[a:b], k[c:d], v[c:d])), seen, enable_gqa=True))
     return torch.cat(parts, 1).transpose(0, 1)
+
+
+def flash(q, k, v, laid, window):
+    """In the place of training's, like flash_back."""
+    return sequences(q, k, v, laid.queries_to, laid.keys_to), torch.zeros(())
+
+
+def flash_back(dy, q, k, v, y, sums, laid, window):
+    with torch.enable_grad():
+        qkv = [x.detach().requires_grad_() for x in (q, k, v)]
+        return torch.autograd.grad(flash(*qkv, laid, window)[0], qkv, dy)
 
 
 class Here(Decoder):
@@ -210,7 +248,7 @@ def readings(gpu):
             out = self.read(*inputs, longest)
             return Again(lambda: self.read(*inputs, longest), out), inputs, out, None
 
-    gpu.varlen_attn = sequences
+    gpu.training.flash = flash
     body = Here(small_config()).start(torch.Generator().manual_seed(0))
     Here.ops = plain
     right, mine = (Engine(body, rows=6, prompts=40, read=8, new=8) for _ in range(2))
@@ -235,23 +273,23 @@ def padded_pass(gpu):
         def capture(self, inputs, longest, seen):
             return Trunk(self.decoder, longest, seen)
 
-    gpu.varlen_attn = sequences
-    decoder.halves = lambda compiled: (decoder.Layer.ask, decoder.Layer.take)
+    gpu.training.flash, gpu.training.flash_back = flash, flash_back
     body = Here(small_config()).start(torch.Generator().manual_seed(0))
     mask = torch.arange(9).expand(5, 9) >= 4
     mask &= torch.arange(9) < torch.tensor([9, 6, 8, 7, 9])[:, None]
-    for group in ([0, 0, 0, 9, 9], [0, 1, 2, 3, 4]):  # prompts of the rows
+    for group, joined in product(([0, 0, 0, 9, 9], [0, 1, 2, 3, 4]), (False, True)):  # prompts of the rows
+        decoder.halves = lambda compiled, joined=joined: modules.Halves(joined=compiled and joined)
         tokens = torch.arange(9).repeat(5, 1) + torch.tensor(group)[:, None]
         tokens[:, 4:] = torch.randint(64, (5, 5), generator=torch.Generator().manual_seed(0))
         found = []
         for body.compiled, Here.ops in ((False, plain), (True, gpu)):
             body.angles(9)
-            body._replays = Eager(body)
+            body._replays = {True: Eager(body)}
             body.zero_grad()
             logp, _ = body.logp(tokens, mask)
             (logp * torch.linspace(-1, 1, logp.numel()).view_as(logp)).sum().backward()
             found.append([logp.detach(), *(p.grad for p in body.parameters())])
-        assert len(body._replays.made) == 1
+        assert len(body._replays[True].made) == 1
         for mine, right in zip(*found, strict=True):
             close(mine, right)
 

@@ -81,15 +81,23 @@ def slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entrop
     return slopes.to(dtype)
 
 
+def read_states(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return read(product(states, head.T), tokens)
+
+
+def slope_of_states(states: Tensor, head: Tensor, tokens: Tensor, *rest: Tensor | None) -> Tensor:
+    return slope(product(states, head.T), tokens, *rest, states.dtype)
+
+
 class Softmax(NamedTuple):
-    """The two passes over a chunk's logits, forward and backward: `read` and `slope`, or kernels that give
-    the same."""
+    """The two passes over a chunk's logits, forward and backward, from the states [N, D] and the head [V, D]:
+    `read` and `slope`, or kernels that give the same. Slopes are in the states' type."""
 
-    read: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
-    slope: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, torch.dtype], Tensor]
+    read: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    slope: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
-PLAIN = Softmax(read, slope)
+PLAIN = Softmax(read_states, slope_of_states)
 
 
 class _Chosen(torch.autograd.Function):
@@ -97,7 +105,7 @@ class _Chosen(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, states, head, tokens, chunk, softmax):
-        parts = [softmax.read(product(states[i: i + chunk], head.T), tokens[i: i + chunk])
+        parts = [softmax.read(states[i: i + chunk], head, tokens[i: i + chunk])
                  for i in range(0, max(len(states), 1), chunk)]
         total, logp, entropy = (torch.cat(x) for x in zip(*parts, strict=True))
         ctx.save_for_backward(states, head, tokens, total, entropy)
@@ -113,9 +121,8 @@ class _Chosen(torch.autograd.Function):
         dhead = torch.zeros_like(head, dtype=total.dtype) if need[1] else None
         for i in range(0, len(states), ctx.chunk):
             part = slice(i, i + ctx.chunk)
-            slopes = ctx.softmax.slope(product(states[part], head.T), tokens[part], total[part],
-                                       by_logp[part], entropy[part],
-                                       None if by_entropy is None else by_entropy[part], states.dtype)
+            slopes = ctx.softmax.slope(states[part], head, tokens[part], total[part], by_logp[part],
+                                       entropy[part], None if by_entropy is None else by_entropy[part])
             dstates[part] = product(slopes, head)
             if need[1]:
                 add_product(dhead, slopes.T, states[part])

@@ -1,9 +1,9 @@
-"""The Llama family of decoders in one file, for training and sampling alike,
+"""The Llama family of decoders, for training and sampling alike,
 in Hugging Face's weight names and layout.
 
 RMS norm, rotary positions (half-split), grouped-query attention, SwiGLU; and what Mistral, Qwen and OLMo add:
 biases, norms of queries and keys, norms after instead of before, sliding windows, scaled rotary positions.
-families.py says which and reads their config.json; the modules are those that layer.py describes. Left out on
+families.py says which and reads their config.json; the modules of a layer are modules.py. Left out on
 purpose: dropout, attention maps, loss functions (objectives.py), a generate method (sampler/).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache, partial
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -24,113 +24,11 @@ from postgrad.models.choices import Choices
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for, softmax_for
-from postgrad.models.layer import Half, Matrix, layer_spec
+from postgrad.models.layer import layer_spec
+from postgrad.models.modules import Layer, Linear, Norm, halves
 from postgrad.models.recompute import recomputed
 from postgrad.models.replay import Replays
 from postgrad.packing import Packed, last_of, pack, take_rows
-
-
-class Norm(nn.Module):
-    """x / rms(x) * weight, in float32 at least."""
-
-    def __init__(self, size: int, eps: float):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
-
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return ops.norm(x, self.weight, self.eps)
-
-
-class Linear(nn.Linear):
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return ops.linear(x, self.weight, self.bias)
-
-
-class Inside(nn.Module):
-    """The matrices and norms within a half of a layer, by the last part of their names."""
-
-    def __init__(self, half: Half, eps: float):
-        super().__init__()
-        for weight in half.inside:
-            module = (Linear(weight.inputs, weight.outputs, bias=weight.bias) if isinstance(weight, Matrix)
-                      else Norm(weight.size, eps))
-            self.add_module(last_part(weight), module)
-        self.input_names, self.output_name = [last_part(m) for m in half.inputs], last_part(half.output)
-
-    def write(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return getattr(self, self.output_name)(x, ops)
-
-
-class Attention(Inside):
-    def __init__(self, half: Half, eps: float, head_dim: int):
-        super().__init__(half, eps)
-        self.head_dim, self.norm_names = head_dim, [last_part(norm) for norm in half.inner]
-        self.head_by_head = all(norm.size == head_dim for norm in half.inner)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
-        """[N, D] -> queries, keys and values [N, heads, head_dim], queries and keys at their positions."""
-        parts = [getattr(self, name)(x, ops).view(len(x), -1, self.head_dim) for name in self.input_names]
-        for i, name in enumerate(self.norm_names):
-            norm, y = getattr(self, name), parts[i]
-            parts[i] = norm(y, ops) if self.head_by_head else norm(y.flatten(1), ops).view_as(y)
-        q, k, v = parts
-        return ops.rotate(q, cos, sin), ops.rotate(k, cos, sin), v
-
-
-class MLP(Inside):
-    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return self.write(ops.gate(*[getattr(self, name)(x, ops) for name in self.input_names]), ops)
-
-
-class Layer(nn.Module):
-    """Two halves with the attention between them: what a token asks and offers,
-    and what it makes of the answer."""
-
-    def __init__(self, c: Config, index: int):
-        super().__init__()
-        spec, eps = layer_spec(c, index), c.rms_norm_eps
-        self.window = spec.window
-        before = self.add_norm(spec.attention.before, eps)
-        self.self_attn = Attention(spec.attention, eps, c.head_dim)
-        self.around_attention = before, self.add_norm(spec.attention.after, eps)
-        before = self.add_norm(spec.mlp.before, eps)
-        self.mlp = MLP(spec.mlp, eps)
-        self.around_mlp = before, self.add_norm(spec.mlp.after, eps)
-
-    def add_norm(self, norm, eps: float) -> str | None:
-        """A described norm as a module; -> its name, None where there is none."""
-        if norm is None:
-            return None
-        self.add_module(norm.name, Norm(norm.size, eps))
-        return norm.name
-
-    def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
-        return x if name is None else getattr(self, name)(x, ops)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid, ops: ModuleType, halves: tuple,
-                keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
-        """Both halves, as they are or compiled, and the attention over the sequences that `laid` describes;
-        keep is shown k and v."""
-        ask, take = halves
-        q, k, v = ask(self, x, cos, sin, ops)
-        if keep is not None:
-            keep(k, v)
-        return take(self, x, ops.attention(q, k, v, laid, self.window), ops)
-
-    def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
-        before, _ = self.around_attention
-        return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
-
-    # [N, D], [N, heads, head_dim] -> [N, D]
-    def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:
-        (_, after), (before, last) = self.around_attention, self.around_mlp
-        x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
-        return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
-
-
-def last_part(weight) -> str:
-    """self_attn.q_proj -> q_proj"""
-    return weight.name.split(".")[-1]
 
 
 class Body(nn.Module):
@@ -142,12 +40,6 @@ class Body(nn.Module):
                                                          freeze=False)
         self.layers = nn.ModuleList(Layer(c, i) for i in range(c.num_hidden_layers))
         self.norm = Norm(c.hidden_size, c.rms_norm_eps)
-
-
-@cache
-def halves(compiled: bool) -> tuple[Callable, Callable]:
-    """Layer.ask and Layer.take; compiled once for all layers and lengths."""
-    return tuple(torch.compile(half, dynamic=True) if compiled else half for half in (Layer.ask, Layer.take))
 
 
 def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
@@ -188,7 +80,7 @@ class Decoder(nn.Module):
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self.recompute = False  # in a backward pass, of each layer all but its input
         self._angles: tuple[Tensor, Tensor] | None = None
-        self._replays: Replays | None = None
+        self._replays: dict[bool, Replays] = {}  # of passes that train, and that only read
         self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
 
     @property
@@ -217,7 +109,7 @@ class Decoder(nn.Module):
         if made is None or len(made) < positions or (made.device, made.dtype) != (device, dtype):
             many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
             table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(device)
-            self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), None
+            self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), {}
         return self._angles
 
     def states(self, tokens: Tensor, packed: Packed,
@@ -225,11 +117,12 @@ class Decoder(nn.Module):
         """The final hidden state [N, D] of each token of the packed rows [B, T]; keep is shown
         each layer's k and v."""
         self.angles(tokens.shape[1])
-        trained = self.head.requires_grad and torch.is_grad_enabled() and keep is None
-        if self.compiled and trained and not hasattr(self, "active_adapter"):
-            self._replays = self._replays or Replays(self)
-            states = self._replays(tokens, packed)
-            if states is not None:
+        trained = torch.is_grad_enabled()
+        if (self.compiled and keep is None and (self.head.requires_grad or not trained)
+                and not hasattr(self, "active_adapter")):
+            if trained not in self._replays:
+                self._replays[trained] = Replays(self, trained)
+            if (states := self._replays[trained](tokens, packed)) is not None:
                 return states
         laid = self.ops.lay(packed.spans, self.head)
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)

@@ -39,11 +39,12 @@ class Trunk(nn.Module):
 
 
 class Replays:
-    """The graphs of one decoder, by their sizes."""
+    """The graphs of one decoder, by their sizes: of a forward and a backward pass each, or of one that only
+    reads."""
 
-    def __init__(self, decoder):
-        self.decoder, self.made, self.pool = decoder, {}, None
-        self.params = [p for p in decoder.parameters() if p.requires_grad]
+    def __init__(self, decoder, trained: bool = True):
+        self.decoder, self.trained, self.made, self.pool = decoder, trained, {}, None
+        self.params = [p for p in decoder.parameters() if trained and p.requires_grad]
         self.most = most_graphs(sum(p.nbytes for p in self.params))
         self.copies = [0] * len(self.params)  # where a gradient lies that was copied out of a graph
 
@@ -78,12 +79,41 @@ class Replays:
                 p.grad = p.grad.clone()
                 self.copies[i] = p.grad.data_ptr()
 
-    def capture(self, inputs: tuple[Tensor, ...], longest: int, seen: int) -> nn.Module:
+    def capture(self, inputs: tuple[Tensor, ...], longest: int, seen: int) -> Callable:
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         held = tuple(x.clone() for x in inputs)
         trunk = Trunk(self.decoder, longest, seen)
         with capturing():
-            return torch.cuda.make_graphed_callables(trunk, held, allow_unused_input=True, pool=self.pool)
+            self.warm_up(trunk, held)
+            if self.trained:
+                return torch.cuda.make_graphed_callables(trunk, held, num_warmup_iters=0,
+                                                         allow_unused_input=True, pool=self.pool)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
+                states = trunk(*held)
+        return partial(replayed, graph, held, states)
+
+    def warm_up(self, trunk: Trunk, held: tuple[Tensor, ...]) -> None:
+        """A pass as it is, so that all kernels are compiled and loaded; what its backward pass needs is
+        computed again there, since the memory of the graphs stands beside it."""
+        now, aside, before = torch.cuda.current_stream(), torch.cuda.Stream(), self.decoder.recompute
+        aside.wait_stream(now)
+        self.decoder.recompute = True
+        with torch.cuda.stream(aside):
+            states = trunk(*held)
+            if self.trained:
+                torch.autograd.grad(states, self.params, torch.zeros_like(states), allow_unused=True)
+        self.decoder.recompute = before
+        now.wait_stream(aside)
+
+
+def replayed(graph: torch.cuda.CUDAGraph, held: tuple[Tensor, ...], states: Tensor,
+             *inputs: Tensor) -> Tensor:
+    """A copy: the next pass writes over what this one gives."""
+    for mine, x in zip(held, inputs, strict=True):
+        mine.copy_(x)
+    graph.replay()
+    return states.clone()
 
 
 class Readings:
@@ -112,9 +142,7 @@ class Readings:
         inputs = columns, sent(ends, device)
         if key in self.made:
             graph, held, states, _ = self.made[key]
-            for mine, x in zip(held, inputs, strict=True):
-                mine.copy_(x)
-            graph.replay()
+            states = replayed(graph, held, states, *inputs)
         else:
             states = self.read(*inputs, key[2])  # the first one as it is, so that all kernels are loaded
             self.made[key] = self.capture(inputs, key[2])

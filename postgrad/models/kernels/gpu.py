@@ -1,31 +1,27 @@
 """The kernels on an NVIDIA GPU: flash attention over packed sequences for training,
 Triton for the steps of sampling.
 
-Training's pointwise parts are plain torch: torch.compile fuses them. How it takes shared keys is training.py.
+Training's pointwise parts are plain torch, which torch.compile fuses, or joined.py; attention is training.py.
 Attention in float32, which flash has not, is plain too.
 """
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.models.kernels import plain, training
 from postgrad.models.kernels.gpu_step import gate_halves, look_back, whole_step
+from postgrad.models.kernels.joined import gated, turned
 from postgrad.models.kernels.plain import gate, linear, norm
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attention", "gate", "gate_halves", "lay", "linear", "look_back", "norm", "note",
-           "pick", "rotate", "whole_step"]
+__all__ = ["add_norm", "attention", "gate", "gate_halves", "gated", "lay", "linear", "look_back", "norm",
+           "note", "pick", "rotate", "turned", "whole_step"]
 
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
-# older ones take grouped heads without a word
-SAYS_GROUPED = "enable_gqa" in inspect.signature(varlen_attn).parameters
 
 
 def lay(spans: Spans, x: Tensor) -> Spans | Laid:
@@ -35,11 +31,7 @@ def lay(spans: Spans, x: Tensor) -> Spans | Laid:
 def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid, window: int | None = None) -> Tensor:
     if isinstance(laid, Spans):
         return plain.attention(q, k, v, laid, window)
-    if laid.keys is not None and len(laid.keys):
-        k, v = training.taken(k, v, laid)
-    options = {"enable_gqa": k.shape[1] != q.shape[1]} if SAYS_GROUPED else {}
-    return varlen_attn(q, k, v, laid.queries_to, laid.keys_to, laid.longest, laid.seen,
-                       window_size=(-1 if window is None else window - 1, 0), **options)
+    return training.attended(q, k, v, laid, window)
 
 
 @triton.jit

@@ -1,4 +1,5 @@
-"""The Triton kernels of the softmax over the vocabulary: each goes over a chunk's logits once.
+"""The Triton kernels of the softmax over the vocabulary. In 16 bits the logits are never there (head.py);
+else each of these goes over them once.
 
 maths/logprob.py has the equations, and what these stand for in plain torch.
 """
@@ -10,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from postgrad.maths.logprob import Softmax
+from postgrad.maths.logprob import Softmax, product
+from postgrad.models.kernels import head as tiles
 
 # logits of a row that one program reads at once, and of how many blocks it has asked for ahead
 READ_BLOCK, READ_WARPS, READ_STAGES = 2048, 4, 3
@@ -82,4 +84,17 @@ def slope(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entrop
     return out
 
 
-SOFTMAX = Softmax(read, slope)
+def read_states(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if states.dtype == head.dtype == torch.bfloat16:
+        return tiles.read(states, head, tokens)
+    return read(product(states, head.T), tokens)
+
+
+def slope_of_states(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor,
+                    entropy: Tensor, by_entropy: Tensor | None) -> Tensor:
+    if states.dtype == head.dtype == torch.bfloat16:
+        return tiles.slope(states, head, tokens, total, by_logp, entropy, by_entropy)
+    return slope(product(states, head.T), tokens, total, by_logp, entropy, by_entropy, states.dtype)
+
+
+SOFTMAX = Softmax(read_states, slope_of_states)

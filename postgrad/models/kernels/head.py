@@ -1,0 +1,140 @@
+"""The Triton kernels of the head in training: states meet it tile by tile, and of the logits only what the
+softmax needs is written, never the logits.
+
+    forward   of each tile the largest logit of a row, and of the others the sums of e^x and x e^x, with x the
+              logit less the largest; then of all tiles together
+    backward  the same tile again, and from it what goes back to its logits
+
+maths/logprob.py has the equations. For 16 bits, whose products are summed in float32.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# rows, logits and numbers of a state that a program has at once; its warps and stages
+TILE = 128, 256, 64, 8, 3
+JOIN_ROWS, JOIN_TILES = 32, 32  # that a program joins at once
+
+# below it an exponential is 0 in float32; cut there, logits of -inf have no part in any sum
+FLOOR = tl.constexpr(-200.0)
+
+
+@triton.jit
+def _tile(states, head, row, column, K, EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+          DEEP: tl.constexpr):
+    """Logits [ROWS, COLUMNS]."""
+    k, total = tl.arange(0, DEEP), tl.zeros((ROWS, COLUMNS), tl.float32)
+    left = states + row.to(tl.int64)[:, None] * K + k[None, :]
+    right = head + column.to(tl.int64)[None, :] * K + k[:, None]
+    for first in range(0, K, DEEP):
+        if EVEN:
+            a, b = tl.load(left + first), tl.load(right + first)
+        else:
+            a = tl.load(left + first, (first + k < K)[None, :], 0.0)
+            b = tl.load(right + first, (first + k < K)[:, None], 0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
+def _read(states, head, tops, weights, moments, N, V, K, EVEN: tl.constexpr, ROWS: tl.constexpr,
+          COLUMNS: tl.constexpr, DEEP: tl.constexpr):
+    tiles = tl.cdiv(N, ROWS)
+    tile = tl.program_id(0) // tiles
+    row = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)
+    column = tile * COLUMNS + tl.arange(0, COLUMNS)
+    x = _tile(states, head, tl.minimum(row, N - 1), tl.minimum(column, V - 1), K, EVEN, ROWS, COLUMNS, DEEP)
+    x = tl.where((column < V)[None, :], x, float("-inf"))
+    top = tl.maximum(tl.max(x, 1), -1e30)
+    x -= top[:, None]
+    x = tl.where(x < FLOOR, FLOOR, x)  # a NaN stays one
+    share = tl.exp(x)
+    at = tile.to(tl.int64) * N + row
+    tl.store(tops + at, top, row < N)
+    tl.store(weights + at, tl.sum(share, 1), row < N)
+    tl.store(moments + at, tl.sum(share * x, 1), row < N)
+
+
+@triton.jit
+def _join(states, head, tokens, tops, weights, moments, total, logp, entropy, N, K, tiles,
+          ROWS: tl.constexpr, TILES: tl.constexpr, DEEP: tl.constexpr):
+    row, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, DEEP)
+    real = row < N
+    largest, weight, moment = (tl.full((ROWS,), -1e30, tl.float32), tl.zeros((ROWS,), tl.float32),
+                               tl.zeros((ROWS,), tl.float32))
+    for first in range(0, tiles, TILES):
+        tile = first + tl.arange(0, TILES)[:, None]
+        there, at = (tile < tiles) & real[None, :], tile.to(tl.int64) * N + row[None, :]
+        top = tl.load(tops + at, there, -1e30)
+        higher = tl.maximum(largest, tl.max(top, 0))
+        fall, x = largest - higher, top - higher[None, :]
+        w, m, scale = tl.load(weights + at, there, 0.0), tl.load(moments + at, there, 0.0), tl.exp(fall)
+        share = tl.exp(x)
+        moment = (moment + weight * fall) * scale + tl.sum((m + w * tl.where(x < FLOOR, FLOOR, x)) * share, 0)
+        weight = weight * scale + tl.sum(w * share, 0)
+        largest = higher
+    chosen, token = tl.zeros((ROWS,), tl.float32), tl.load(tokens + row, real, 0).to(tl.int64)
+    for first in range(0, K, DEEP):
+        inside = real[:, None] & (first + k < K)[None, :]
+        a = tl.load(states + row.to(tl.int64)[:, None] * K + first + k[None, :], inside, 0.0)
+        b = tl.load(head + token[:, None] * K + first + k[None, :], inside, 0.0)
+        chosen += tl.sum(a.to(tl.float32) * b.to(tl.float32), 1)
+    log = tl.log(weight)
+    tl.store(total + row, largest + log, real)
+    tl.store(logp + row, chosen - largest - log, real)
+    tl.store(entropy + row, log - moment / weight, real)
+
+
+@triton.jit
+def _slope(states, head, tokens, total, by_logp, entropy, by_entropy, out, N, V, K, BOTH: tl.constexpr,
+           EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEEP: tl.constexpr):
+    tiles = tl.cdiv(N, ROWS)
+    row = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)
+    column = tl.program_id(0) // tiles * COLUMNS + tl.arange(0, COLUMNS)
+    mine = tl.minimum(row, N - 1)
+    x = _tile(states, head, mine, tl.minimum(column, V - 1), K, EVEN, ROWS, COLUMNS, DEEP)
+    x -= tl.load(total + mine)[:, None]
+    x = tl.where(x < FLOOR, FLOOR, x)
+    p, by = tl.exp(x), tl.load(by_logp + mine)[:, None]
+    slope = tl.where(column[None, :] == tl.load(tokens + mine)[:, None], by, 0.0) - p * by
+    if BOTH:
+        slope -= p * (tl.load(by_entropy + mine)[:, None] * (x + tl.load(entropy + mine)[:, None]))
+    inside = (row < N)[:, None] & (column < V)[None, :]
+    tl.store(out + row.to(tl.int64)[:, None] * V + column[None, :], slope, inside)
+
+
+def shape(K: int) -> dict:
+    """How a tile is computed."""
+    rows, columns, deep, warps, stages = TILE
+    return {"EVEN": K % deep == 0, "ROWS": rows, "COLUMNS": columns, "DEEP": deep, "num_warps": warps,
+            "num_stages": stages}
+
+
+def read(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """-> total, logp, entropy [N]. The entropy is summed from differences to the largest logit, so large
+    ones take nothing from it."""
+    (N, K), V, (rows, columns, deep, *_) = states.shape, len(head), TILE
+    states, head, many = states.contiguous(), head.contiguous(), triton.cdiv(V, columns)
+    parts = [torch.empty(many, N, device=states.device) for _ in range(3)]
+    found = tuple(torch.empty(N, device=states.device) for _ in range(3))
+    if N:
+        _read[(triton.cdiv(N, rows) * many,)](states, head, *parts, N, V, K, **shape(K))
+        _join[(triton.cdiv(N, JOIN_ROWS),)](states, head, tokens, *parts, *found, N, K, many, ROWS=JOIN_ROWS,
+                                            TILES=JOIN_TILES, DEEP=deep)
+    return found[0], found[1], found[2]
+
+
+def slope(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+          by_entropy: Tensor | None) -> Tensor:  # -> [N, V], in the states' type
+    (N, K), V, (rows, columns, *_) = states.shape, len(head), TILE
+    states, head, by_logp = states.contiguous(), head.contiguous(), by_logp.contiguous()
+    out, both = states.new_empty(N, V), by_entropy is not None
+    if N:
+        _slope[(triton.cdiv(N, rows) * triton.cdiv(V, columns),)](
+            states, head, tokens, total, by_logp, entropy, by_entropy.contiguous() if both else entropy, out,
+            N, V, K, BOTH=both, **shape(K))
+    return out

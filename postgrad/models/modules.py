@@ -1,0 +1,168 @@
+"""The modules of a decoder's layer, as layer.py describes it, and the two ways in which it computes: half by
+half, and joined, for training on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from postgrad.models.families import Config
+from postgrad.models.layer import Half, Matrix, layer_spec
+
+
+class Norm(nn.Module):
+    """x / rms(x) * weight, in float32 at least."""
+
+    def __init__(self, size: int, eps: float):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
+
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return ops.norm(x, self.weight, self.eps)
+
+
+class Linear(nn.Linear):
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return ops.linear(x, self.weight, self.bias)
+
+
+class Inside(nn.Module):
+    """The matrices and norms within a half of a layer, by the last part of their names."""
+
+    def __init__(self, half: Half, eps: float):
+        super().__init__()
+        for weight in half.inside:
+            module = (Linear(weight.inputs, weight.outputs, bias=weight.bias) if isinstance(weight, Matrix)
+                      else Norm(weight.size, eps))
+            self.add_module(last_part(weight), module)
+        self.input_names, self.output_name = [last_part(m) for m in half.inputs], last_part(half.output)
+
+    def read(self, x: Tensor, ops: ModuleType) -> list[Tensor]:
+        """What each of the matrices that read x makes of it."""
+        return [getattr(self, name)(x, ops) for name in self.input_names]
+
+    def read_joined(self, x: Tensor, ops: ModuleType) -> Tensor:
+        """The same side by side, from one product, which takes less time than several by narrower ones."""
+        modules = [getattr(self, name) for name in self.input_names]
+        biases = [module.bias for module in modules]
+        return ops.linear(x, torch.cat([module.weight for module in modules]),
+                          None if biases[0] is None else torch.cat(biases))
+
+    def write(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return getattr(self, self.output_name)(x, ops)
+
+
+class Attention(Inside):
+    def __init__(self, half: Half, eps: float, head_dim: int):
+        super().__init__(half, eps)
+        self.head_dim, self.norm_names = head_dim, [last_part(norm) for norm in half.inner]
+        self.heads = half.inputs[0].outputs // head_dim
+        self.head_by_head = all(norm.size == head_dim for norm in half.inner)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, D] -> queries, keys and values [N, heads, head_dim], queries and keys at their positions."""
+        parts = [part.unflatten(1, (-1, self.head_dim)) for part in self.read(x, ops)]
+        for i, name in enumerate(self.norm_names):
+            norm, y = getattr(self, name), parts[i]
+            parts[i] = norm(y, ops) if self.head_by_head else norm(y.flatten(1), ops).view_as(y)
+        q, k, v = parts
+        return ops.rotate(q, cos, sin), ops.rotate(k, cos, sin), v
+
+
+class MLP(Inside):
+    def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
+        return self.write(ops.gate(*self.read(x, ops)), ops)
+
+
+class Layer(nn.Module):
+    """Two halves with the attention between them: what a token asks and offers,
+    and what it makes of the answer."""
+
+    def __init__(self, c: Config, index: int):
+        super().__init__()
+        spec, eps = layer_spec(c, index), c.rms_norm_eps
+        self.window = spec.window
+        before = self.add_norm(spec.attention.before, eps)
+        self.self_attn = Attention(spec.attention, eps, c.head_dim)
+        self.around_attention = before, self.add_norm(spec.attention.after, eps)
+        before = self.add_norm(spec.mlp.before, eps)
+        self.mlp = MLP(spec.mlp, eps)
+        self.around_mlp = before, self.add_norm(spec.mlp.after, eps)
+        # norms of queries and keys, norms after and a bias of the MLP have no kernels
+        self.joins = not (spec.attention.inner or spec.attention.after or spec.mlp.after
+                          or spec.mlp.output.bias or any(m.bias for m in spec.mlp.inputs))
+
+    def add_norm(self, norm, eps: float) -> str | None:
+        """A described norm as a module; -> its name, None where there is none."""
+        if norm is None:
+            return None
+        self.add_module(norm.name, Norm(norm.size, eps))
+        return norm.name
+
+    def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
+        return x if name is None else getattr(self, name)(x, ops)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid, ops: ModuleType, halves: Halves,
+                keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
+        """Both halves, as they are or compiled, and the attention over the sequences that `laid` describes;
+        keep is shown k and v."""
+        if halves.joined and self.joins:
+            qkv, attention = halves.ask_joined(self, x, ops), self.self_attn
+            q, k, v = ops.turned(qkv, cos, sin, attention.heads, attention.head_dim)
+            x, ab = halves.take_joined(self, x, ops.attention(q, k, v, laid, self.window), ops)
+            return ops.gated(x, ab, getattr(self.mlp, self.mlp.output_name).weight)
+        q, k, v = halves.ask(self, x, cos, sin, ops)
+        if keep is not None:
+            keep(k, v)
+        return halves.take(self, x, ops.attention(q, k, v, laid, self.window), ops)
+
+    def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
+        before, _ = self.around_attention
+        return self.self_attn(self.normed(x, before, ops), cos, sin, ops)
+
+    # [N, D], [N, heads, head_dim] -> [N, D]
+    def take(self, x: Tensor, answer: Tensor, ops: ModuleType) -> Tensor:
+        (_, after), (before, last) = self.around_attention, self.around_mlp
+        x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
+        return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
+
+
+    def ask_joined(self, x: Tensor, ops: ModuleType) -> Tensor:
+        before, _ = self.around_attention
+        return self.self_attn.read_joined(self.normed(x, before, ops), ops)
+
+    def take_joined(self, x: Tensor, answer: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor]:
+        """As `take`, up to what gate and up make of it."""
+        before, _ = self.around_mlp
+        x = x + self.self_attn.write(answer.flatten(1), ops)
+        return x, self.mlp.read_joined(self.normed(x, before, ops), ops)
+
+
+class Halves(NamedTuple):
+    """How the halves of a layer are computed. joined: in training, through kernels of their own where a layer
+    has those."""
+
+    ask: Callable = Layer.ask
+    take: Callable = Layer.take
+    ask_joined: Callable = Layer.ask_joined
+    take_joined: Callable = Layer.take_joined
+    joined: bool = False
+
+
+def last_part(weight) -> str:
+    """self_attn.q_proj -> q_proj"""
+    return weight.name.split(".")[-1]
+
+
+@cache
+def halves(compiled: bool) -> Halves:
+    """Compiled once for all layers and lengths."""
+    if not compiled:
+        return Halves()
+    return Halves(*(torch.compile(half, dynamic=True) for half in Halves()[:-1]), joined=True)
