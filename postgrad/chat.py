@@ -18,10 +18,11 @@ from tokenizers import Tokenizer
 
 from postgrad.files import said
 from postgrad.records import Message
+from postgrad.spelling import Spelling
 from postgrad.template import compiled
 from postgrad.tokenizer_files import read_object, read_template, read_tokenizer, token_text
 
-MANY = 64  # replies that are worth starting threads for
+MANY = 64  # replies that are worth a table or starting threads for
 
 
 class Chat:
@@ -120,10 +121,17 @@ class Chat:
         return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """The texts of replies; of many at once, by as many threads as the processor has cores."""
+        """The texts of replies; of many at once by a table where the tokenizer has one, else by as many
+        threads as the processor has cores."""
         if len(rows) < MANY:
             return [self.decode(row) for row in rows]
+        if self._spelling:
+            return [self._spelling.text(row) for row in rows]
         return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+
+    @cached_property
+    def _spelling(self) -> Spelling | None:
+        return Spelling.of(self.tokenizer)
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token's own text, control tokens by name, for the token strip."""

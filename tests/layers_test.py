@@ -10,8 +10,8 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "adamw", "packing", "pace", "capturing", "settings", "user_code", "files", "listening",
-     "phases", "ranks", "garbage"},
+    {"maths", "adamw", "packing", "pace", "capturing", "settings", "spelling", "user_code", "files",
+     "listening", "phases", "ranks", "garbage"},
     {"records", "stats", "hub", "options", "template", "signals", "tokenizer_files", "tools"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives", "environments"},

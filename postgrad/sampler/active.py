@@ -220,12 +220,13 @@ class ActiveRows:
                         self.logp[slots, :widest].tolist(), strict=True)
         found = {}
         for i, ended, length, tokens, logp in texts:
-            tokens = tokens[:length]
-            cut = self.stops_at(tokens)
+            del tokens[length:]
+            cut = self.stops_at(tokens) if self.settings.stop else None
             if ended or cut is not None:
-                tokens = tokens[:cut]
+                length = length if cut is None else cut
+                del tokens[length:], logp[length:]
                 stopped = cut is not None or tokens[-1] in self.chat.stop
-                found[look.rows[i]] = Written(look.rows[i].request, tokens, logp[: len(tokens)], stopped)
+                found[look.rows[i]] = Written(look.rows[i].request, tokens, logp, stopped)
         return found
 
     def stops_at(self, tokens: list[int]) -> int | None:
