@@ -22,7 +22,7 @@ from postgrad.spelling import Spelling
 from postgrad.template import compiled
 from postgrad.tokenizer_files import read_object, read_template, read_tokenizer, token_text
 
-MANY = 64  # replies that are worth a table or starting threads for
+MANY = 16  # replies that are worth a table or starting threads for
 
 
 class Chat:

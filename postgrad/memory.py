@@ -175,18 +175,25 @@ def kept(layer: Layer, setup: Setup) -> float:
     """Numbers that a layer keeps of each token for the backward pass.
 
     What each norm reads; what the matrices of each half read; queries, keys, values and what attention gives;
-    gate, up and their product; no attention matrix. Keys and values of a shared prompt stand there for each
-    of its rows. Where nothing is fused, the gate's SiLU too. In float32 on a GPU keys and values have as many
-    heads as queries, attention keeps what it gives apart from what is read of it, and its mask.
-    For Llama, of hidden size D, queries Q, keys K, inner size F: 4D + 2Q + 2K + 3F (or 4F).
+    gate, up and their product; no attention matrix. On a CPU keys and values of a shared prompt stand there
+    for each of its rows. Where nothing is fused, the gate's SiLU too; joined, the product neither. In float32
+    on a GPU keys and values have as many heads as queries, attention keeps what it gives apart from what is
+    read of it, and its mask. For Llama, of hidden size D, queries Q, keys K, inner size F: 4D + 2Q + 2K + 3F
+    (or 4F, or 2F).
     """
     norms = sum(norm.width for half in layer.halves for norm in half.norms)
     read = sum(half.inputs[0].inputs + half.output.inputs for half in layer.halves)
-    seen = (setup.prompts * setup.prompt + setup.rows * setup.tokens) / setup.computed if setup.prompt else 1
+    seen = (setup.prompts * setup.prompt + setup.rows * setup.tokens) / setup.computed
     q, *others = (matrix.outputs for matrix in layer.attention.inputs)
-    offered = 3 * q + setup.tokens if setup.on_gpu and setup.width == 4 else sum(others) * seen
-    return (norms + read + q + offered + sum(matrix.outputs for matrix in layer.mlp.inputs)
-            + (0 if setup.fused else layer.mlp.output.inputs))
+    offered = 3 * q + setup.tokens if setup.on_gpu and setup.width == 4 else sum(others)
+    gated = (0 if setup.fused else 1) - joined(layer, setup)
+    return (norms + read + q + offered * (seen if not setup.on_gpu and setup.prompt else 1)
+            + sum(matrix.outputs for matrix in layer.mlp.inputs) + gated * layer.mlp.output.inputs)
+
+
+def joined(layer: Layer, setup: Setup) -> bool:
+    """Whether matrices that read the same are one in training."""
+    return setup.fused and setup.on_gpu and layer.joins
 
 
 def layers(c: Config, setup: Setup) -> float:
@@ -198,9 +205,12 @@ def layers(c: Config, setup: Setup) -> float:
 
 def walked(c: Config, setup: Setup) -> float:
     """Bytes that the backward pass of the last layer has beside what is kept: the gradients of the state, of
-    gate and of up, less what the last norm kept; recomputed, all of the layer but its input."""
-    again = kept(layer_spec(c, 0), setup) - c.hidden_size if setup.recompute else 0
-    return setup.width * setup.computed * (2 * c.intermediate_size - c.hidden_size + again)
+    gate and of up, less what the last norm kept; joined, their product and its gradient too; recomputed, all
+    of the layer but its input."""
+    layer = layer_spec(c, 0)
+    again = kept(layer, setup) - c.hidden_size if setup.recompute else 0
+    gates = (4 if joined(layer, setup) else 2) * c.intermediate_size
+    return setup.width * setup.computed * (gates - c.hidden_size + again)
 
 
 def logits(c: Config, setup: Setup) -> float:
@@ -211,13 +221,14 @@ def logits(c: Config, setup: Setup) -> float:
 
 def head(c: Config, setup: Setup) -> float:
     """Bytes of the head's backward pass: a chunk's logits and, unless the head is frozen, a float32 sum of
-    its gradient. On a CPU there are COPIES of the logits; on a GPU slopes stand beside them, in the type of
-    the states. In float32 the chunk's part of the gradient comes beside its slopes, before it is added; in
-    bfloat16 the product adds it."""
+    its gradient. On a CPU there are COPIES of the logits; on a GPU slopes stand beside them, and the chunk's
+    part of the gradient comes beside its slopes, before it is added. In bfloat16 on a GPU there are no
+    logits, only their slopes, and the product adds the gradient."""
     whole, gradient = logits(c, setup), 0 if setup.lora else 4 * c.vocab_size * c.hidden_size
-    slopes = setup.width / 4 * whole
-    first = (whole + slopes if setup.on_gpu else COPIES * whole) + gradient
-    return max(first, slopes + 2 * gradient) if setup.width == 4 else first
+    if setup.on_gpu and setup.width == 2:
+        return whole / 2 + gradient
+    first = (2 if setup.on_gpu else COPIES) * whole + gradient
+    return max(first, whole + 2 * gradient) if setup.width == 4 else first
 
 
 def activations(c: Config, setup: Setup, trained: int, reads: bool) -> float:

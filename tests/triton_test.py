@@ -274,10 +274,14 @@ def padded_pass(gpu):
             return Trunk(self.decoder, longest, seen)
 
     gpu.training.flash, gpu.training.flash_back = flash, flash_back
-    body = Here(small_config()).start(torch.Generator().manual_seed(0))
     mask = torch.arange(9).expand(5, 9) >= 4
     mask &= torch.arange(9) < torch.tensor([9, 6, 8, 7, 9])[:, None]
-    for group, joined in product(([0, 0, 0, 9, 9], [0, 1, 2, 3, 4]), (False, True)):  # prompts of the rows
+    prompts = [0, 0, 0, 9, 9], [0, 1, 2, 3, 4]  # of the rows
+    for name, group, joined in (("llama", prompts[0], False), ("llama", prompts[1], True),
+                                ("llama", prompts[0], True), ("qwen3", prompts[0], True),
+                                ("qwen2", prompts[0], True), ("olmo2", prompts[1], True)):
+        parts = Parts(model_type=name, qkv_bias=name == "qwen2")
+        body = Here(replace(small_config(), parts=parts)).start(torch.Generator().manual_seed(0))
         decoder.halves = lambda compiled, joined=joined: modules.Halves(joined=compiled and joined)
         tokens = torch.arange(9).repeat(5, 1) + torch.tensor(group)[:, None]
         tokens[:, 4:] = torch.randint(64, (5, 5), generator=torch.Generator().manual_seed(0))

@@ -103,6 +103,11 @@ class Layer:
     def matrices(self) -> tuple[Matrix, ...]:
         return tuple(w for w in self.weights if isinstance(w, Matrix))
 
+    @property
+    def joins(self) -> bool:
+        """Whether a kernel can write what the MLP adds to the state: no norm stands between."""
+        return self.attention.after is None and self.mlp.after is None and not self.mlp.output.bias
+
     def fused(self) -> dict[str, tuple[str, ...]]:
         """The layer's weights by short names, those that read the same together, biases apart:
         {"qkv": ("self_attn.q_proj.weight", ...), "qkv_bias": ..., "o": ("self_attn.o_proj.weight",), ...}."""

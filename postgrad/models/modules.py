@@ -54,8 +54,12 @@ class Inside(nn.Module):
         return ops.linear(x, torch.cat([module.weight for module in modules]),
                           None if biases[0] is None else torch.cat(biases))
 
+    @property
+    def output(self) -> nn.Module:
+        return getattr(self, self.output_name)
+
     def write(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return getattr(self, self.output_name)(x, ops)
+        return self.output(x, ops)
 
 
 class Attention(Inside):
@@ -94,9 +98,7 @@ class Layer(nn.Module):
         before = self.add_norm(spec.mlp.before, eps)
         self.mlp = MLP(spec.mlp, eps)
         self.around_mlp = before, self.add_norm(spec.mlp.after, eps)
-        # norms of queries and keys, norms after and a bias of the MLP have no kernels
-        self.joins = not (spec.attention.inner or spec.attention.after or spec.mlp.after
-                          or spec.mlp.output.bias or any(m.bias for m in spec.mlp.inputs))
+        self.joins = spec.joins
 
     def add_norm(self, norm, eps: float) -> str | None:
         """A described norm as a module; -> its name, None where there is none."""
@@ -112,15 +114,18 @@ class Layer(nn.Module):
                 keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
         """Both halves, as they are or compiled, and the attention over the sequences that `laid` describes;
         keep is shown k and v."""
-        if halves.joined and self.joins:
-            qkv, attention = halves.ask_joined(self, x, ops), self.self_attn
-            q, k, v = ops.turned(qkv, cos, sin, attention.heads, attention.head_dim)
-            x, ab = halves.take_joined(self, x, ops.attention(q, k, v, laid, self.window), ops)
-            return ops.gated(x, ab, getattr(self.mlp, self.mlp.output_name).weight)
-        q, k, v = halves.ask(self, x, cos, sin, ops)
+        joined, attention = halves.joined and self.joins, self.self_attn
+        if joined and not attention.norm_names:
+            q, k, v = ops.turned(halves.ask_joined(self, x, ops), cos, sin, attention.heads,
+                                 attention.head_dim)
+        else:
+            q, k, v = halves.ask(self, x, cos, sin, ops)
         if keep is not None:
             keep(k, v)
-        return halves.take(self, x, ops.attention(q, k, v, laid, self.window), ops)
+        answer = ops.attention(q, k, v, laid, self.window)
+        if joined:
+            return ops.gated(*halves.take_joined(self, x, answer, ops), self.mlp.output.weight)
+        return halves.take(self, x, answer, ops)
 
     def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
         before, _ = self.around_attention
