@@ -6,7 +6,7 @@ Each part prints one line of JSON; one that fails says so, and the next goes on.
 
     cold      `postgrad train grpo:words steps=20 device=cuda` in a process of its own without any cache of
               compiled kernels: seconds until all is imported, until the first step begins, of the first step
-              and of the others
+              and of the others; whether torch's compiler was loaded, which takes seconds
     warm      the same with the cache that the one before left
     compiled  the same as cold with optim.compile=true
     saves     a 0.63B shape (24 layers of 896, Qwen2's vocabulary): what a checkpoint of it with Adam's state
@@ -39,7 +39,7 @@ ROWS, TOKENS, BEFORE = 64, 512, 8  # of a step, and steps before the checkpoint
 
 def child(began: float, args: list[str]) -> None:
     """The command, with the moments at which its parts begin. began: time.time() before this process."""
-    marks = {"import": 0.0}
+    marks: dict[str, float] = {"import": 0.0}
     from postgrad.__main__ import main
     from postgrad.recipes import running
     marks["import"] = time.time() - began
@@ -55,6 +55,7 @@ def child(began: float, args: list[str]) -> None:
     running.train = watched
     sys.argv = ["postgrad", "train", *args, "--json"]
     code = main()
+    marks["compiler"] = "torch._dynamo" in sys.modules
     print(json.dumps(marks), file=sys.stderr)
     sys.exit(code)
 
@@ -84,7 +85,7 @@ def timed(folder: Path, caches: Path, *changes: str) -> dict:
     marks = json.loads(done.stderr.splitlines()[-1])
     return {"seconds": whole, "import": marks["import"], "start": marks["start"] - marks["import"],
             "first step": marks["first"] - marks["start"], "other steps": marks["last"] - marks["first"],
-            "end": whole - marks["last"]}
+            "end": whole - marks["last"], "compiler loaded": marks["compiler"]}
 
 
 def saves(args) -> dict:
