@@ -1,8 +1,8 @@
 """The C code by which Triton launches a kernel, compiled in half the time.
 
-Triton writes a small extension for each kind of arguments and has it compiled with -O3, 0.3 s each and a
-dozen of them before a first step has run. It only calls Python and the driver: without optimisation a launch
-takes half a microsecond longer, of some fifteen. The results are kept in Triton's cache as ever.
+Triton writes a small extension for each kind of arguments and has it compiled with -O3: nine of them, 0.3 s
+each, before the first step of a short run. It only calls Python and the driver: without optimisation a launch
+takes half a microsecond longer. The results are kept in Triton's cache as ever.
 """
 
 from __future__ import annotations
