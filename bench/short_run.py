@@ -6,11 +6,15 @@ Each part prints one line of JSON; one that fails says so, and the next goes on.
 
     cold      `postgrad train grpo:words steps=20 device=cuda` in a process of its own without any cache of
               compiled kernels: seconds until all is imported, until the first step begins, of the first step
-              and of the others
+              and of the others; whether torch's compiler was loaded, which takes seconds
     warm      the same with the cache that the one before left
     compiled  the same as cold with optim.compile=true
     saves     a 0.63B shape (24 layers of 896, Qwen2's vocabulary): what a checkpoint of it with Adam's state
               delays training, the call itself and the steps while it is being written
+
+A package that pip installed has its bytecode, and a machine that unpacked an image may have none: 4.5 s of a
+start were Python's compiler. So each kind of run is made once before it is measured, one step long and with a
+cache of kernels of its own, and leaves the bytecode of all that it imports in a folder for the others.
 
 --small (for trying the script on a CPU): few steps, a tiny model.
 """
@@ -35,8 +39,8 @@ ROWS, TOKENS, BEFORE = 64, 512, 8  # of a step, and steps before the checkpoint
 
 def child(began: float, args: list[str]) -> None:
     """The command, with the moments at which its parts begin. began: time.time() before this process."""
-    marks = {"import": 0.0}
-    from postgrad.cli import main
+    marks: dict[str, float] = {"import": 0.0}
+    from postgrad.__main__ import main
     from postgrad.recipes import running
     marks["import"] = time.time() - began
     train = running.train
@@ -49,17 +53,29 @@ def child(began: float, args: list[str]) -> None:
         marks["first"], marks["last"] = ends[0], ends[-1]
 
     running.train = watched
-    main(["train", *args, "--json"])
+    sys.argv = ["postgrad", "train", *args, "--json"]
+    code = main()
+    marks["compiler"] = "torch._dynamo" in sys.modules
     print(json.dumps(marks), file=sys.stderr)
+    sys.exit(code)
 
 
-def short(args, caches: Path, *changes: str) -> dict:
-    """A run in a process of its own; seconds of each part of it, and in all."""
+def short(args, folder: Path, caches: str, *changes: str) -> dict:
+    """A run in a process of its own; seconds of each part of it, and in all. folder: for bytecode, and, under
+    the name `caches`, for compiled kernels."""
+    if not (folder / caches).exists():  # the first of its kind
+        with tempfile.TemporaryDirectory() as unused:
+            timed(folder, Path(unused), f"device={args.device}", *changes, "steps=1")
+    return timed(folder, folder / caches, f"device={args.device}", *changes, f"steps={args.steps}")
+
+
+def timed(folder: Path, caches: Path, *changes: str) -> dict:
     env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "PYTHONPATH": str(HERE),
-                        "TRITON_CACHE_DIR": str(caches / "triton")}
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["grpo:words", f"steps={args.steps}", f"device={args.device}", *changes, "--run",
-                 f"{folder}/run"]
+                        "TRITON_CACHE_DIR": str(caches / "triton"),
+                        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+    caches.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as run:
+        words = ["grpo:words", *changes, "--run", f"{run}/run"]
         began = time.time()
         done = subprocess.run([sys.executable, __file__, "--child", str(began), *words], env=env,
                               capture_output=True, text=True)
@@ -69,7 +85,7 @@ def short(args, caches: Path, *changes: str) -> dict:
     marks = json.loads(done.stderr.splitlines()[-1])
     return {"seconds": whole, "import": marks["import"], "start": marks["start"] - marks["import"],
             "first step": marks["first"] - marks["start"], "other steps": marks["last"] - marks["first"],
-            "end": whole - marks["last"]}
+            "end": whole - marks["last"], "compiler loaded": marks["compiler"]}
 
 
 def saves(args) -> dict:
@@ -144,11 +160,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--small", action="store_true")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as caches:
+    with tempfile.TemporaryDirectory() as folder:
         parts: dict[str, Callable[[], dict]] = {
-            "cold": lambda: short(args, Path(caches) / "cold"),
-            "warm": lambda: short(args, Path(caches) / "cold"),
-            "compiled": lambda: short(args, Path(caches) / "compiled", "optim.compile=true"),
+            "cold": lambda: short(args, Path(folder), "plain"),
+            "warm": lambda: short(args, Path(folder), "plain"),
+            "compiled": lambda: short(args, Path(folder), "compiled", "optim.compile=true"),
             "saves": lambda: saves(args)}
         for name in args.parts:
             began = time.perf_counter()

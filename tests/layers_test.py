@@ -2,6 +2,7 @@
 and peers on a layer never import each other."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,22 @@ def test_readers_of_runs_need_no_torch(name):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=HOME.parent,
                           check=True)
     assert done.stdout.strip() == ""
+
+
+HEAVY = ("torch._dynamo", "torch._inductor", "torch.distributed.fsdp", "torch.nn.attention.varlen", "sympy",
+         "transformers", "huggingface_hub", "starlette", "tensorboard", "rich")
+
+
+def test_a_plain_run_loads_no_compiler(tmp_path):
+    """A short run should start at once: torch's compiler alone, with sympy, takes seconds to be loaded."""
+    words = ("train grpo:words steps=2 prompts=4 prompts_per_step=2 group_size=2 rollouts.max_new_tokens=8 "
+             "evaluation.problems=2 evaluation.every=1 device=cpu --run run --json").split()
+    code = (f"import sys; from postgrad.cli import main; assert main({words}) == 0; "
+            f"print(*(m for m in {HEAVY} if m in sys.modules))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
+                          env=os.environ | {"PYTHONPATH": str(HOME.parent)})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == ""
 
 
 ALLOWED = {

@@ -96,9 +96,9 @@ def evaluate(task, sampler, prompts: Sequence[Prompt], *, samples: int = 8, sett
     began = time.perf_counter()
     drawn = draw(task, sampler, prompts, samples=samples, settings=settings, seed=seed, greedy=greedy,
                  track=track, judge=judge)
-    row = figures(task, drawn)
+    row, rollouts = figures(task, drawn), [s.rollout for group in drawn.groups for s in group]
     for name, measure in measures.items():
-        if values := measure([s.rollout for group in drawn.groups for s in group]):
+        if values := measure(rollouts):
             row[name] = mean_of(values)
     if kept:
         row["answers"] = [answered(group) for group in drawn.groups[:kept]]

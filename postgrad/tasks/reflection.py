@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from postgrad.records import Prompt, Rollout
+from postgrad.records import Prompt, Rollout, Step
 from postgrad.rewards.text import function_words
 from postgrad.tasks.base import Task
 from postgrad.tasks.chain import KINDS, thoughts
@@ -35,21 +35,36 @@ def of_replies(task: Task, places: Places) -> dict[str, Measure]:
                                  "mixed_languages": mixed_languages}
     if task.steps is None:
         return found
-    label = task.steps
+    label = Labels(task.steps)
 
     def looks_back(kind: str) -> Measure:
-        return lambda rollouts: [float(any(step.kind == kind for step in label(r.prompt, r.text)))
-                                 for r in rollouts]
+        return lambda rollouts: [float(any(step.kind == kind for step in steps)) for steps in label(rollouts)]
 
     def after_right(rollouts: Sequence[Rollout]) -> list[float]:
         counts = []
-        for r in rollouts:
-            end = next((step.end for step in label(r.prompt, r.text) if step.solves), None)
+        for r, steps in zip(rollouts, label(rollouts), strict=True):
+            end = next((step.end for step in steps if step.solves), None)
             if end is not None:
                 counts.append(float(len(r.tokens[r.reply]) - 1 - places(r.tokens[r.reply], [end])[0]))
         return counts
 
     return {**{kind: looks_back(kind) for kind in KINDS}, "after_right": after_right, **found}
+
+
+class Labels:
+    """The steps of each reply; of the replies that were asked for last they are kept, as several measures ask
+    for the same."""
+
+    def __init__(self, label: Callable[[Prompt, str], list[Step]]):
+        self.label = label
+        self.asked: Sequence[Rollout] | None = None
+        self.found: list[list[Step]] = []
+
+    def __call__(self, rollouts: Sequence[Rollout]) -> list[list[Step]]:
+        if rollouts is not self.asked:
+            self.found = [self.label(r.prompt, r.text) for r in rollouts]
+            self.asked = rollouts
+        return self.found
 
 
 def only(part: str, measure: Measure) -> Measure:

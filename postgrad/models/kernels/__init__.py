@@ -20,7 +20,8 @@ def kernels_for(device: torch.device, dtype: torch.dtype,
     """The fastest implementation that works here, for weights of this type; precision:
     that of the products on a CPU."""
     if device.type == "cuda":
-        from postgrad.models.kernels import gpu
+        from postgrad.models.kernels import gpu, launchers
+        launchers.build_quickly()
         return gpu
     found = cpu if device.type == "cpu" and dtype == torch.float32 and cpu.library() is not None else plain
     return (SimpleNamespace(**vars(found) | {"linear": plain.half_linear}) if precision == torch.bfloat16
