@@ -48,12 +48,8 @@ def test_interpreted():
 def inside():
     from postgrad.models.kernels import gpu
     for head_dim, groups, window in product((32, 64, 48), (1, 3, 20), (None, 5)):
-        qkv, kept, own = rows(head_dim, groups)
-        caches = [[x.clone() for x in own] for _ in range(2)]
-        close(*(ops.look_back(*qkv, *kept, *cache, window)
-                for ops, cache in zip((plain, gpu), caches, strict=True)))
-        for mine, right in zip(*caches, strict=True):
-            close(mine, right)
+        looks(gpu, head_dim, groups, window)
+    in_parts(gpu)
     x, delta, weight = torch.randn(3, 48), torch.randn(3, 48), torch.randn(48)
     mine, right = x.clone(), x.clone()
     close(gpu.add_norm(mine, delta, weight, 1e-5), plain.add_norm(right, delta, weight, 1e-5))
@@ -66,6 +62,34 @@ def inside():
     gathered()
     padded_pass(gpu)
     readings(gpu)
+
+
+def looks(gpu, head_dim, groups, window):
+    qkv, kept, own = rows(head_dim, groups)
+    caches = [[x.clone() for x in own] for _ in range(2)]
+    close(*(ops.look_back(*qkv, *kept, *cache, window)
+            for ops, cache in zip((plain, gpu), caches, strict=True)))
+    for mine, right in zip(*caches, strict=True):
+        close(mine, right)
+
+
+def in_parts(gpu):
+    """Rows of one part beside rows of several, parts that end within a prompt, with it and after it, windows
+    that begin in any of them, and rows that have more tokens than the angles tell of: every launch leaves the
+    counts at zero."""
+    from postgrad.models.kernels import gpu_step
+    usual, count = gpu_step.SPLIT, gpu_step.zeros(16, torch.device("cpu"))
+    for gpu_step.SPLIT, head_dim, groups, window in (
+            ((1, 80), 32, 1, 5), ((2, 80), 32, 1, 5), ((4, 80), 48, 3, None), ((4, 80), 32, 20, 9),
+            ((8, 80), 32, 3, None), ((1, 30), 32, 1, None), ((3, 80), 32, 1, 8), ((4, 9), 32, 1, None)):
+        looks(gpu, head_dim, groups, window)
+        assert not count.any()
+    gpu_step.SPLIT = 3, 80
+    qkv, kept, own = rows(32, 1)
+    short = [x[:6] if i in (1, 2) else x for i, x in enumerate(qkv)]  # two parts; the rest is still in memory
+    close(gpu.look_back(*short, *kept, *own), plain.look_back(*qkv, *kept, *own))
+    assert not count.any()
+    gpu_step.SPLIT = usual
 
 
 def vocabulary():
@@ -264,7 +288,9 @@ def small_config():
 @torch.no_grad()
 def whole_steps(gpu):
     """An engine's steps by plain torch, by the kernels one after the other, and by those of a whole step, in
-    which a row's norm comes after its product."""
+    which a row's norm comes after its product; with rows in one part and in several."""
+    from postgrad.models.kernels import gpu_step
+    usual = gpu_step.SPLIT
     for name, biased, known in (("llama", False, True), ("qwen3", False, True), ("llama", True, False),
                                 ("olmo2", False, False)):
         parts = Parts(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))
@@ -278,7 +304,7 @@ def whole_steps(gpu):
         assert bool(engines[2].whole) == known
         number = torch.arange(6)
         place = number // 3
-        for at in range(4):
+        for at, gpu_step.SPLIT in enumerate(((4, 80), usual, usual, (4, 80))):
             columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
             right, *mine = (engine.step(*columns) for engine in engines)
             for found in mine:
@@ -286,6 +312,7 @@ def whole_steps(gpu):
         for mine in engines[1:]:
             close(mine.k, engines[0].k)
             close(mine.v, engines[0].v)
+    gpu_step.SPLIT = usual
 
 
 if __name__ == "__main__":
