@@ -140,9 +140,10 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
     own = part == 0
     tl.store(k_cache + base + new * D + i, key, (i < D) & own)
     tl.store(v_cache + base + new * D + i, value, (i < D) & own)
+    # at -inf it counts for nothing: a later part has tokens of its own
     top = tl.where(own, tl.sum(q.to(tl.float32) * key.to(tl.float32), 1), float("-inf"))
-    total = tl.where(own, tl.full((ROWS,), 1.0, tl.float32), 0.0)
-    acc = tl.zeros((ROWS, ROUND), tl.float32) + tl.where(own, value.to(tl.float32), 0.0)
+    total = tl.full((ROWS,), 1.0, tl.float32)
+    acc = tl.zeros((ROWS, ROUND), tl.float32) + value.to(tl.float32)
     place = (tl.load(prompt + row) * KV + kv) * S * D
     top, total, acc = _look(q, k_prompt, v_prompt, place, begin, tl.minimum(end, read), top, total, acc, D,
                             ROUND, BLOCK)
