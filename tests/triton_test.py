@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.util import find_spec
-from itertools import product
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from postgrad.maths import logprob
 from postgrad.maths.logprob import PLAIN, Softmax, chosen_logp
 from postgrad.models import Config, Decoder, decoder, modules
 from postgrad.models.engine import Engine
-from postgrad.models.families import Parts
 from postgrad.models.kernels import plain
 from postgrad.models.replay import Readings, Replays, Trunk
 from postgrad.packing import pack, padded
@@ -22,46 +19,30 @@ from postgrad.packing import pack, padded
 INSIDE = "TRITON_INTERPRET"  # has to be set before the kernels are read
 
 
-def rows(head_dim, groups, seed=0):
-    """qkv, angles and where each row stands; places and slots of keys and values."""
-    make = torch.Generator().manual_seed(seed)
-    random = lambda *shape: torch.randn(*shape, generator=make)  # noqa: E731
-    at, slot = torch.tensor([0, 3, 7, 11, 2]), torch.tensor([4, 0, 2, 1, 5])
-    prompt, read = torch.tensor([0, 1, 1, 2, 3]), torch.tensor([9, 4, 4, 1, 1])
-    new = (random(5, (groups + 2) * 2 * head_dim), random(40, head_dim // 2), random(40, head_dim // 2),
-           at, slot, prompt, read)
-    return new, (random(4, 2, 9, head_dim), random(4, 2, 9, head_dim)), [
-        random(6, 2, 12, head_dim), random(6, 2, 12, head_dim)]
-
-
 def close(one, other):
     torch.testing.assert_close(one, other, rtol=1e-5, atol=3e-5)
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
-def test_interpreted():
+def interpreted(file):
     """In a process of its own: the interpreter is chosen when triton is imported."""
-    done = subprocess.run([sys.executable, __file__], env=os.environ | {INSIDE: "1"}, text=True,
+    done = subprocess.run([sys.executable, file], env=os.environ | {INSIDE: "1"}, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+def test_interpreted():
+    interpreted(__file__)
+
+
 def inside():
     from postgrad.models.kernels import gpu
-    for head_dim, groups, window in product((32, 64, 48), (1, 3, 20), (None, 5)):
-        qkv, kept, own = rows(head_dim, groups)
-        caches = [[x.clone() for x in own] for _ in range(2)]
-        close(*(ops.look_back(*qkv, *kept, *cache, window)
-                for ops, cache in zip((plain, gpu), caches, strict=True)))
-        for mine, right in zip(*caches, strict=True):
-            close(mine, right)
     x, delta, weight = torch.randn(3, 48), torch.randn(3, 48), torch.randn(48)
     mine, right = x.clone(), x.clone()
     close(gpu.add_norm(mine, delta, weight, 1e-5), plain.add_norm(right, delta, weight, 1e-5))
     close(mine, right)
     close(gpu.gate_halves(x), plain.gate_halves(x))
     noted(gpu)
-    whole_steps(gpu)
     shared_keys()
     vocabulary()
     tiles()
@@ -301,33 +282,6 @@ def padded_pass(gpu):
 def small_config():
     return Config(vocab_size=64, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
                   num_attention_heads=6, num_key_value_heads=2, head_dim=8, max_position_embeddings=64)
-
-
-@torch.no_grad()
-def whole_steps(gpu):
-    """An engine's steps by plain torch, by the kernels one after the other, and by those of a whole step, in
-    which a row's norm comes after its product."""
-    for name, biased, known in (("llama", False, True), ("qwen3", False, True), ("llama", True, False),
-                                ("olmo2", False, False)):
-        parts = Parts(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))
-        body = Decoder(replace(small_config(), parts=parts)).start(torch.Generator().manual_seed(0))
-        for x in body.parameters():
-            x += 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
-        engines = [Engine(body, rows=6, prompts=2, read=8, new=8) for _ in range(3)]
-        for engine, engine.ops in zip(engines, (plain, gpu, gpu), strict=True):
-            engine.whole = gpu.whole_step(engine) if engine is engines[2] else None
-            engine.prefill(torch.arange(12).view(2, 6), torch.tensor([6, 4]), [0, 1])
-        assert bool(engines[2].whole) == known
-        number = torch.arange(6)
-        place = number // 3
-        for at in range(4):
-            columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
-            right, *mine = (engine.step(*columns) for engine in engines)
-            for found in mine:
-                close(found, right)
-        for mine in engines[1:]:
-            close(mine.k, engines[0].k)
-            close(mine.v, engines[0].v)
 
 
 if __name__ == "__main__":

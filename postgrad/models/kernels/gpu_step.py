@@ -13,11 +13,14 @@ well be multiplied after the product as before it: so no kernel stands between t
 
 They know what Llama, Mistral and Qwen3 have: a norm before each half, norms of each head's queries and keys
 or none, windows. Other layers go kernel by kernel (Engine.step), with the same ones.
+
+A long row's tokens are looked at in parts, side by side: a step would else wait for the longest row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import torch
 import triton
@@ -28,6 +31,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 NEEDED = ("before_attention", "before_mlp", "qkv", "o", "gate_up", "down")  # by the short names of layer.py
 OPTIONAL = ("q_norm", "k_norm")
 LOOK = 32, 1, 2  # keys at a time, warps and stages of attention
+SPLIT = 256, 8192  # tokens of a part of a row, or more, so that attention has no more programs than this
 
 
 @triton.jit
@@ -74,19 +78,53 @@ def _look(q, k, v, base, first, last, top, total, acc, D: tl.constexpr, ROUND: t
 
 
 @triton.jit
+def _join(top, total, acc, there, inside, r, i, kept, count, pair, part, parts, REP: tl.constexpr,
+          D: tl.constexpr, ROUND: tl.constexpr, ROWS: tl.constexpr):
+    """Keeps what one part of a pair of row and key head has seen. The one that is done last joins all parts,
+    in their order, and leaves the count at zero for the next launch."""
+    n, first, size = tl.arange(0, ROWS), pair * tl.num_programs(2), REP * D + 2 * ROWS
+    mine = kept + (first + part) * size
+    tl.store(mine + r * D + i, acc, inside)
+    tl.store(mine + REP * D + n, top)
+    tl.store(mine + REP * D + ROWS + n, total)
+    tl.debug_barrier()  # the stores of all threads come before the one that counts
+    if tl.atomic_add(count + pair, 1, sem="acq_rel", scope="gpu") == parts - 1:
+        tl.store(count + pair, 0)
+        top = tl.full((ROWS,), float("-inf"), tl.float32)
+        total, acc = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS, ROUND), tl.float32)
+        for other in range(0, parts):
+            its = kept + (first + other) * size
+            its_top = tl.load(its + REP * D + n)
+            higher = tl.maximum(top, its_top)
+            fade, weight = tl.exp(top - higher), tl.exp(its_top - higher)
+            total = total * fade + tl.load(its + REP * D + ROWS + n) * weight
+            acc = acc * fade[:, None] + tl.load(its + r * D + i, inside, 0.0) * weight[:, None]
+            top = higher
+        tl.store(there, acc / total[:, None], inside)
+
+
+@triton.jit
 def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
-            v_cache, out, S, NEW, width, heat, window, eps, KV: tl.constexpr, REP: tl.constexpr,
+            v_cache, out, kept, count, S, NEW, width, heat, window, eps, KV: tl.constexpr, REP: tl.constexpr,
             D: tl.constexpr, ROUND: tl.constexpr, ROWS: tl.constexpr, WIDE: tl.constexpr, INNER: tl.constexpr,
-            EARLY: tl.constexpr, BLOCK: tl.constexpr):
+            EARLY: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
     """The queries of one row that share a key: first its own new one, then the prompt, then what the row has
-    written before."""
-    row, kv = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    written before. CHUNK: tokens of a part, if there are several; the first one has the new token, too."""
+    row, kv, part, parts = tl.program_id(0).to(tl.int64), tl.program_id(1), 0, 1
     r, i = tl.arange(0, ROWS)[:, None], tl.arange(0, ROUND)[None, :]
     inside = (r < REP) & (i < D)
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
     new, read, mine = tl.load(at + row), tl.load(prompt_length + row), tl.load(slot + row)
+    begin, end = tl.maximum(read + new + 1 - window, 0), read + new  # within the window
+    if CHUNK:
+        part = tl.program_id(2)
+        parts = tl.minimum(tl.maximum(tl.cdiv(end - begin, CHUNK), 1), tl.num_programs(2))
+        if part >= parts:
+            return
+        begin += part * CHUNK
+        end = tl.where(part == parts - 1, end, begin + CHUNK)
     angle, scale = (read + new) * (D // 2), 1.0
     if WIDE:
         scale = _scale(x, row, width, eps, WIDE)
@@ -99,17 +137,24 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
                   D, D // 2, INNER)
     value = (tl.load(source + (REP * KV + KV + kv) * D + i, i < D, 0.0) * scale).to(q.dtype)
     base = (mine * KV + kv) * NEW * D
-    tl.store(k_cache + base + new * D + i, key, i < D)
-    tl.store(v_cache + base + new * D + i, value, i < D)
-    top = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1)
+    own = part == 0
+    tl.store(k_cache + base + new * D + i, key, (i < D) & own)
+    tl.store(v_cache + base + new * D + i, value, (i < D) & own)
+    # at -inf it counts for nothing: a later part has tokens of its own
+    top = tl.where(own, tl.sum(q.to(tl.float32) * key.to(tl.float32), 1), float("-inf"))
     total = tl.full((ROWS,), 1.0, tl.float32)
     acc = tl.zeros((ROWS, ROUND), tl.float32) + value.to(tl.float32)
-    first = tl.maximum(read + new + 1 - window, 0)  # the first position within the window
     place = (tl.load(prompt + row) * KV + kv) * S * D
-    top, total, acc = _look(q, k_prompt, v_prompt, place, first, read, top, total, acc, D, ROUND, BLOCK)
-    top, total, acc = _look(q, k_cache, v_cache, base, tl.maximum(first - read, 0), new, top, total, acc, D,
+    top, total, acc = _look(q, k_prompt, v_prompt, place, begin, tl.minimum(end, read), top, total, acc, D,
                             ROUND, BLOCK)
-    tl.store(out + (row * KV + kv) * REP * D + r * D + i, acc / total[:, None], inside)
+    top, total, acc = _look(q, k_cache, v_cache, base, tl.maximum(begin - read, 0), end - read, top, total,
+                            acc, D, ROUND, BLOCK)
+    pair = row * KV + kv
+    there = out + pair * REP * D + r * D + i
+    if CHUNK and parts > 1:
+        _join(top, total, acc, there, inside, r, i, kept, count, pair, part, parts, REP, D, ROUND, ROWS)
+    else:
+        tl.store(there, acc / total[:, None], inside)
 
 
 def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
@@ -118,16 +163,30 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
               eps: float = 0.0, x: Tensor | None = None) -> Tensor:
     """As in plain.py, but no two rows may be of one slot. norms: of each head's queries and keys. x: what
     qkv is a product of, which has yet to be divided by its rms."""
-    _, KV, S, D = k_prompt.shape
-    R, REP, (keys, warps, stages) = len(qkv), qkv.shape[1] // (KV * D) - 2, LOOK
-    out = qkv.new_empty(R, KV * REP * D)
-    _attend[(R, KV)](
+    (_, KV, S, D), NEW, window = k_prompt.shape, k_cache.shape[2], window or 1 << 30
+    R, REP, (keys, warps, stages), (least, most) = len(qkv), qkv.shape[1] // (KV * D) - 2, LOOK, SPLIT
+    ROWS, out = triton.next_power_of_2(max(REP, 16)), qkv.new_empty(R, KV * REP * D)
+    tokens = min(S + NEW, len(cos), window) - 1  # that a row has before the new one, at most
+    chunk = max(least, triton.next_power_of_2(triton.cdiv(tokens, max(1, most // (R * KV)))))
+    parts = max(1, triton.cdiv(tokens, chunk))
+    kept = count = out
+    if parts > 1:
+        kept = torch.empty(R * KV * parts * (REP * D + 2 * ROWS), device=qkv.device)
+        count = zeros(triton.next_power_of_2(R * KV), qkv.device)
+    _attend[(R, KV, parts)](
         qkv, qkv if x is None else x, *norms or (qkv, qkv), cos, sin, at, slot, prompt, prompt_length,
-        k_prompt, v_prompt, k_cache, v_cache, out, S, k_cache.shape[2], 0 if x is None else x.shape[1],
-        D**-0.5, window or 1 << 30, eps, KV=KV, REP=REP, D=D, ROUND=triton.next_power_of_2(max(D, 16)),
-        ROWS=triton.next_power_of_2(max(REP, 16)), INNER=norms is not None, BLOCK=keys, num_warps=warps,
+        k_prompt, v_prompt, k_cache, v_cache, out, kept, count, S, NEW, 0 if x is None else x.shape[1],
+        D**-0.5, window, eps, KV=KV, REP=REP, D=D, ROUND=triton.next_power_of_2(max(D, 16)), ROWS=ROWS,
+        INNER=norms is not None, BLOCK=keys, CHUNK=chunk if parts > 1 else 0, num_warps=warps,
         num_stages=stages, **launched(qkv, x))
     return out
+
+
+@cache
+def zeros(many: int, device: torch.device) -> Tensor:
+    """Counts that every launch leaves at zero. They are never freed, as captured graphs go on counting with
+    them; the first call that asks for them is not one that is captured. One stream at a time has them."""
+    return torch.zeros(many, dtype=torch.int32, device=device)
 
 
 @triton.jit
