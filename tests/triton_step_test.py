@@ -54,17 +54,20 @@ def in_parts(gpu):
     counts at zero."""
     from postgrad.models.kernels import gpu_step
     usual, count = gpu_step.SPLIT, gpu_step.zeros(16, torch.device("cpu"))
-    for gpu_step.SPLIT, head_dim, groups, window in (
-            ((1, 80), 32, 1, 5), ((2, 80), 32, 1, 5), ((4, 80), 48, 3, None), ((4, 80), 32, 20, 9),
-            ((8, 80), 32, 3, None), ((1, 30), 32, 1, None), ((3, 80), 32, 1, 8), ((4, 9), 32, 1, None)):
+    for least, most, head_dim, groups, window in (
+            (1, 80, 32, 1, 5), (2, 80, 32, 1, 5), (4, 80, 48, 3, None), (4, 80, 32, 20, 9),
+            (8, 80, 32, 3, None), (1, 30, 32, 1, None), (3, 80, 32, 1, 8), (4, 9, 32, 1, None)):
+        gpu_step.SPLIT = least, least, 0, most
         looks(gpu, head_dim, groups, window)
         assert not count.any()
-    gpu_step.SPLIT = 3, 80
+    gpu_step.SPLIT = 3, 3, 0, 80
     qkv, kept, own = rows(32, 1)
     short = [x[:6] if i in (1, 2) else x for i, x in enumerate(qkv)]  # two parts; the rest is still in memory
     close(gpu.look_back(*short, *kept, *own), plain.look_back(*qkv, *kept, *own))
     assert not count.any()
     gpu_step.SPLIT = usual
+    assert [gpu_step.part_size(*x) for x in ((1150, 1536), (1150, 384), (1150, 24), (260, 1536))] == [
+        512, 64, 64, 512]
 
 
 @torch.no_grad()
@@ -86,7 +89,7 @@ def whole_steps(gpu):
         assert bool(engines[2].whole) == known
         number = torch.arange(6)
         place = number // 3
-        for at, gpu_step.SPLIT in enumerate(((4, 80), usual, usual, (4, 80))):
+        for at, gpu_step.SPLIT in enumerate(((4, 9, 99, 80), usual, usual, (9, 4, 2, 80))):
             columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
             right, *mine = (engine.step(*columns) for engine in engines)
             for found in mine:

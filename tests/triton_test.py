@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -12,6 +13,7 @@ from postgrad.maths import logprob
 from postgrad.maths.logprob import PLAIN, Softmax, chosen_logp
 from postgrad.models import Config, Decoder, decoder, modules
 from postgrad.models.engine import Engine
+from postgrad.models.families import Parts
 from postgrad.models.kernels import plain
 from postgrad.models.replay import Readings, Replays, Trunk
 from postgrad.packing import pack, padded

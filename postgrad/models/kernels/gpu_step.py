@@ -31,7 +31,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 NEEDED = ("before_attention", "before_mlp", "qkv", "o", "gate_up", "down")  # by the short names of layer.py
 OPTIONAL = ("q_norm", "k_norm")
 LOOK = 32, 1, 2  # keys at a time, warps and stages of attention
-SPLIT = 256, 8192  # tokens of a part of a row, or more, so that attention has no more programs than this
+# the least tokens of a part of a row: where rows alone are fewer programs than the third number, and where
+# there are more; a part has as many as it takes to have no more programs than the last
+SPLIT = 64, 512, 512, 8192
 
 
 @triton.jit
@@ -164,10 +166,10 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     """As in plain.py, but no two rows may be of one slot. norms: of each head's queries and keys. x: what
     qkv is a product of, which has yet to be divided by its rms."""
     (_, KV, S, D), NEW, window = k_prompt.shape, k_cache.shape[2], window or 1 << 30
-    R, REP, (keys, warps, stages), (least, most) = len(qkv), qkv.shape[1] // (KV * D) - 2, LOOK, SPLIT
+    R, REP, (keys, warps, stages) = len(qkv), qkv.shape[1] // (KV * D) - 2, LOOK
     ROWS, out = triton.next_power_of_2(max(REP, 16)), qkv.new_empty(R, KV * REP * D)
     tokens = min(S + NEW, len(cos), window) - 1  # that a row has before the new one, at most
-    chunk = max(least, triton.next_power_of_2(triton.cdiv(tokens, max(1, most // (R * KV)))))
+    chunk = part_size(tokens, R * KV)
     parts = max(1, triton.cdiv(tokens, chunk))
     kept = count = out
     if parts > 1:
@@ -180,6 +182,13 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
         INNER=norms is not None, BLOCK=keys, CHUNK=chunk if parts > 1 else 0, num_warps=warps,
         num_stages=stages, **launched(qkv, x))
     return out
+
+
+def part_size(tokens: int, programs: int) -> int:
+    """Few rows are looked at in small parts, so that the whole GPU has work; of many only long rows are."""
+    few, many, filled, most = SPLIT
+    fair = triton.next_power_of_2(triton.cdiv(tokens, max(1, most // programs)))
+    return max(few if programs < filled else many, fair)
 
 
 @cache
