@@ -52,9 +52,9 @@ class ActiveRows:
         self.kept: dict[int, Kept] = {}
         whole = dict(dtype=torch.int64, device=device)
         self.ends = torch.tensor(chat.stop, device=device)
-        self.at, self.count, self.shown = (torch.zeros(size, **whole) for _ in range(3))
-        self.slot, self.prompt = torch.full((size,), size, **whole), torch.full((size,), prompts, **whole)
-        self.prompt_length = torch.ones(size, **whole)
+        self.nobody = torch.tensor([[0], [0], [0], [size], [prompts], [1]], **whole)
+        self.columns = self.nobody.repeat(1, size)
+        self.at, self.count, self.shown, self.slot, self.prompt, self.prompt_length = self.columns
         self.done = torch.ones(size, dtype=torch.bool, device=device)
         self.hidden = torch.zeros(size, model.config.hidden_size, dtype=self.engine.dtype, device=device)
         self.u = torch.zeros(size + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
@@ -64,6 +64,11 @@ class ActiveRows:
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
+
+    @property
+    def least(self) -> int:
+        """Rows that a step on a CPU is filled up to."""
+        return LEAST if self.device.type == "cpu" and not self.engine.independent else 1
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
         """Whether as many rows and prompts, as long as these, have a place."""
@@ -100,8 +105,8 @@ class ActiveRows:
         going: the prompts, one for each row, that go on from rows in their slots; of them only what was added
         is computed. All rows are kept then; None: none is.
 
-        On a CPU no row of 16 or more depends on how many stand beside it (LEAST); fewer are not filled up,
-        which would cost a small call twice its time.
+        On a CPU no row depends on how many stand beside it. Where the engine cannot say so of few rows, 16
+        or more are filled up as they end (LEAST); a call of fewer is not, which would cost twice its time.
 
         On a GPU the next steps are under way while the host looks at what the last ones wrote,
         so it never waits for the host.
@@ -112,7 +117,7 @@ class ActiveRows:
         here = queue.go_on()
         looks: deque[Look] = deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
-        least = LEAST if len(seeds) >= LEAST and self.device.type == "cpu" else 1
+        least = self.least if len(seeds) >= LEAST else 1
         now = 0  # steps so far
         while here or queue.waiting:
             here += queue.admit(len(here), now)
@@ -166,7 +171,7 @@ class ActiveRows:
         states = []
         for start in range(0, len(tokens), self.size):
             part = tokens[start: start + self.size]
-            columns = self.whole([*part, *[nobody] * (LEAST - len(part))]).T
+            columns = self.whole([*part, *[nobody] * (self.least - len(part))]).T
             states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
         last = torch.tensor([len(new) for new in added]).cumsum(0) - 1
         return torch.cat(states)[last]
@@ -237,13 +242,12 @@ class ActiveRows:
 
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
-        index = self.whole(rows)
-        for column in (self.at, self.count, self.shown, self.slot, self.prompt, self.prompt_length, self.done,
-                       self.hidden):
-            column[: len(rows)] = column[index]
-        rest = slice(len(rows), before)
-        self.at[rest], self.shown[rest], self.prompt_length[rest], self.done[rest] = 0, 0, 1, True
-        self.slot[rest], self.prompt[rest] = self.size, self.engine.prompts
+        index, n = self.whole(rows), len(rows)
+        self.columns[:, :n] = self.columns.index_select(1, index)
+        self.hidden[:n] = self.hidden.index_select(0, index)
+        self.done[:n] = self.done.index_select(0, index)
+        self.columns[:, n:before] = self.nobody
+        self.done[n:before] = True
 
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:

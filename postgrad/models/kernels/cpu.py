@@ -14,10 +14,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from postgrad.models.kernels.compiled import call, library, pointer
-from postgrad.models.kernels.decode import whole_step
-from postgrad.models.kernels.plain import lay, linear, looking_back, note
+from postgrad.models.kernels.decode import in_panels, whole_step
+from postgrad.models.kernels.plain import lay, linear, looking_back
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear",
+__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "in_panels", "lay", "library", "linear",
            "look_back", "norm", "note", "pick", "place", "rotate", "whole_step"]
 
 
@@ -62,6 +62,16 @@ def pick(logits: Tensor, u: Tensor,
         raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
                          "model has diverged, or every token is forbidden.")
     return token, logp
+
+
+def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
+         out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
+    changed = (at, done, count, out, logps)
+    assert all(x.is_contiguous() for x in (*changed, slot, shown)), "they are changed in place"
+    where = torch.empty_like(at)
+    call("note", len(token), out.shape[1], len(ends), most, token, logp, at, slot, shown, done, count, out, logps,
+         ends, where)
+    return where
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]

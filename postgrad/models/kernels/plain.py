@@ -140,6 +140,11 @@ def looking_back(place: Callable, attend: Callable) -> Callable:
 look_back = looking_back(place, attend)
 
 
+def in_panels(engine) -> set[str]:
+    """The weights that `whole_step` keeps in an order of its own, by their names in the engine."""
+    return set()
+
+
 def whole_step(engine) -> None:
     """Engine.step for all layers at once, where a module has such a thing."""
     return None
