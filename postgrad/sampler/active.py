@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -219,7 +220,7 @@ class ActiveRows:
             return {}
         over, lengths = done[asked].tolist(), count[asked].tolist()
         # these columns are written: no need to wait for the steps under way
-        with torch.cuda.stream(self.aside):
+        with torch.cuda.stream(self.aside) if self.aside else nullcontext():
             slots, widest = self.whole([look.rows[i].slot for i in asked]), max(lengths)
             texts = zip(asked, over, lengths, self.out[slots, :widest].tolist(),
                         self.logp[slots, :widest].tolist(), strict=True)

@@ -98,7 +98,7 @@ def signatures(source: str) -> list[tuple[str, str, list[str]]]:
 def call(name: str, *args) -> int | None:
     """A C function by its name, with the number of threads before its arguments; tensors go as pointers,
     indices on trust."""
-    pointers = (pointer(x) if isinstance(x, Tensor) else x for x in args)
+    pointers = [pointer(x) if isinstance(x, Tensor) else x for x in args]
     return getattr(library(), name)(torch.get_num_threads(), *pointers)
 
 

@@ -55,7 +55,8 @@ look_back = looking_back(place, attend)
 
 def pick(logits: Tensor, u: Tensor,
          temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    token, logp = torch.empty(len(logits), dtype=torch.int64), logits.new_empty(len(logits))
+    R = logits.shape[0]
+    token, logp = torch.empty(R, dtype=torch.int64), torch.empty(R)
     bad = call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token,
                logp)
     if bad >= 0:
@@ -66,11 +67,10 @@ def pick(logits: Tensor, u: Tensor,
 
 def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
          out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
-    changed = (at, done, count, out, logps)
-    assert all(x.is_contiguous() for x in (*changed, slot, shown)), "they are changed in place"
+    assert at.is_contiguous() and done.is_contiguous() and count.is_contiguous(), "they are changed in place"
     where = torch.empty_like(at)
-    call("note", len(token), out.shape[1], len(ends), most, token, logp, at, slot, shown, done, count, out, logps,
-         ends, where)
+    call("note", token.shape[0], out.shape[1], ends.shape[0], most, token, logp, at, slot, shown, done, count,
+         out, logps, ends, where)
     return where
 
 

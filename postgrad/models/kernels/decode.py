@@ -1,5 +1,5 @@
-"""A step of sampling through all layers in one call of C (decode.c), for the layers that it knows. The matrices
-are kept in panels (panels.py), those of the vocabulary's logits too.
+"""A step of sampling through all layers in one call of C (decode.c), for the layers that it knows. It keeps
+the matrices in panels (panels.py), and that of the vocabulary's logits.
 
 It knows what Llama, Mistral and Qwen2 have: a norm before each half, biases in the attention or none,
 windows. Norms of queries and keys (Qwen3, OLMo 2) or after a half (OLMo 2) it does not know; there
@@ -77,9 +77,10 @@ def whole_step(engine) -> Callable | None:
     numbers = torch.empty(2 * engine.rows, dtype=torch.int64)
 
     def step(token: Tensor, at: Tensor, slot: Tensor, prompt: Tensor, prompt_length: Tensor) -> Tensor:
-        out = torch.empty(len(token), D)
+        R = token.shape[0]
+        out = torch.empty(R, D)
         rows = (x.contiguous() for x in (token, at, slot, prompt, prompt_length))
-        call("decode", ctypes.byref(model), len(token), *rows, scratch, numbers, out)
+        call("decode", ctypes.byref(model), R, *rows, scratch, numbers, out)
         return out
 
     step.layers = layers  # the struct points to them

@@ -33,6 +33,7 @@ class Panels:
             first += len(part)
 
     def product(self, x: Tensor) -> Tensor:  # [R, inputs] -> [R, outputs]
-        y = x.new_empty(len(x), self.outputs)
-        call("product", len(x), self.inputs, self.outputs, x.contiguous(), self.values, y)
+        R = x.shape[0]
+        y = torch.empty(R, self.outputs)
+        call("product", R, self.inputs, self.outputs, x.contiguous(), self.values, y)
         return y
