@@ -214,21 +214,20 @@ class ActiveRows:
     def ended(self, look: Look) -> dict[Row, Written]:
         """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
         done, count = look.seen()
-        looked = range(len(done)) if self.settings.stop else done.nonzero().flatten().tolist()
-        asked = [i for i in looked if look.rows[i] is not None]
+        asked = [i for i, row in enumerate(look.rows)
+                 if row is not None and (done[i] or self.settings.stop)]
         if not asked:
             return {}
-        over, lengths = done[asked].tolist(), count[asked].tolist()
         # these columns are written: no need to wait for the steps under way
         with torch.cuda.stream(self.aside) if self.aside else nullcontext():
-            slots, widest = self.whole([look.rows[i].slot for i in asked]), max(lengths)
-            texts = zip(asked, over, lengths, self.out[slots, :widest].tolist(),
-                        self.logp[slots, :widest].tolist(), strict=True)
+            slots = self.whole([look.rows[i].slot for i in asked])
+            wide = slice(max(count[i] for i in asked))
+            texts = zip(asked, self.out[slots, wide].tolist(), self.logp[slots, wide].tolist(), strict=True)
         found = {}
-        for i, ended, length, tokens, logp in texts:
-            tokens = tokens[:length]
+        for i, tokens, logp in texts:
+            tokens = tokens[:count[i]]
             cut = self.stops_at(tokens)
-            if ended or cut is not None:
+            if done[i] or cut is not None:
                 tokens = tokens[:cut]
                 stopped = cut is not None or tokens[-1] in self.chat.stop
                 found[look.rows[i]] = Written(look.rows[i].request, tokens, logp[: len(tokens)], stopped)
@@ -273,11 +272,11 @@ class Look:
         if self.event:
             self.event.record()
 
-    def seen(self) -> tuple[Tensor, Tensor]:
+    def seen(self) -> tuple[list[bool], list[int]]:
         if self.event:
             self.event.synchronize()
         done, count = self.columns
-        return done, count
+        return done.tolist(), count.tolist()
 
 
 def bucket(n: int) -> int:

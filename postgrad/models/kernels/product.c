@@ -16,13 +16,13 @@ count panel(int threads) { return PANEL; }
 
 /* Rows of weight [out, in] as the outputs from `first` on: panels [., in, PANEL], zeros where there are none. */
 void pack(int threads, count out, count in, count first, const float *weight, float *panels) {
-    enum { DEEP = 16 };  /* of both at a time, so that what is read and written stays near */
-    ROWS for (count o = 0; o < out; o += DEEP)
-        for (count k = 0; k < in; k += DEEP)
-            for (count i = o; i < out && i < o + DEEP; i++) {
-                float *to = panels + (first + i) / PANEL * PANEL * in + (first + i) % PANEL;
-                for (count j = k; j < in && j < k + DEEP; j++) to[j * PANEL] = weight[i * in + j];
-            }
+    count last = (first + out - 1) / PANEL;
+    ROWS for (count p = first / PANEL; p <= last; p++) {
+        count from = p * PANEL > first ? 0 : first - p * PANEL, to = p < last ? PANEL : first + out - p * PANEL;
+        const float *rows = weight + (p * PANEL - first) * in;
+        for (count k = 0; k < in; k++)
+            for (count o = from; o < to; o++) panels[(p * in + k) * PANEL + o] = rows[o * in + k];
+    }
 }
 
 /* y [rows, PANEL] = x panel, or y += x panel; rows is a constant where it is called. */
