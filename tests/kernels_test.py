@@ -136,6 +136,18 @@ def test_what_is_noted_is_what_plain_torch_notes(ends):
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("rows", [[], [0, 1, 2], [1, 4, 5, 8], [9], list(range(10))])
+def test_rows_move_to_the_front_as_in_plain_torch(rows):
+    nobody, found = torch.tensor([[0], [7], [1]]), []
+    for ops in (cpu, plain):
+        columns, hidden = torch.arange(36).view(3, 12).clone(), draw(12, 5)
+        done = torch.arange(12) % 3 == 0
+        ops.move_up(columns, done, hidden, torch.tensor(rows, dtype=torch.int64), 10, nobody)
+        found.append((columns, done, hidden[: len(rows)]))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert columns[:, 10:].tolist() == [[10, 11], [22, 23], [34, 35]], "those behind stay"
+
+
 def test_gate_halves_also_far_from_zero():
     ab = torch.cat([torch.tensor([[-200.0, -88.5, -20.0, -1e-3, 0.0, 1.0, 50.0, 200.0]]), draw(1, 8)], dim=1)
     torch.testing.assert_close(cpu.gate_halves(ab), F.silu(ab[:, :8]) * ab[:, 8:], **CLOSE)

@@ -63,6 +63,7 @@ class ActiveRows:
         self.logp = torch.zeros(size + 1, settings.max_new_tokens + 1, device=device)
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
+        self.chooser = self.engine.ops.chooser(self)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
@@ -205,11 +206,16 @@ class ActiveRows:
         self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
+        slot = self.slot[:n]
+        token, where = self.chooser(n) if self.chooser else self.choose(n)
+        self.hidden[:n] = self.engine.step(token, where, slot, self.prompt[:n], self.prompt_length[:n])
+
+    def choose(self, n: int) -> tuple[Tensor, Tensor]:
+        """The next tokens of the first n rows, and where they stand in their slots."""
         at, slot, ops = self.at[:n], self.slot[:n], self.engine.ops
         token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, ops)
-        where = ops.note(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n], self.out,
-                         self.logp, self.ends, self.settings.max_new_tokens)
-        self.hidden[:n] = self.engine.step(token, where, slot, self.prompt[:n], self.prompt_length[:n])
+        return token, ops.note(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n], self.out,
+                               self.logp, self.ends, self.settings.max_new_tokens)
 
     def ended(self, look: Look) -> dict[Row, Written]:
         """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
@@ -242,12 +248,7 @@ class ActiveRows:
 
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
-        index, n = self.whole(rows), len(rows)
-        self.columns[:, :n] = self.columns.index_select(1, index)
-        self.hidden[:n] = self.hidden.index_select(0, index)
-        self.done[:n] = self.done.index_select(0, index)
-        self.columns[:, n:before] = self.nobody
-        self.done[n:before] = True
+        self.engine.ops.move_up(self.columns, self.done, self.hidden, self.whole(rows), before, self.nobody)
 
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:

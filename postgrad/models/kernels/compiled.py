@@ -102,6 +102,13 @@ def call(name: str, *args) -> int | None:
     return getattr(library(), name)(torch.get_num_threads(), *pointers)
 
 
+def check(bad: int | None) -> None:
+    """Of the C functions that choose tokens: a row from which none can be chosen, or -1."""
+    if bad is not None and bad >= 0:
+        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
+                         "model has diverged, or every token is forbidden.")
+
+
 def pointer(x: Tensor) -> int:
     assert x.dtype in KNOWN and x.is_cpu, f"{x.dtype} on {x.device} is for plain.py"
     return x.data_ptr()

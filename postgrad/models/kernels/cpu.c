@@ -137,6 +137,21 @@ void note(int threads, count R, count width, count ends, count most, const count
     }
 }
 
+/* rows ascend, so none is overwritten before it has moved. */
+void move_up(int threads, count n, count before, count kinds, count size, count D, const count *rows, const count *nobody,
+             count *columns, unsigned char *done, float *hidden) {
+    for (count i = 0; i < n; i++) {
+        if (rows[i] == i) continue;
+        for (count k = 0; k < kinds; k++) columns[k * size + i] = columns[k * size + rows[i]];
+        done[i] = done[rows[i]];
+        memcpy(hidden + i * D, hidden + rows[i] * D, D * sizeof(float));
+    }
+    for (count i = n; i < before; i++) {
+        for (count k = 0; k < kinds; k++) columns[k * size + i] = nobody[k];
+        done[i] = 1;
+    }
+}
+
 void norm(int threads, count N, count D, const float *x, const float *weight, float eps, float *y, float *inverse) {
     ROWS for (count n = 0; n < N; n++) inverse[n] = norm_row(D, x + n * D, weight, eps, y + n * D);
 }

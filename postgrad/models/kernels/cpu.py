@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from postgrad.models.kernels.compiled import call, library, pointer
-from postgrad.models.kernels.decode import in_panels, whole_step
+from postgrad.models.kernels.compiled import call, check, library, pointer
+from postgrad.models.kernels.decode import chooser, in_panels, whole_step
 from postgrad.models.kernels.plain import lay, linear, looking_back
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "in_panels", "lay", "library", "linear",
-           "look_back", "norm", "note", "pick", "place", "rotate", "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "chooser", "gate", "gate_halves", "in_panels", "lay", "library",
+           "linear", "look_back", "move_up", "norm", "note", "pick", "place", "rotate", "whole_step"]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]
@@ -57,11 +57,8 @@ def pick(logits: Tensor, u: Tensor,
          temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
     R = logits.shape[0]
     token, logp = torch.empty(R, dtype=torch.int64), torch.empty(R)
-    bad = call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token,
-               logp)
-    if bad >= 0:
-        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
-                         "model has diverged, or every token is forbidden.")
+    check(call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token,
+               logp))
     return token, logp
 
 
@@ -72,6 +69,12 @@ def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, d
     call("note", token.shape[0], out.shape[1], ends.shape[0], most, token, logp, at, slot, shown, done, count,
          out, logps, ends, where)
     return where
+
+
+def move_up(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int, nobody: Tensor) -> None:
+    assert columns.is_contiguous() and hidden.is_contiguous(), "they are changed in place"
+    call("move_up", rows.shape[0], before, *columns.shape, hidden.shape[1], rows, nobody, columns, done,
+         hidden)
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]

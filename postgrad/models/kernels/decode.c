@@ -1,6 +1,6 @@
-/* One new token for every row, through all layers in one call: the kernels of cpu.c with the matrix products
-   of product.c between them, in the order of Engine.step, which says what each line is for. For layers
-   with a norm before each half and no other norms (decode.py). */
+/* One new token for every row: chosen and noted in one call, and through all layers in another. The kernels of
+   cpu.c with the matrix products of product.c between them, in the order of ActiveRows.advance and Engine.step,
+   which say what each line is for. Layers have a norm before each half and no other norms (decode.py). */
 #include <stdint.h>
 #include <string.h>
 
@@ -20,6 +20,18 @@ typedef struct {
     const Layer *layer;
 } Decoder;
 
+typedef struct {
+    count width, most, ends;
+    float temperature;
+    const double *u;
+    count *at;
+    const count *slot, *shown;
+    unsigned char *done;
+    count *written, *out;
+    float *logps;
+    const count *end;
+} Rows;
+
 void add_norm(int, count, count, float *, const float *, const float *, float, float *);
 void place(int, count, count, count, count, count, const float *, const float *, const float *, const count *, const count *,
            const count *, float *, float *, float *);
@@ -27,6 +39,9 @@ void attend(int, count, count, count, count, count, count, count, const float *,
             const count *, const float *, const float *, const count *, const count *, float *);
 void gate(int, count, count, const float *, count, const float *, count, float *);
 void product(int, count, count, count, const float *, const float *, float *);
+count pick(int, count, count, const float *, const double *, float, count *, float *);
+void note(int, count, count, count, count, const count *, const float *, count *, const count *, const count *, unsigned char *,
+          count *, count *, float *, const count *, count *);
 
 /* y [R, out] = x [R, in] weight^T + bias, the weight in panels. */
 static void linear(int threads, count R, count in, count out, const float *x, const float *weight, const float *bias, float *y) {
@@ -64,4 +79,16 @@ void decode(int threads, const Decoder *m, count R, const count *token, const co
         delta = y;
     }
     add_norm(threads, R, D, x, delta, m->norm, m->eps, out);
+}
+
+/* Returns the first row without a distribution, before anything is noted, or -1. */
+count choose(int threads, const Rows *w, count R, count D, count V, const float *hidden, const float *head, float *logits,
+             double *u, count *token, float *logp, count *where) {
+    product(threads, R, D, V, hidden, head, logits);
+    for (count r = 0; r < R; r++) u[r] = w->u[w->slot[r] * w->width + w->at[r]];
+    count bad = pick(threads, R, V, logits, u, w->temperature, token, logp);
+    if (bad < 0)
+        note(threads, R, w->width, w->ends, w->most, token, logp, w->at, w->slot, w->shown, w->done, w->written, w->out, w->logps,
+             w->end, where);
+    return bad;
 }

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from postgrad.models.kernels.compiled import call
+from postgrad.models.kernels.compiled import call, check, pointer
 from postgrad.models.kernels.panels import Panels
 
 MATRICES = ("qkv", "o", "gate_up", "down")  # by the short names of layer.py
@@ -33,6 +33,12 @@ class Decoder(ctypes.Structure):
     _fields_ = [*((name, ctypes.c_int64) for name in "layers D F Hq Hkv Dh read capacity".split()),
                 ("eps", ctypes.c_double),
                 *((name, ctypes.c_void_p) for name in "embed norm cos sin layer".split())]
+
+
+class Rows(ctypes.Structure):
+    _fields_ = [*((name, ctypes.c_int64) for name in "width most ends".split()),
+                ("temperature", ctypes.c_float),
+                *((name, ctypes.c_void_p) for name in "u at slot shown done count out logp end".split())]
 
 
 def knows(names) -> bool:
@@ -85,3 +91,26 @@ def whole_step(engine) -> Callable | None:
 
     step.layers = layers  # the struct points to them
     return step
+
+
+def chooser(rows) -> Callable[[int], tuple[Tensor, Tensor]] | None:
+    """The next tokens of the first n of these rows, the sampler's, chosen from their states and noted in one
+    call, and where they stand in their slots; None where tokens are left out, or the likeliest is taken."""
+    settings, engine = rows.settings, rows.engine
+    if "head" not in engine.panels or not settings.whole or not settings.temperature:
+        return None
+    size, width = rows.out.shape
+    state = (rows.u, rows.at, rows.slot, rows.shown, rows.done, rows.count, rows.out, rows.logp, rows.ends)
+    known = Rows(width, settings.max_new_tokens, len(rows.ends), settings.temperature,
+                 *(pointer(x) for x in state))
+    u, logp = torch.empty(size, dtype=torch.float64), torch.empty(size)
+    token, where = torch.empty(2, size, dtype=torch.int64)
+
+    def choose(n: int) -> tuple[Tensor, Tensor]:
+        head = engine.panels["head"]
+        logits = torch.empty(n, head.outputs)
+        check(call("choose", ctypes.byref(known), n, head.inputs, head.outputs, rows.hidden, head.values,
+                   logits, u, token, logp, where))
+        return token[:n], where[:n]
+
+    return choose

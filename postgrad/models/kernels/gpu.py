@@ -17,11 +17,11 @@ from torch.nn.attention.varlen import varlen_attn
 
 from postgrad.models.kernels import plain, training
 from postgrad.models.kernels.gpu_step import gate_halves, look_back, whole_step
-from postgrad.models.kernels.plain import gate, in_panels, linear, norm
+from postgrad.models.kernels.plain import chooser, gate, in_panels, linear, move_up, norm
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attention", "gate", "gate_halves", "in_panels", "lay", "linear", "look_back", "norm",
-           "note", "pick", "rotate", "whole_step"]
+__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "in_panels", "lay", "linear",
+           "look_back", "move_up", "norm", "note", "pick", "rotate", "whole_step"]
 
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 # older ones take grouped heads without a word

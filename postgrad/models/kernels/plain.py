@@ -165,6 +165,22 @@ def pick(logits: Tensor, u: Tensor,
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
 
+def chooser(rows) -> None:
+    """The sampler's rows, chosen for and noted in one call, where a module has such a thing."""
+    return None
+
+
+def move_up(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int, nobody: Tensor) -> None:
+    """Of what is known of the first `before` rows, columns [kinds, R], done [R] and hidden [R, D], that of
+    these rows, in ascending order, moves to the front; what is left behind is like `nobody` [kinds, 1]."""
+    n = len(rows)
+    columns[:, :n] = columns.index_select(1, rows)
+    hidden[:n] = hidden.index_select(0, rows)
+    done[:n] = done.index_select(0, rows)
+    columns[:, n:before] = nobody
+    done[n:before] = True
+
+
 def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
          out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:  # [R] seven times -> [R]
     """Row r's token goes to (slot, at) of out, its log-prob to that of logps; a row that was not done has one
