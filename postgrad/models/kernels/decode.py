@@ -97,7 +97,7 @@ def chooser(rows) -> Callable[[int], tuple[Tensor, Tensor]] | None:
     """The next tokens of the first n of these rows, the sampler's, chosen from their states and noted in one
     call, and where they stand in their slots; None where tokens are left out, or the likeliest is taken."""
     settings, engine = rows.settings, rows.engine
-    if "head" not in engine.panels or not settings.whole or not settings.temperature:
+    if not (engine.independent and settings.whole and settings.temperature):
         return None
     size, width = rows.out.shape
     state = (rows.u, rows.at, rows.slot, rows.shown, rows.done, rows.count, rows.out, rows.logp, rows.ends)
