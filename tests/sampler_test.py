@@ -82,6 +82,23 @@ def test_a_row_does_not_depend_on_its_neighbours(model, chat, sampler):
     assert all(wanted[g[0].seed][: 1 + bits] == (g[0].tokens, g[0].logp)[: 1 + bits] for g in alone)
 
 
+@pytest.mark.parametrize("few", [1, 5, 24])
+def test_what_c_chooses_in_one_call_is_what_is_chosen_step_by_step(model, chat, few):
+    """Also where a row has no distribution: the same sentence, and nothing is noted."""
+    sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=20, temperature=0.7)
+    at_once = sampler.sample(PROMPTS[:few], 2, settings, seed=1)
+    active = sampler._active
+    if active.chooser is None:
+        pytest.skip("no C kernels here")
+    for chooser in (active.chooser, None):
+        active.chooser = chooser
+        assert sampler.sample(PROMPTS[:few], 2, settings, seed=1) == at_once
+        with torch.no_grad(), pytest.raises(ValueError, match="row 1 of the logits has no distribution"):
+            active.hidden[1] = torch.nan
+            active.advance(2)
+        assert not active.count.any()
+
+
 def test_a_prompt_asked_twice_gets_further_samples(sampler):
     settings = Sampling(max_new_tokens=8)
     (a, other, b), (whole,) = (sampler.sample(prompts, n, settings, 1) for prompts, n in (
