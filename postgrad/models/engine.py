@@ -77,6 +77,7 @@ class Engine:
         self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
+        self.own = self.ops.in_panels(self)  # the weights that are kept in panels
         self.keep = partial(keep, self.k_prompt, self.v_prompt)
         self.readings = Readings(model, self.keep, min(64, read), prompts) if self.reads_by_graphs else None
         self.refresh()
@@ -115,7 +116,7 @@ class Engine:
     def refresh(self) -> None:
         """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
         self.merged = self.model.merged()
-        own = set() if self.merged.packed else self.ops.in_panels(self)
+        own = set() if self.merged.packed else self.own
         for name, parts in self.layout.items():
             if name in own or not self.merged.packed.isdisjoint(parts):
                 continue

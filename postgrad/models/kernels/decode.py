@@ -57,7 +57,7 @@ def in_panels(engine) -> set[str]:
 def whole_step(engine) -> Callable | None:
     """Engine.step as one call for all layers; None where C does not know them."""
     c, w, panels = engine.c, engine.weights, engine.panels
-    for name in in_panels(engine):
+    for name in engine.own:
         parts = [engine.merged[part] for part in engine.layout[name]]
         if name not in panels:
             panels[name] = Panels.like(parts)
