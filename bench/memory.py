@@ -218,6 +218,7 @@ def sample(case: Case, models: Models, sampler: LocalSampler) -> dict[str, float
     engine = sampler._active.engine
     theirs = {p.untyped_storage().data_ptr() for m in models.decoders() for p in m.parameters()}
     own = [x for x in engine.weights.values() if x.untyped_storage().data_ptr() not in theirs]
+    own += [panels.values for panels in engine.panels.values()]
     return {"peak": peak, "cache": stored([engine.k, engine.v, engine.k_prompt, engine.v_prompt]),
             "copies": stored(own)}
 

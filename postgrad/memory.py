@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from postgrad.methods import Method
 from postgrad.models.engine import SMALL
 from postgrad.models.families import Config
+from postgrad.models.kernels.decode import knows
 from postgrad.models.layer import Layer, Matrix, Norm, layer_spec, outer_weights
 from postgrad.models.replay import most_graphs
 from postgrad.options import Held
@@ -260,9 +261,12 @@ def cache(c: Config, setup: Setup) -> float:
 
 def beside(c: Config, setup: Setup) -> float:
     """Bytes that sampling has beside the cache: the logits of a step, in float32, the sampler's own matrices,
-    those that are fused, with adapters all that are merged, of a body in 4 bits none; what reading keeps."""
+    those that are fused, with adapters all that are merged, in panels on a CPU all and the head, of a body in
+    4 bits none; what reading keeps."""
     each = sum(matrix.size for half in layer_spec(c, 0).halves for matrix in half.inputs)
     own = (matrices(c) if setup.bits != 4 else 0) if setup.lora else c.num_hidden_layers * each
+    if not setup.on_gpu and setup.bits != 4 and knows(layer_spec(c, 0).fused()):
+        own = matrices(c) + c.vocab_size * c.hidden_size
     return setup.width * own + 4 * setup.samples * c.vocab_size + reading(c, setup)
 
 

@@ -43,7 +43,8 @@ def test_plain_can_be_asked_for(monkeypatch, fresh):
 
 def test_every_c_function_is_declared_to_ctypes():
     names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate",
-             "gate_backward", "attention", "attention_backward", "decode"}
+             "gate_backward", "attention", "attention_backward", "decode", "note", "pack", "panel", "product",
+             "move_up", "choose"}
     assert {name for _, name, _ in compiled.signatures(compiled.source())} == names
     with pytest.raises(TypeError, match="argument"):
         compiled.call("gate", 1, 2)

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from postgrad.models.kernels import cpu
+from postgrad.models.kernels import cpu, plain
+from postgrad.models.kernels.panels import Panels
 
 pytestmark = pytest.mark.skipif(cpu.library() is None, reason="no C compiler on this machine")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -87,6 +88,64 @@ def test_attend_looks_at_prompt_then_slot(kv, head_dim, window):
         near = slice(max(0, P + n - (window or P + n)), None)
         want = [softmaxed(q[r, h: h + 1], k[h * kv // 4, near], v[h * kv // 4, near]) for h in range(4)]
         torch.testing.assert_close(got[r], torch.cat(want).flatten(), **CLOSE)
+
+
+SIZES = [(1, 1), (7, 5), (128, 96), (448, 70), (1000, 33)]  # inputs and outputs; 448 and 1000: sums in parts
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), SIZES)
+def test_a_product_with_panels_is_that_with_the_matrix(inputs, outputs):
+    parts = [draw(n, inputs) for n in (outputs // 3, outputs - outputs // 3) if n]
+    panels = Panels.like(parts)
+    for sign in (1, -1):  # filled anew
+        panels.fill([sign * part for part in parts])
+        x = draw(29, inputs, seed=1)
+        assert panels.product(x).shape == (29, outputs)
+        exact = sign * x.double() @ torch.cat(parts).double().T
+        torch.testing.assert_close(panels.product(x).double(), exact, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), SIZES)
+def test_a_row_of_a_product_is_the_same_alone_and_among_others(inputs, outputs, threads):
+    weight, x = draw(outputs, inputs), draw(64, inputs, seed=1)
+    panels = Panels.like([weight])
+    panels.fill([weight])
+    threads(1)
+    among = panels.product(x)
+    assert all(torch.equal(panels.product(x[:n]), among[:n]) for n in range(1, 64))
+    assert torch.equal(panels.product(x[40:41]), among[40:41])
+    threads(2)
+    assert torch.equal(panels.product(x), among)
+
+
+@pytest.mark.parametrize("ends", [(), (3,), (1, 4)])
+def test_what_is_noted_is_what_plain_torch_notes(ends):
+    make = torch.Generator().manual_seed(len(ends))
+    R, most = 40, 5
+    token, at = (torch.randint(0, most + 1, (R,), generator=make) for _ in range(2))
+    shown, slot = torch.arange(R), torch.randperm(R, generator=make)
+    done, count = torch.rand(R, generator=make) < 0.3, torch.randint(0, most, (R,), generator=make)
+    found = []
+    for ops in (cpu, plain):
+        changed = [x.clone() for x in (at, done, count)] + [torch.zeros(R, most + 1, dtype=torch.int64),
+                                                            torch.zeros(R, most + 1)]
+        now, over, written, out, logps = changed
+        where = ops.note(token, draw(R), now, slot, shown, over, written, out, logps,
+                         torch.tensor(ends, dtype=torch.int64), most)
+        found.append([where, *changed])
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("rows", [[], [0, 1, 2], [1, 4, 5, 8], [9], list(range(10))])
+def test_rows_move_to_the_front_as_in_plain_torch(rows):
+    nobody, found = torch.tensor([[0], [7], [1]]), []
+    for ops in (cpu, plain):
+        columns, hidden = torch.arange(36).view(3, 12).clone(), draw(12, 5)
+        done = torch.arange(12) % 3 == 0
+        ops.move_up(columns, done, hidden, torch.tensor(rows, dtype=torch.int64), 10, nobody)
+        found.append((columns, done, hidden[: len(rows)]))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert columns[:, 10:].tolist() == [[10, 11], [22, 23], [34, 35]], "those behind stay"
 
 
 def test_gate_halves_also_far_from_zero():

@@ -137,6 +137,9 @@ def test_the_cache_by_hand():
     fused = 32 * (3 * 4096 * 4096 + 2 * 4096 * 11008)
     assert of("7B", "dpo").cache == 0
     assert of("7B", "grpo").cache == 16 * 1024 * 512 * 1024 + 2 * fused + 4 * 16 * 32000
+    # on a CPU all matrices and the head, laid out for few rows
+    here = of("7B", "grpo", bits=32, on_gpu=False).cache - 2 * 16 * 1024 * 512 * 1024
+    assert here == 4 * (32 * (4 * 4096 * 4096 + 3 * 4096 * 11008) + 32000 * 4096) + 4 * 16 * 32000
     # with adapters all matrices are merged
     assert of("7B", "grpo", lora=16).cache - of("7B", "grpo").cache == 2 * 32 * (4096 * 4096 + 4096 * 11008)
 

@@ -71,14 +71,32 @@ def test_the_same_seed_the_same_tokens(sampler):
 def test_a_row_does_not_depend_on_its_neighbours(model, chat, sampler):
     settings = Sampling(max_new_tokens=20)
     together = sampler.sample(PROMPTS, 3, settings, seed=1)
-    wanted = {r.seed: r.tokens for group in together for r in group}
+    wanted = {r.seed: (r.tokens, r.logp) for group in together for r in group}
     backwards = sampler.sample(PROMPTS[::-1], 3, settings, seed=1)
     blocks = LocalSampler(model, chat, rows_at_once=7).sample(PROMPTS, 3, settings, seed=1)
     larger = sampler.sample(PROMPTS[:5], 6, settings, seed=1)
     alone = [sampler.sample([p], 1, settings, seed=1)[0] for p in PROMPTS]
     assert rows_of(blocks) == rows_of(together) == rows_of(backwards[::-1])
     assert rows_of(group[:3] for group in larger) == rows_of(together[:5])
-    assert all(wanted[g[0].seed] == g[0].tokens for g in alone)
+    bits = sampler._active.engine.independent  # with the C kernels; else log-probs of few round otherwise
+    assert all(wanted[g[0].seed][: 1 + bits] == (g[0].tokens, g[0].logp)[: 1 + bits] for g in alone)
+
+
+@pytest.mark.parametrize("few", [1, 5, 24])
+def test_what_c_chooses_in_one_call_is_what_is_chosen_step_by_step(model, chat, few):
+    """Also where a row has no distribution: the same sentence, and nothing is noted."""
+    sampler, settings = LocalSampler(model, chat), Sampling(max_new_tokens=20, temperature=0.7)
+    at_once = sampler.sample(PROMPTS[:few], 2, settings, seed=1)
+    active = sampler._active
+    if active.chooser is None:
+        pytest.skip("no C kernels here")
+    for chooser in (active.chooser, None):
+        active.chooser = chooser
+        assert sampler.sample(PROMPTS[:few], 2, settings, seed=1) == at_once
+        with torch.no_grad(), pytest.raises(ValueError, match="row 1 of the logits has no distribution"):
+            active.hidden[1] = torch.nan
+            active.advance(2)
+        assert not active.count.any()
 
 
 def test_a_prompt_asked_twice_gets_further_samples(sampler):

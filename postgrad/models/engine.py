@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.models.kernels import kernels_for
+from postgrad.models.kernels.panels import Panels
 from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
 from postgrad.models.parts import whole
@@ -75,6 +76,8 @@ class Engine:
         self.turn(positions or read + new - 1)
         self.layout = layout(self.c, self.layers)
         self.weights: dict[str, Tensor] = {}
+        self.panels: dict[str, Panels] = {}
+        self.own = self.ops.in_panels(self)  # the weights that are kept in panels
         self.keep = partial(keep, self.k_prompt, self.v_prompt)
         self.readings = Readings(model, self.keep, min(64, read), prompts) if self.reads_by_graphs else None
         self.refresh()
@@ -94,6 +97,11 @@ class Engine:
         """Whether a step may hold several tokens of one slot, each to see those before it."""
         return self.device.type == "cpu"
 
+    @property
+    def independent(self) -> bool:
+        """Whether a row of a step has the same bits however few stand beside it."""
+        return bool(self.panels)
+
     def grow(self, *, read: int, new: int, positions: int) -> None:
         """Longer places and slots, with what is in them; before the next step comes a refresh. For an engine
         that appends: graphs would look at the old ones."""
@@ -108,8 +116,9 @@ class Engine:
     def refresh(self) -> None:
         """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
         self.merged = self.model.merged()
+        own = set() if self.merged.packed else self.own
         for name, parts in self.layout.items():
-            if not self.merged.packed.isdisjoint(parts):
+            if name in own or not self.merged.packed.isdisjoint(parts):
                 continue
             if name in self.weights and len(parts) > 1:
                 torch.cat([self.merged[part] for part in parts], out=self.weights[name])
@@ -147,7 +156,9 @@ class Engine:
         raise error
 
     def logits(self, hidden: Tensor) -> Tensor:  # [R, D] -> [R, V], in float32 at least
-        head = self.weights["head"]
+        if "head" in self.panels:
+            return self.panels["head"].product(hidden)
+        head = self.weight("head")
         if hidden.is_cuda and hidden.dtype == torch.bfloat16:
             return torch.mm(hidden, head.T, out_dtype=torch.float32)
         return F.linear(hidden, head).to(torch.promote_types(hidden.dtype, torch.float32))

@@ -27,6 +27,7 @@ class ForeignEngine:
     """
 
     appends = False  # a step has one token of a slot
+    independent = False  # a row may be rounded in another way where few stand beside it
 
     @torch.no_grad()
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):

@@ -126,6 +126,7 @@ class Copy:
             p.data = p.data.new_empty(0)
         for engine in self.engines:
             engine.weights.clear()
+            engine.panels.clear()
 
 
 @contextmanager

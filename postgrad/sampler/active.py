@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -52,9 +53,9 @@ class ActiveRows:
         self.kept: dict[int, Kept] = {}
         whole = dict(dtype=torch.int64, device=device)
         self.ends = torch.tensor(chat.stop, device=device)
-        self.at, self.count, self.shown = (torch.zeros(size, **whole) for _ in range(3))
-        self.slot, self.prompt = torch.full((size,), size, **whole), torch.full((size,), prompts, **whole)
-        self.prompt_length = torch.ones(size, **whole)
+        self.nobody = torch.tensor([[0], [0], [0], [size], [prompts], [1]], **whole)
+        self.columns = self.nobody.repeat(1, size)
+        self.at, self.count, self.shown, self.slot, self.prompt, self.prompt_length = self.columns
         self.done = torch.ones(size, dtype=torch.bool, device=device)
         self.hidden = torch.zeros(size, model.config.hidden_size, dtype=self.engine.dtype, device=device)
         self.u = torch.zeros(size + 1, settings.max_new_tokens + 1, dtype=torch.float64, device=device)
@@ -62,8 +63,14 @@ class ActiveRows:
         self.logp = torch.zeros(size + 1, settings.max_new_tokens + 1, device=device)
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
+        self.chooser = self.engine.ops.chooser(self)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
+
+    @property
+    def least(self) -> int:
+        """Rows that a step on a CPU is filled up to."""
+        return LEAST if self.device.type == "cpu" and not self.engine.independent else 1
 
     def fits(self, settings: Sampling, *, rows: int, read: int, prompts: int) -> bool:
         """Whether as many rows and prompts, as long as these, have a place."""
@@ -100,8 +107,8 @@ class ActiveRows:
         going: the prompts, one for each row, that go on from rows in their slots; of them only what was added
         is computed. All rows are kept then; None: none is.
 
-        On a CPU no row of 16 or more depends on how many stand beside it (LEAST); fewer are not filled up,
-        which would cost a small call twice its time.
+        On a CPU no row depends on how many stand beside it. Where the engine cannot say so of few rows, 16
+        or more are filled up as they end (LEAST); a call of fewer is not, which would cost twice its time.
 
         On a GPU the next steps are under way while the host looks at what the last ones wrote,
         so it never waits for the host.
@@ -112,7 +119,7 @@ class ActiveRows:
         here = queue.go_on()
         looks: deque[Look] = deque()
         steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
-        least = LEAST if len(seeds) >= LEAST and self.device.type == "cpu" else 1
+        least = self.least if len(seeds) >= LEAST else 1
         now = 0  # steps so far
         while here or queue.waiting:
             here += queue.admit(len(here), now)
@@ -166,7 +173,7 @@ class ActiveRows:
         states = []
         for start in range(0, len(tokens), self.size):
             part = tokens[start: start + self.size]
-            columns = self.whole([*part, *[nobody] * (LEAST - len(part))]).T
+            columns = self.whole([*part, *[nobody] * (self.least - len(part))]).T
             states.append(self.engine.step(*(column.contiguous() for column in columns))[: len(part)])
         last = torch.tensor([len(new) for new in added]).cumsum(0) - 1
         return torch.cat(states)[last]
@@ -199,31 +206,35 @@ class ActiveRows:
         self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
+        slot = self.slot[:n]
+        token, where = self.chooser(n) if self.chooser else self.choose(n)
+        self.hidden[:n] = self.engine.step(token, where, slot, self.prompt[:n], self.prompt_length[:n])
+
+    def choose(self, n: int) -> tuple[Tensor, Tensor]:
+        """The next tokens of the first n rows, and where they stand in their slots."""
         at, slot, ops = self.at[:n], self.slot[:n], self.engine.ops
         token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, ops)
-        where = ops.note(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n], self.out,
-                         self.logp, self.ends, self.settings.max_new_tokens)
-        self.hidden[:n] = self.engine.step(token, where, slot, self.prompt[:n], self.prompt_length[:n])
+        return token, ops.note(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n], self.out,
+                               self.logp, self.ends, self.settings.max_new_tokens)
 
     def ended(self, look: Look) -> dict[Row, Written]:
         """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
         done, count = look.seen()
-        looked = range(len(done)) if self.settings.stop else done.nonzero().flatten().tolist()
-        asked = [i for i in looked if look.rows[i] is not None]
+        asked = [i for i, row in enumerate(look.rows)
+                 if row is not None and (done[i] or self.settings.stop)]
         if not asked:
             return {}
-        over, lengths = done[asked].tolist(), count[asked].tolist()
         # these columns are written: no need to wait for the steps under way
-        with torch.cuda.stream(self.aside):
-            slots, widest = self.whole([look.rows[i].slot for i in asked]), max(lengths)
-            texts = zip(asked, over, lengths, self.out[slots, :widest].tolist(),
-                        self.logp[slots, :widest].tolist(), strict=True)
+        with torch.cuda.stream(self.aside) if self.aside else nullcontext():
+            slots = self.whole([look.rows[i].slot for i in asked])
+            wide = slice(max(count[i] for i in asked))
+            texts = zip(asked, self.out[slots, wide].tolist(), self.logp[slots, wide].tolist(), strict=True)
         found = {}
-        for i, ended, length, tokens, logp in texts:
-            del tokens[length:]
+        for i, tokens, logp in texts:
+            del tokens[count[i]:]
             cut = self.stops_at(tokens) if self.settings.stop else None
-            if ended or cut is not None:
-                length = length if cut is None else cut
+            if done[i] or cut is not None:
+                length = count[i] if cut is None else cut
                 del tokens[length:], logp[length:]
                 stopped = cut is not None or tokens[-1] in self.chat.stop
                 found[look.rows[i]] = Written(look.rows[i].request, tokens, logp, stopped)
@@ -238,13 +249,7 @@ class ActiveRows:
 
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
-        index = self.whole(rows)
-        for column in (self.at, self.count, self.shown, self.slot, self.prompt, self.prompt_length, self.done,
-                       self.hidden):
-            column[: len(rows)] = column[index]
-        rest = slice(len(rows), before)
-        self.at[rest], self.shown[rest], self.prompt_length[rest], self.done[rest] = 0, 0, 1, True
-        self.slot[rest], self.prompt[rest] = self.size, self.engine.prompts
+        self.engine.ops.move_up(self.columns, self.done, self.hidden, self.whole(rows), before, self.nobody)
 
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
@@ -269,11 +274,11 @@ class Look:
         if self.event:
             self.event.record()
 
-    def seen(self) -> tuple[Tensor, Tensor]:
+    def seen(self) -> tuple[list[bool], list[int]]:
         if self.event:
             self.event.synchronize()
         done, count = self.columns
-        return done, count
+        return done.tolist(), count.tolist()
 
 
 def bucket(n: int) -> int:

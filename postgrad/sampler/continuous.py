@@ -239,7 +239,7 @@ class Slots:
         return scored
 
     def filled(self, rows: list, nobody: object) -> list:
-        return rows + [nobody] * (LEAST - len(rows))
+        return rows if self.engine.independent else rows + [nobody] * (LEAST - len(rows))
 
     def whole(self, numbers: Sequence) -> Tensor:
         return sent(torch.tensor(numbers, dtype=torch.int64), self.device)

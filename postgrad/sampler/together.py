@@ -65,7 +65,8 @@ class Together:
     def step(self) -> tuple[list[int], list[float]]:
         """One more token for every row: the tokens and their log-probs."""
         n = len(self.rows)
-        size = max(n, LEAST) if self.device.type == "cpu" else min(len(self.token), bucket(n))
+        size = min(len(self.token), bucket(n)) if self.device.type != "cpu" else \
+            n if self.engine.independent else max(n, LEAST)
         self.left, self.longest = self.left - 1, self.longest + 1
         self.run(self.choose, size)
         token, logp = fetched(self.token[:n]), fetched(self.logp[:n])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 READ = 16_384  # tokens of waiting prompts that are read together
 # rows of a step and tokens of a reading, filled up with some for no one: a matrix product of fewer may round
-# in another way, and then a row would depend on how many stand beside it
+# in another way, and then a row would depend on how many stand beside it; not where an engine is independent
 LEAST = 16
 
 

@@ -17,12 +17,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("cpu.c", "attention.c", "decode.c"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("cpu.c", "attention.c", "product.c",
+                                                              "decode.c"))
 HEADER = Path(__file__).with_name("cpu.h")
 OPTIONS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
            "-fassociative-math", "-shared", "-fPIC"]
 THREADS = (["-fopenmp"], ["-fopenmp-simd"])  # the second where the compiler has no OpenMP: one thread
 
+KNOWN = (torch.float32, torch.int64, torch.float64, torch.bool)  # of tensors
 KINDS = {"void": None, "int": ctypes.c_int, "count": ctypes.c_int64, "float": ctypes.c_float,
          "*": ctypes.c_void_p}
 
@@ -96,11 +98,17 @@ def signatures(source: str) -> list[tuple[str, str, list[str]]]:
 def call(name: str, *args) -> int | None:
     """A C function by its name, with the number of threads before its arguments; tensors go as pointers,
     indices on trust."""
-    pointers = (pointer(x) if isinstance(x, Tensor) else x for x in args)
+    pointers = [pointer(x) if isinstance(x, Tensor) else x for x in args]
     return getattr(library(), name)(torch.get_num_threads(), *pointers)
 
 
+def check(bad: int | None) -> None:
+    """Of the C functions that choose tokens: a row from which none can be chosen, or -1."""
+    if bad is not None and bad >= 0:
+        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
+                         "model has diverged, or every token is forbidden.")
+
+
 def pointer(x: Tensor) -> int:
-    assert (x.dtype in (torch.float32, torch.int64, torch.float64)
-            and x.is_cpu), f"{x.dtype} on {x.device} is for plain.py"
+    assert x.dtype in KNOWN and x.is_cpu, f"{x.dtype} on {x.device} is for plain.py"
     return x.data_ptr()

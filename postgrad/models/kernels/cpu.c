@@ -122,6 +122,36 @@ count pick(int threads, count R, count V, const float *logits, const double *u, 
     return bad == R ? -1 : bad;
 }
 
+/* Each of the `ends` tokens ends a row; out and logps have rows of `width`. */
+void note(int threads, count R, count width, count ends, count most, const count *token, const float *logp, count *at,
+          const count *slot, const count *shown, unsigned char *done, count *written, count *out, float *logps, const count *end,
+          count *where) {
+    for (count r = 0; r < R; r++) {
+        count cell = slot[r] * width + at[r];
+        out[cell] = token[r], logps[cell] = logp[r];
+        where[r] = shown[r] + at[r];
+        written[r] += !done[r];
+        at[r] += at[r] < most;
+        done[r] |= at[r] >= most;
+        for (count e = 0; e < ends; e++) done[r] |= token[r] == end[e];
+    }
+}
+
+/* rows ascend, so none is overwritten before it has moved. */
+void move_up(int threads, count n, count before, count kinds, count size, count D, const count *rows, const count *nobody,
+             count *columns, unsigned char *done, float *hidden) {
+    for (count i = 0; i < n; i++) {
+        if (rows[i] == i) continue;
+        for (count k = 0; k < kinds; k++) columns[k * size + i] = columns[k * size + rows[i]];
+        done[i] = done[rows[i]];
+        memcpy(hidden + i * D, hidden + rows[i] * D, D * sizeof(float));
+    }
+    for (count i = n; i < before; i++) {
+        for (count k = 0; k < kinds; k++) columns[k * size + i] = nobody[k];
+        done[i] = 1;
+    }
+}
+
 void norm(int threads, count N, count D, const float *x, const float *weight, float eps, float *y, float *inverse) {
     ROWS for (count n = 0; n < N; n++) inverse[n] = norm_row(D, x + n * D, weight, eps, y + n * D);
 }

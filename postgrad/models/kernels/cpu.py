@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from postgrad.models.kernels.compiled import call, library, pointer
-from postgrad.models.kernels.decode import whole_step
-from postgrad.models.kernels.plain import lay, linear, looking_back, note
+from postgrad.models.kernels.compiled import call, check, library, pointer
+from postgrad.models.kernels.decode import chooser, in_panels, whole_step
+from postgrad.models.kernels.plain import lay, linear, looking_back
 
-__all__ = ["add_norm", "attend", "attention", "gate", "gate_halves", "lay", "library", "linear",
-           "look_back", "norm", "note", "pick", "place", "rotate", "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "chooser", "gate", "gate_halves", "in_panels", "lay", "library",
+           "linear", "look_back", "move_up", "norm", "note", "pick", "place", "rotate", "whole_step"]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]
@@ -55,13 +55,26 @@ look_back = looking_back(place, attend)
 
 def pick(logits: Tensor, u: Tensor,
          temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
-    token, logp = torch.empty(len(logits), dtype=torch.int64), logits.new_empty(len(logits))
-    bad = call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token,
-               logp)
-    if bad >= 0:
-        raise ValueError(f"row {bad} of the logits has no distribution (nan, +inf, or -inf everywhere): the "
-                         "model has diverged, or every token is forbidden.")
+    R = logits.shape[0]
+    token, logp = torch.empty(R, dtype=torch.int64), torch.empty(R)
+    check(call("pick", *logits.shape, logits.contiguous(), u.double().contiguous(), float(temperature), token,
+               logp))
     return token, logp
+
+
+def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
+         out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
+    assert at.is_contiguous() and done.is_contiguous() and count.is_contiguous(), "they are changed in place"
+    where = torch.empty_like(at)
+    call("note", token.shape[0], out.shape[1], ends.shape[0], most, token, logp, at, slot, shown, done, count,
+         out, logps, ends, where)
+    return where
+
+
+def move_up(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int, nobody: Tensor) -> None:
+    assert columns.is_contiguous() and hidden.is_contiguous(), "they are changed in place"
+    call("move_up", rows.shape[0], before, *columns.shape, hidden.shape[1], rows, nobody, columns, done,
+         hidden)
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]

@@ -1,12 +1,10 @@
-/* One new token for every row, through all layers in one call: the kernels of cpu.c with the matrix products
-   of torch's own BLAS between them, in the order of Engine.step, which says what each line is for. For layers
-   with a norm before each half and no other norms (decode.py). */
+/* One new token for every row: chosen and noted in one call, and through all layers in another. The kernels of
+   cpu.c with the matrix products of product.c between them, in the order of ActiveRows.advance and Engine.step,
+   which say what each line is for. Layers have a norm before each half and no other norms (decode.py). */
 #include <stdint.h>
 #include <string.h>
 
 typedef int64_t count;
-typedef void Multiply(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
-                      const int *, const float *, const int *, const float *, float *, const int *);
 
 typedef struct {
     const float *before_attention, *before_mlp, *qkv, *o, *gate_up, *down, *qkv_bias, *o_bias;
@@ -18,10 +16,21 @@ typedef struct {
 typedef struct {
     count layers, D, F, Hq, Hkv, Dh, read, capacity;
     double eps;
-    Multiply *multiply;
     const float *embed, *norm, *cos, *sin;
     const Layer *layer;
 } Decoder;
+
+typedef struct {
+    count width, most, ends;
+    float temperature;
+    const double *u;
+    count *at;
+    const count *slot, *shown;
+    unsigned char *done;
+    count *written, *out;
+    float *logps;
+    const count *end;
+} Rows;
 
 void add_norm(int, count, count, float *, const float *, const float *, float, float *);
 void place(int, count, count, count, count, count, const float *, const float *, const float *, const count *, const count *,
@@ -29,13 +38,14 @@ void place(int, count, count, count, count, count, const float *, const float *,
 void attend(int, count, count, count, count, count, count, count, const float *, const float *, const float *, const count *,
             const count *, const float *, const float *, const count *, const count *, float *);
 void gate(int, count, count, const float *, count, const float *, count, float *);
+void product(int, count, count, count, const float *, const float *, float *);
+count pick(int, count, count, const float *, const double *, float, count *, float *);
+void note(int, count, count, count, count, const count *, const float *, count *, const count *, const count *, unsigned char *,
+          count *, count *, float *, const count *, count *);
 
-/* y [R, out] = x [R, in] weight^T + bias, weight [out, in]; BLAS counts columns first, so it is told of the transposes. */
-static void linear(const Decoder *m, count R, count in, count out, const float *x, const float *weight, const float *bias,
-                   float *y) {
-    int rows = R, depth = in, columns = out;
-    float one = 1, zero = 0;
-    m->multiply("T", "N", &columns, &rows, &depth, &one, weight, &depth, x, &depth, &zero, y, &columns);
+/* y [R, out] = x [R, in] weight^T + bias, the weight in panels. */
+static void linear(int threads, count R, count in, count out, const float *x, const float *weight, const float *bias, float *y) {
+    product(threads, R, in, out, x, weight, y);
     if (bias)
         for (count r = 0; r < R; r++)
             for (count i = 0; i < out; i++) y[r * out + i] += bias[i];
@@ -56,17 +66,29 @@ void decode(int threads, const Decoder *m, count R, const count *token, const co
     for (count i = 0; i < m->layers; i++) {
         const Layer *l = m->layer + i;
         add_norm(threads, R, D, x, delta, l->before_attention, m->eps, out);
-        linear(m, R, D, wide, out, l->qkv, l->qkv_bias, ab);
+        linear(threads, R, D, wide, out, l->qkv, l->qkv_bias, ab);
         place(threads, R, m->Hq, m->Hkv, m->Dh, m->capacity, ab, m->cos, m->sin, position, slot, at, l->k,
               l->v, q);
         attend(threads, R, m->Hq, m->Hkv, m->Dh, m->read, m->capacity, l->window, q, l->k_prompt, l->v_prompt,
                prompt, prompt_length, l->k, l->v, slot, length, seen);
-        linear(m, R, heads, D, seen, l->o, l->o_bias, y);
+        linear(threads, R, heads, D, seen, l->o, l->o_bias, y);
         add_norm(threads, R, D, x, y, l->before_mlp, m->eps, out);
-        linear(m, R, D, 2 * F, out, l->gate_up, NULL, ab);
+        linear(threads, R, D, 2 * F, out, l->gate_up, NULL, ab);
         gate(threads, R, F, ab, 2 * F, ab + F, 2 * F, f);
-        linear(m, R, F, D, f, l->down, NULL, y);
+        linear(threads, R, F, D, f, l->down, NULL, y);
         delta = y;
     }
     add_norm(threads, R, D, x, delta, m->norm, m->eps, out);
+}
+
+/* Returns the first row without a distribution, before anything is noted, or -1. */
+count choose(int threads, const Rows *w, count R, count D, count V, const float *hidden, const float *head, float *logits,
+             double *u, count *token, float *logp, count *where) {
+    product(threads, R, D, V, hidden, head, logits);
+    for (count r = 0; r < R; r++) u[r] = w->u[w->slot[r] * w->width + w->at[r]];
+    count bad = pick(threads, R, V, logits, u, w->temperature, token, logp);
+    if (bad < 0)
+        note(threads, R, w->width, w->ends, w->most, token, logp, w->at, w->slot, w->shown, w->done, w->written, w->out, w->logps,
+             w->end, where);
+    return bad;
 }

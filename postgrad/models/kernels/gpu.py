@@ -15,11 +15,11 @@ from torch import Tensor
 from postgrad.models.kernels import plain, training
 from postgrad.models.kernels.gpu_step import gate_halves, look_back, whole_step
 from postgrad.models.kernels.joined import gated, turned
-from postgrad.models.kernels.plain import gate, linear, norm
+from postgrad.models.kernels.plain import chooser, gate, in_panels, linear, move_up, norm
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attention", "gate", "gate_halves", "gated", "lay", "linear", "look_back", "norm",
-           "note", "pick", "rotate", "turned", "whole_step"]
+__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "lay", "linear",
+           "look_back", "move_up", "norm", "note", "pick", "rotate", "turned", "whole_step"]
 
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 

@@ -140,6 +140,11 @@ def looking_back(place: Callable, attend: Callable) -> Callable:
 look_back = looking_back(place, attend)
 
 
+def in_panels(engine) -> set[str]:
+    """The weights that `whole_step` keeps in an order of its own, by their names in the engine."""
+    return set()
+
+
 def whole_step(engine) -> None:
     """Engine.step for all layers at once, where a module has such a thing."""
     return None
@@ -158,6 +163,22 @@ def pick(logits: Tensor, u: Tensor,
     token = torch.searchsorted(cdf, (u.double() * cdf[:, -1])[:, None], right=True).squeeze(1).clamp_max(
         logits.shape[1] - 1)
     return token, logp.gather(1, token[:, None]).squeeze(1)
+
+
+def chooser(rows) -> None:
+    """The sampler's rows, chosen for and noted in one call, where a module has such a thing."""
+    return None
+
+
+def move_up(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int, nobody: Tensor) -> None:
+    """Of what is known of the first `before` rows, columns [kinds, R], done [R] and hidden [R, D], that of
+    these rows, in ascending order, moves to the front; what is left behind is like `nobody` [kinds, 1]."""
+    n = len(rows)
+    columns[:, :n] = columns.index_select(1, rows)
+    hidden[:n] = hidden.index_select(0, rows)
+    done[:n] = done.index_select(0, rows)
+    columns[:, n:before] = nobody
+    done[n:before] = True
 
 
 def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
