@@ -32,11 +32,13 @@ TEMPLATE = ("{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content 
 NEVER = -60.0  # log-odds of a token that is never drawn
 
 
-def shape(layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, tied: bool = True) -> Config:
+def shape(layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, tied: bool = True,
+          family: str = "llama") -> Config:
     return Config(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
                   num_key_value_heads=kv, intermediate_size=ffn, vocab_size=vocab, head_dim=hidden // heads,
                   tie_word_embeddings=tied, max_position_embeddings=8192,
-                  parts=Parts(tokens=(("pad_token_id", 0), ("bos_token_id", 1), ("eos_token_id", 2))))
+                  parts=Parts(model_type=family, tokens=(("pad_token_id", 0), ("bos_token_id", 1),
+                                                         ("eos_token_id", 2))))
 
 
 SHAPES = {
@@ -45,6 +47,7 @@ SHAPES = {
     "5M": shape(6, 256, 8, 4, 768, 1024),
     "135M": shape(30, 576, 9, 3, 1536, 49152),      # SmolLM2-135M
     "1B": shape(16, 2048, 32, 8, 8192, 32000),      # Llama 3.2 1B, with Llama 2's vocabulary
+    "qwen3": shape(4, 512, 8, 4, 1536, 32000, family="qwen3"),  # for its norms of queries and keys
 }
 
 
