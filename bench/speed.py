@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import time
@@ -145,6 +146,22 @@ def starts(new_sides, work: Work, rounds: int) -> dict[str, dict]:
     return seen
 
 
+def kept_by_turns(new_side, works: list[Work], rounds: int) -> float:
+    """Sampled tokens a CPU second of the second work as a share of those of the first, a call of each by
+    turns: the median of the rounds."""
+    sides = [new_side() for _ in works]
+    for side, work in zip(sides, works, strict=True):
+        side.start(replace(work, steps=1))
+    found = []
+    for _ in range(rounds + 1):
+        equal, ragged = (said["tokens"] / said["cpu"] for said in [side.ask("sample") for side in sides])
+        found.append(ragged / equal)
+    for side in sides:
+        assert side.ask("step") == {"done": True}
+        side.close()
+    return statistics.median(found[1:])  # the first warms up
+
+
 def show(heading: str, rows: list[dict]) -> None:
     print(f"\n## {heading}\n\n" + "\n".join(grid(rows)), flush=True)
 
@@ -166,7 +183,7 @@ def run(args: argparse.Namespace, folder: Path, log) -> tuple[list[dict], dict[s
     kinds = {FP32: ("ours", FLOAT), **({} if args.no_bf16 else {"postgrad bf16": ("ours", HALF)}),
              DEFAULTS: ("trl", ("defaults",)), TUNED: ("trl", ("tuned",))}
     make = {name: partial(Side, *what, threads=args.threads, log=log) for name, what in kinds.items()}
-    table, samples, checks, begun, memory = [], [], [], [], {}
+    table, samples, checks, begun, memory, kept = [], [], [], [], {}, None
     sides = {name: new() for name, new in make.items()}
     for shape in shapes:
         files = prepare(folder, shape)
@@ -185,13 +202,17 @@ def run(args: argparse.Namespace, folder: Path, log) -> tuple[list[dict], dict[s
                 checks.append(same_rollouts(sides[FP32], sides[TUNED], case.work, shape, folder))
             elif case.compare and case.work.kind != "grpo":
                 checks.append(agreement(case.name, shape, seen[FP32]["step"], seen[TUNED]["step"]))
+        if "grpo" in works and shape == "1M":
+            both = [Work(kind="grpo", model=str(files[name]), data=str(files["task"]), steps=1)
+                    for name in ("full", "ragged")]
+            kept = kept_by_turns(make[FP32], both, 4 * args.rounds)
         if "start" in works:
             work = Work(kind="grpo", model=str(files["full"]), data=str(files["task"]), steps=3)
             memory[shape] = starts(make, work, rounds=2 if shape == shapes[0] else 1)
             begun.append(start_row(shape, memory[shape]))
     for side in sides.values():
         side.close()
-    found = bars(table, samples, memory, checks,
+    found = bars(table, samples, memory, checks, kept,
                  [n.removeprefix("postgrad ") for n in kinds if n.startswith("postgrad")])
     found.append(kills_bar())
     if "parity" in works:
