@@ -53,7 +53,10 @@ def in_parts(gpu):
     that begin in any of them, and rows that have more tokens than the angles tell of: every launch leaves the
     counts at zero."""
     from postgrad.models.kernels import gpu_step
-    usual, count = gpu_step.SPLIT, gpu_step.zeros(16, torch.device("cpu"))
+    usual, count = (gpu_step.SPLIT, gpu_step.WHOLE), gpu_step.zeros(16, torch.device("cpu"))
+    assert [gpu_step.part_size(*x) for x in ((1150, 1536), (1150, 384), (1150, 24), (260, 1536), (200, 24))
+            ] == [512, 64, 64, 512, 256]
+    gpu_step.WHOLE = 0
     for least, most, head_dim, groups, window in (
             (1, 80, 32, 1, 5), (2, 80, 32, 1, 5), (4, 80, 48, 3, None), (4, 80, 32, 20, 9),
             (8, 80, 32, 3, None), (1, 30, 32, 1, None), (3, 80, 32, 1, 8), (4, 9, 32, 1, None)):
@@ -65,9 +68,7 @@ def in_parts(gpu):
     short = [x[:6] if i in (1, 2) else x for i, x in enumerate(qkv)]  # two parts; the rest is still in memory
     close(gpu.look_back(*short, *kept, *own), plain.look_back(*qkv, *kept, *own))
     assert not count.any()
-    gpu_step.SPLIT = usual
-    assert [gpu_step.part_size(*x) for x in ((1150, 1536), (1150, 384), (1150, 24), (260, 1536))] == [
-        512, 64, 64, 512]
+    gpu_step.SPLIT, gpu_step.WHOLE = usual
 
 
 @torch.no_grad()
@@ -75,7 +76,7 @@ def whole_steps(gpu):
     """An engine's steps by plain torch, by the kernels one after the other, and by those of a whole step, in
     which a row's norm comes after its product; with rows in one part and in several."""
     from postgrad.models.kernels import gpu_step
-    usual = gpu_step.SPLIT
+    usual, gpu_step.WHOLE = gpu_step.SPLIT, 0
     for name, biased, known in (("llama", False, True), ("qwen3", False, True), ("llama", True, False),
                                 ("olmo2", False, False)):
         parts = Parts(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))

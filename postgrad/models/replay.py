@@ -47,6 +47,9 @@ class Replays:
         self.params = [p for p in decoder.parameters() if trained and p.requires_grad]
         self.most = most_graphs(sum(p.nbytes for p in self.params))
         self.copies = [0] * len(self.params)  # where a gradient lies that was copied out of a graph
+        if hasattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch"):
+            # a graph is captured on a stream of its own, and replayed on that of the passes
+            torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
 
     def __call__(self, tokens: Tensor, packed: Packed) -> Tensor | None:
         """The states [N, D] of the packed tokens; None where their size has no graph and will get none."""

@@ -31,6 +31,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 NEEDED = ("before_attention", "before_mlp", "qkv", "o", "gate_up", "down")  # by the short names of layer.py
 OPTIONAL = ("q_norm", "k_norm")
 LOOK = 32, 1, 2  # keys at a time, warps and stages of attention
+WHOLE = 256  # tokens that are never parted: a short run has one kernel less to compile
 # the least tokens of a part of a row: where rows alone are fewer programs than the third number, and where
 # there are more; a part has as many as it takes to have no more programs than the last
 SPLIT = 64, 512, 512, 8192
@@ -186,6 +187,8 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
 
 def part_size(tokens: int, programs: int) -> int:
     """Few rows are looked at in small parts, so that the whole GPU has work; of many only long rows are."""
+    if tokens <= WHOLE:
+        return WHOLE
     few, many, filled, most = SPLIT
     fair = triton.next_power_of_2(triton.cdiv(tokens, max(1, most // programs)))
     return max(few if programs < filled else many, fair)
