@@ -33,11 +33,11 @@ except ImportError:  # files of weights are neither read nor written here
         vars(sys.modules[name]).update(dict.fromkeys(("SafetensorError", "safe_open", "load_file"), OSError))
 
 from postgrad import memory, methods  # noqa: E402
-from postgrad.loop import Optim, OptimSettings  # noqa: E402
 from postgrad.maths.logprob import chosen_logp  # noqa: E402
 from postgrad.memory import GB, SIZES, Memory, Setup, estimate, held, samples  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
 from postgrad.models.kernels import softmax_for  # noqa: E402
+from postgrad.optim import Optim, OptimSettings  # noqa: E402
 from postgrad.packing import last_of, pack  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 

@@ -19,9 +19,9 @@ from work import Work  # noqa: E402
 
 from postgrad import methods, objectives  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
-from postgrad.loop import Optim, OptimSettings  # noqa: E402
 from postgrad.maths.weights import sequence_mean  # noqa: E402
 from postgrad.models import Models, load_model  # noqa: E402
+from postgrad.optim import Optim, OptimSettings  # noqa: E402
 from postgrad.records import Batch, Prompt  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 

@@ -94,9 +94,10 @@ def saves(args) -> dict:
     from shapes import new_chat, shape
 
     from postgrad import methods, objectives
-    from postgrad.loop import Optim, OptimSettings, state_of, train
+    from postgrad.loop import state_of, train
     from postgrad.models import Decoder, Models
     from postgrad.models.checkpoint import copy_state, size_of
+    from postgrad.optim import Optim, OptimSettings
     from postgrad.records import Batch
     from postgrad.run import Run, Saves
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from postgrad.chat import Chat
-from postgrad.loop import OptimSettings, compute_in
+from postgrad.loop import compute_in
 from postgrad.models import Decoder, Models, find_model, load_model
+from postgrad.optim import OptimSettings
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.tasks import load_task

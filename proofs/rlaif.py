@@ -21,9 +21,9 @@ import torch
 
 from postgrad.display import table as show
 from postgrad.evaluation import mean_of, score_samples
-from postgrad.loop import OptimSettings
 from postgrad.maths.intervals import mean_interval
 from postgrad.opening.models import open_model
+from postgrad.optim import OptimSettings
 from postgrad.recipes import preference, rlaif, running, sft
 from postgrad.recipes.base import Evaluation
 from postgrad.recipes.rlaif import RLAIFConfig

@@ -60,7 +60,7 @@ def work_divided(path: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from postgrad.loop import OptimSettings
+    from postgrad.optim import OptimSettings
     from postgrad.ranks import group
     store = dist.HashStore()
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 import pytest
 
 from postgrad import recipes
-from postgrad.loop import OptimSettings
 from postgrad.methods import METHODS, Row, constants
 from postgrad.models import Adapters
+from postgrad.optim import OptimSettings
 from postgrad.recipes.rollouts import LINES, Anchor, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.run import dumps

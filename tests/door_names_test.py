@@ -11,8 +11,8 @@ from small import small_model
 
 import postgrad as pg
 from postgrad import objectives
-from postgrad.loop import Optim, OptimSettings
 from postgrad.models import Models
+from postgrad.optim import Optim, OptimSettings
 
 
 def test_records_are_handed_in(tmp_path):

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from postgrad import chat, recipes
 from postgrad.batches.collect import as_batch
 from postgrad.garbage import seldom_collected
-from postgrad.loop import Optim, OptimSettings
 from postgrad.models import Models, computing
+from postgrad.optim import Optim, OptimSettings
 from postgrad.pace import compiling_pays
 from postgrad.packing import pack
 from postgrad.recipes import hooks, running

@@ -15,7 +15,7 @@ LAYERS = (
      "listening", "phases", "ranks", "garbage"},
     {"records", "stats", "hub", "options", "template", "signals", "tokenizer_files", "tools"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
-    {"tasks", "batches", "objectives", "environments"},
+    {"tasks", "batches", "objectives", "environments", "optim"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",
      "ledger", "exercises"},
     {"opening", "plan"},

@@ -11,10 +11,11 @@ from loop_small import SFT, Descent, conversations, identical, new_run, rollouts
 from small import CHAT, small_model, small_models
 
 from postgrad import objectives
-from postgrad.loop import Optim, OptimSettings, restore, state_of, train
+from postgrad.loop import restore, state_of, train
 from postgrad.methods import METHODS
 from postgrad.models import Models, load_model
 from postgrad.models.checkpoint import copy_state, read_state
+from postgrad.optim import Optim, OptimSettings
 from postgrad.ranks import Lost
 from postgrad.signals import stop_on_signal
 

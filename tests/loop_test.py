@@ -12,10 +12,11 @@ from loop_small import POLICY, SFT, Descent, conversations, identical, new_run, 
 from small import small_model
 
 from postgrad import objectives
-from postgrad.loop import SKIPS_IN_A_ROW, Optim, OptimSettings, train
+from postgrad.loop import SKIPS_IN_A_ROW, train
 from postgrad.methods import METHODS, change
 from postgrad.models import Models, ScalarModel, load_model
 from postgrad.models.replay import Replays
+from postgrad.optim import Optim, OptimSettings
 
 
 def test_one_loop_trains(tmp_path):

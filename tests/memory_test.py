@@ -9,7 +9,6 @@ import torch
 
 from postgrad import methods
 from postgrad.cli import main
-from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.logprob import chosen_logp
 from postgrad.memory import (
     GB,
@@ -28,6 +27,7 @@ from postgrad.memory import (
 from postgrad.models import Adapted, Adapter, Config, Decoder, Models
 from postgrad.models.families import Parts
 from postgrad.models.kernels import cpu
+from postgrad.optim import Optim, OptimSettings
 
 SMALL = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
                num_attention_heads=4, num_key_value_heads=2, head_dim=16)

@@ -16,8 +16,8 @@ from small import CHAT, small_model
 from torch.distributed import HashStore
 
 from postgrad import recipes
-from postgrad.loop import Optim
 from postgrad.models import save_model
+from postgrad.optim import Optim
 from postgrad.ranks import ALONE, Lanes, group, missing
 from postgrad.recipes.running import check_division
 

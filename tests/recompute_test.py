@@ -6,11 +6,11 @@ import torch
 from foreign_small import small_folders
 from small import small_model
 
-from postgrad.loop import Optim, OptimSettings
 from postgrad.memory import Setup, layers
 from postgrad.models import Adapted, Adapter, Config, Decoder, Models, ScalarModel, load_model
 from postgrad.models.families import Parts
 from postgrad.models.kernels import cpu
+from postgrad.optim import Optim, OptimSettings
 
 TOKENS = torch.randint(0, 64, (4, 96), generator=torch.Generator().manual_seed(1))
 TOKENS[1, :20] = TOKENS[0, :20]  # a prompt that two rows share

@@ -24,7 +24,7 @@ def runs_out(*args, **options):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
 
 
-@pytest.mark.parametrize(("place", "said"), [("postgrad.loop.Optim.gather", "training"),
+@pytest.mark.parametrize(("place", "said"), [("postgrad.optim.Optim.gather", "training"),
                                              ("postgrad.sampler.LocalSampler.write", "sampling"),
                                              ("postgrad.batches.rollouts.columns", "scoring")])
 def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
@@ -101,7 +101,7 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
         made(sampler, *args, **options)
 
     monkeypatch.setattr(LocalSampler, "__init__", make)
-    monkeypatch.setattr("postgrad.loop.Optim.gather", lambda optim: held.append(samplers[-1]._active))
+    monkeypatch.setattr("postgrad.optim.Optim.gather", lambda optim: held.append(samplers[-1]._active))
     for release in ("false", "true"):
         recipe, config = recipes.resolve("grpo", (*QUICK, f"rollouts.release={release}"))
         recipes.start(recipe, config, tmp_path / release)

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 
 from postgrad.chat import Chat
-from postgrad.loop import OptimSettings
 from postgrad.models import load_model, save_model
 from postgrad.models.load import EMBEDDED
+from postgrad.optim import OptimSettings
 from postgrad.recipes import pretrain, running, sft
 from postgrad.recipes.pretrain import PretrainConfig
 from postgrad.recipes.sft import SFTConfig

@@ -17,9 +17,9 @@ from make_tiny import CHAT, write
 from tokenizers import AddedToken
 
 from postgrad.chat import Chat
-from postgrad.loop import OptimSettings
 from postgrad.models import Decoder, load_model, save_model
 from postgrad.models.load import EMBEDDED, EMBEDDING
+from postgrad.optim import OptimSettings
 from postgrad.recipes import running, sft
 from postgrad.recipes.own_rows import OwnRows
 from postgrad.recipes.sft import SFTConfig

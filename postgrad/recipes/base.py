@@ -10,11 +10,12 @@ from postgrad import methods
 from postgrad.chat import Chat
 from postgrad.environments import sampler_for
 from postgrad.evaluation import evaluate
-from postgrad.loop import Batches, Now, Objective, Optim, OptimSettings
+from postgrad.loop import Batches, Now, Objective
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning
+from postgrad.optim import Optim, OptimSettings
 from postgrad.recipes import recipe_for
 from postgrad.records import Prompt
 from postgrad.rewards.base import Judge, check

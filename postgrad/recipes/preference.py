@@ -17,12 +17,12 @@ from postgrad import methods, objectives
 from postgrad.batches import PairBatches, SingleBatches
 from postgrad.data.preferences import prompt_of, read_pairs, read_singles, report, sentence, split_rows
 from postgrad.data.rows import called
-from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.intervals import grouped_interval
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy, open_reference
 from postgrad.opening.tasks import open_task
+from postgrad.optim import Optim, OptimSettings
 from postgrad.ranks import lanes
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.counts import data_counts

@@ -22,10 +22,10 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from postgrad import methods, objectives
 from postgrad.chat import Chat
-from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
 from postgrad.opening.models import Beginning
+from postgrad.optim import Optim, OptimSettings
 from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
 from postgrad.records import Batch
 from postgrad.settings import COUNT, Settings, setting

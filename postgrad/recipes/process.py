@@ -23,13 +23,13 @@ from postgrad import methods, objectives
 from postgrad.batches import Marked, StepBatches
 from postgrad.batches.steps import mark
 from postgrad.chat import Chat
-from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, open_reward, open_writer
 from postgrad.opening.tasks import open_task
+from postgrad.optim import Optim, OptimSettings
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout, Step

@@ -19,12 +19,12 @@ from postgrad import methods, objectives
 from postgrad.batches import PairBatches
 from postgrad.chat import Chat
 from postgrad.data.preferences import prompt_of
-from postgrad.loop import Optim, OptimSettings
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
 from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
+from postgrad.optim import Optim, OptimSettings
 from postgrad.ranks import lanes
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
 from postgrad.recipes.counts import data_counts

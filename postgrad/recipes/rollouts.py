@@ -17,7 +17,6 @@ from postgrad.batches.shuffled import logp_of
 from postgrad.chat import Chat
 from postgrad.data.rows import read_conversations
 from postgrad.environments import sampler_for, turns_of
-from postgrad.loop import Optim, OptimSettings
 from postgrad.methods import Method, Policy
 from postgrad.models import Models
 from postgrad.models.sharded import brought_together
@@ -25,6 +24,7 @@ from postgrad.opening.models import Beginning, Model, open_policy, open_referenc
 from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
 from postgrad.opening.tasks import open_task
 from postgrad.opening.teachers import Again, demonstrated, open_teacher, prove_help
+from postgrad.optim import Optim, OptimSettings
 from postgrad.ranks import lanes
 from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import (

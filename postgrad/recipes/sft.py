@@ -19,12 +19,12 @@ from postgrad.batches.lengths import TokenLimit
 from postgrad.chat import Chat
 from postgrad.data.preferences import ask_of, prompt_of, split_rows
 from postgrad.data.rows import read_conversations
-from postgrad.loop import Optim, OptimSettings
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.opening.models import Beginning, open_policy
 from postgrad.opening.sources import Source, shares, sources_of
 from postgrad.opening.tasks import open_task
+from postgrad.optim import Optim, OptimSettings
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits

@@ -14,8 +14,8 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad.batches import Rollouts
-from postgrad.loop import OptimSettings
 from postgrad.methods import change, get
+from postgrad.optim import OptimSettings
 from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import quality

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from postgrad.batches import Rollouts
-from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.opening.tasks import open_task
+from postgrad.optim import OptimSettings
 from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty

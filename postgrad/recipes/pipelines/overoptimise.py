@@ -21,13 +21,13 @@ from postgrad import methods
 from postgrad.batches import Rollouts
 from postgrad.evaluation import mean_of, score_samples
 from postgrad.files import write_text
-from postgrad.loop import OptimSettings
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.select import best_of_n_kl
 from postgrad.methods import Method
 from postgrad.models import load_scalar
 from postgrad.opening.models import open_folder, open_model
+from postgrad.optim import OptimSettings
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, minutes

@@ -27,11 +27,11 @@ from typing import ClassVar
 
 from postgrad.evaluation import passed, score_samples, with_interval
 from postgrad.files import write_text
-from postgrad.loop import OptimSettings
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
 from postgrad.opening.models import open_folder, open_model
+from postgrad.optim import OptimSettings
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.own_rows import OwnRows
