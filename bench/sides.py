@@ -53,6 +53,9 @@ def ours(work: Work, gate: Gate) -> None:
                 Path(work.replay).write_text(json.dumps(kept))
             gate.stepped({"loss": row["loss"], "grad_norm": row["grad_norm"], "tokens": row["tokens"]})
 
+        def examined(self, step: int, row: dict) -> None:
+            """A reward model is examined before its first step, which is not timed."""
+
     gate.loaded()
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", recipe=recipe, config=plain(config), steps=config.steps)
