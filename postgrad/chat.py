@@ -126,7 +126,7 @@ class Chat:
         if len(rows) < MANY:
             return [self.decode(row) for row in rows]
         if self._spelling:
-            return [self._spelling.text(row) for row in rows]
+            return self._spelling.texts(rows)
         return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
 
     @cached_property

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from operator import itemgetter
 
+import numpy as np
 from tokenizers import Tokenizer
+
+from postgrad.packing import flat
 
 # the byte that each character stands for: itself where it can be seen, the others from U+0100 on
 SEEN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -16,16 +18,20 @@ BYTES = {byte: byte for byte in SEEN} | {256 + i: byte for i, byte in enumerate(
 
 
 class Spelling:
-    """table: the bytes of each token; of control tokens, and of numbers that are no token, none."""
+    """The bytes of all tokens end to end, how many each has, and where they begin; of control tokens, and of
+    numbers that are no token, none."""
 
     def __init__(self, tokenizer: Tokenizer):
         names = tokenizer.get_vocab()
-        self.table = [b""] * (1 + max(names.values(), default=-1))
+        table = [b""] * (2 + max(names.values(), default=-1))  # the last one is no token
         for name, i in names.items():
-            self.table[i] = spelled(name)
+            table[i] = spelled(name)
         for i, token in tokenizer.get_added_tokens_decoder().items():
             if token.special:
-                self.table[i] = b""
+                table[i] = b""
+        self.bytes = np.frombuffer(b"".join(table), np.uint8)
+        self.size = np.array([len(x) for x in table])
+        self.first = self.size.cumsum() - self.size
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Spelling | None:
@@ -33,13 +39,14 @@ class Spelling:
         decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
         return cls(tokenizer) if decoder.get("type") == "ByteLevel" else None
 
-    def text(self, tokens: Sequence[int]) -> str:
+    def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """As the tokenizer decodes them; what is no text in UTF-8 becomes U+FFFD."""
-        try:
-            parts = itemgetter(*tokens, *tokens[:1])(self.table)[: len(tokens)]  # of one it would be no tuple
-        except (IndexError, TypeError):  # numbers that are no token, or none at all
-            parts = [self.table[token] for token in tokens if token < len(self.table)]
-        return b"".join(parts).decode("utf-8", "replace")
+        tokens = np.minimum(flat(rows), len(self.size) - 1)
+        size = self.size[tokens]
+        ends = np.concatenate([[0], size.cumsum()])  # of each token, in the bytes of all rows
+        whole = self.bytes[np.repeat(self.first[tokens] - ends[:-1], size) + np.arange(ends[-1])].tobytes()
+        cuts = ends[np.cumsum([0, *map(len, rows)])].tolist()
+        return [whole[a:b].decode("utf-8", "replace") for a, b in zip(cuts, cuts[1:], strict=False)]
 
 
 def spelled(name: str) -> bytes:

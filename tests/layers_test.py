@@ -11,9 +11,10 @@ import pytest
 
 HOME = Path(__file__).parent.parent / "postgrad"
 LAYERS = (
-    {"maths", "adamw", "packing", "pace", "capturing", "settings", "spelling", "user_code", "files",
+    {"maths", "adamw", "packing", "pace", "capturing", "settings", "user_code", "files",
      "listening", "phases", "ranks", "garbage"},
-    {"records", "stats", "hub", "options", "template", "signals", "tokenizer_files", "tools"},
+    {"records", "stats", "hub", "options", "template", "signals", "spelling", "tokenizer_files",
+     "tools"},
     {"chat", "models", "sampler", "rewards", "data", "methods"},
     {"tasks", "batches", "objectives", "environments", "optim"},
     {"loop", "run", "report", "explain", "evaluation", "audit", "memory", "display", "doctor",

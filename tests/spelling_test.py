@@ -38,10 +38,10 @@ def test_tokens_that_were_added_are_what_they_say():
     tokenizer.add_special_tokens(["<|end|>"])
     tokenizer.add_tokens([AddedToken("<think>"), AddedToken("→ x")])
     spelling = Spelling.of(tokenizer)
-    assert spelling.text([0, 1, 5, 6, 2, 3, 4, 7, 99]) == "a b<think>\né→ x"
-    for row in rows(500, 8, seed=1):
-        assert spelling.text(row) == tokenizer.decode(row, skip_special_tokens=True)
-    assert [spelling.text(row) for row in ([], [1], [99], [5])] == ["", " b", "", ""]
+    assert spelling.texts([[0, 1, 5, 6, 2, 3, 4, 7, 99]]) == ["a b<think>\né→ x"]
+    replies = rows(500, 8, seed=1)
+    assert spelling.texts(replies) == [tokenizer.decode(row, skip_special_tokens=True) for row in replies]
+    assert spelling.texts([[], [1], [99], [5]]) == ["", " b", "", ""] and spelling.texts([]) == []
 
 
 def test_other_tokenizers_have_no_table():
