@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from postgrad.chat import Chat
-from postgrad.loop import compute_in
 from postgrad.models import Decoder, Models, find_model, load_model
+from postgrad.models.computing import compute_in
 from postgrad.optim import OptimSettings
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampler import LocalSampler, Sampling
