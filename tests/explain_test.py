@@ -65,9 +65,9 @@ def test_what_the_objectives_measure_is_explained():
     import postgrad
 
     home, found = Path(postgrad.__file__).parent, set()
-    for name in ("objectives.py", "batches/collect.py", "batches/rollouts.py", "batches/chosen.py",
-                 "batches/pairs.py", "batches/singles.py", "batches/steps.py", "recipes/reward.py",
-                 "recipes/process.py", "loop.py", "evaluation/examine.py"):
+    for name in ("objectives.py", "batches/collect.py", "batches/facts.py", "batches/rollouts.py",
+                 "batches/chosen.py", "batches/pairs.py", "batches/singles.py", "batches/steps.py",
+                 "recipes/reward.py", "recipes/process.py", "loop.py", "evaluation/examine.py"):
         for node in ast.walk(ast.parse((home / name).read_text())):
             kinds = ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Return
             if isinstance(node, kinds) and isinstance(node.value, ast.Dict):

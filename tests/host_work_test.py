@@ -168,10 +168,13 @@ def test_a_token_is_decoded_once_and_a_prompt_rendered_once(monkeypatch):
     rows = sampler.sample(PROMPTS[:2], 3, how, 0)
     assert counted.asked - before == 6  # the text of each reply
     monkeypatch.setattr(chat, "MANY", 2)
-    before = counted.asked
-    assert [[r.text for r in group] for group in sampler.sample(PROMPTS[:2], 3, how, 0)] == \
-        [[r.text for r in group] for group in rows]
-    assert 1 <= counted.asked - before <= 2  # the texts of those that end together, after either token
+    for table, least, most in ((CHAT._spelling, 0, 0), (None, 1, 2)):
+        monkeypatch.setitem(CHAT.__dict__, "_spelling", table)
+        before = counted.asked
+        assert [[r.text for r in group] for group in sampler.sample(PROMPTS[:2], 3, how, 0)] == \
+            [[r.text for r in group] for group in rows]
+        # by the table, or the texts of those at once that end together, after either token
+        assert least <= counted.asked - before <= most
     assert [list(group[0].prompt_tokens) for group in rows] == [CHAT.render(p.messages) for p in PROMPTS[:2]]
 
 

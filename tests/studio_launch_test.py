@@ -52,7 +52,7 @@ def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
     needs, n = plan["memory"], parameters(shape)
     # a reference beside the policy
     assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)
-    writing = Setup(bits=32, tokens=64, samples=128)
+    writing = Setup(bits=32, tokens=64, samples=128, on_gpu=False)
     assert needs["cache"] == cache(shape, writing) + beside(shape, writing)
     alone = forms.plan("grpo", {"task": "words", "anchor.kl": "0"}, "runs/x")["memory"]
     assert alone["weights"] == 4 * n
