@@ -73,7 +73,7 @@ def spec(work: Work) -> tuple[str, list[str], str | None]:
                     f"rollouts.max_new_tokens={work.new_tokens}"]
         return work.method, changes, work.data
     per_step = "rows_per_step" if work.kind == "sft" else "pairs.per_step"
-    changes += ["head.centre=0"] if work.kind == "reward" else []
+    changes += {"reward": ["head.centre=0"], "sft": ["holdout=0"]}.get(work.kind, [])
     return work.kind, [f"data={work.data}", *changes, f"{per_step}={work.prompts}"], None
 
 
