@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-# what is imported stays: looking in it for circles, again and again, took a tenth of the time
+# what is imported stays: looking in it for circles, again and again, takes time
 gc.set_threshold(50_000, *gc.get_threshold()[1:])
 
 STOPPED = "\npostgrad: stopped by Ctrl-C.\n"

@@ -137,7 +137,6 @@ class Layer(nn.Module):
         x = x + self.normed(self.self_attn.write(answer.flatten(1), ops), after, ops)
         return x + self.normed(self.mlp(self.normed(x, before, ops), ops), last, ops)
 
-
     def ask_joined(self, x: Tensor, ops: ModuleType) -> Tensor:
         before, _ = self.around_attention
         return self.self_attn.read_joined(self.normed(x, before, ops), ops)

@@ -112,7 +112,7 @@ class _Gated(torch.autograd.Function):
         dy, (N, F) = dx @ weight, (len(ab), ab.shape[1] // 2)
         dab, y = torch.empty_like(ab), torch.empty_like(dy)
         _gate_back[(N, triton.cdiv(F, GATE_BLOCK))](ab, dy, dab, y, F, BLOCK=GATE_BLOCK)
-        return dx, dab, dx.T @ y
+        return dx, dab, dx.T @ y if ctx.needs_input_grad[2] else None
 
 
 def gated(x: Tensor, ab: Tensor, weight: Tensor) -> Tensor:  # [N, D], [N, 2F], [D, F] -> [N, D]
