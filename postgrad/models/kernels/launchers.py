@@ -1,8 +1,8 @@
 """The C code by which Triton launches a kernel, compiled sooner.
 
-Triton writes a small extension for each kind of arguments and has it compiled with -O3, several of them before
-the first step of a short run. It only calls Python and the driver, so there is little to optimise. The results
-are kept in Triton's cache as ever.
+Triton writes a small extension for each kind of arguments and has it compiled with -O3, several of them
+before the first step of a short run. It only calls Python and the driver, so there is little to optimise. The
+results are kept in Triton's cache as ever.
 """
 
 from __future__ import annotations
