@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE), str(HERE / "bench")]
@@ -29,7 +30,7 @@ from shapes import SHAPES, questions, write_model  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
 from postgrad.models import load_model  # noqa: E402
 from postgrad.models.engine import Engine  # noqa: E402
-from postgrad.models.kernels import gpu, gpu_step  # noqa: E402
+from postgrad.models.kernels import choosing, gpu, gpu_step, looking, scaled  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 
@@ -87,11 +88,18 @@ def tried(name: str, work: Callable[[], float]) -> float:
 
 
 def sweep(now: Midway) -> None:
-    usual, logits = gpu_step.LOOK, now.engine.logits(now.states())
+    usual, logits = (looking.LOOK, looking.QUERIES, looking.PROGRAMS), now.engine.logits(now.states())
     u = torch.rand(now.rows, device="cuda", dtype=torch.float64)
-    for gpu_step.LOOK in product((16, 32, 64), (1, 2), (1, 2, 3, 4)):
-        tried(f"attention by {gpu_step.LOOK}", lambda: micros(now.states))
-    gpu_step.LOOK = usual
+    looks = ((32, 1, 2), (32, 1, 3), (64, 1, 3), (32, 2, 3), (64, 2, 2), (64, 2, 3), (64, 2, 4), (64, 4, 3),
+             (128, 4, 2), (128, 4, 3))
+    for look, looking.QUERIES in product(looks, (16, 32)):
+        looking.LOOK = look, look
+        tried(f"attention by {look}, {looking.QUERIES} queries", lambda: micros(now.states))
+    looking.PROGRAMS = 1 << 30
+    for look in looks[:6]:
+        looking.LOOK = look, look
+        tried(f"attention by {look}, each row alone", lambda: micros(now.states))
+    looking.LOOK, looking.QUERIES, looking.PROGRAMS = usual
     for gpu.PICK in product((1024, 2048, 4096, 8192), (4, 8, 16)):
         tried(f"pick by {gpu.PICK}", lambda: micros(lambda: gpu.pick(logits, u, 1.0), 20))
 
@@ -121,10 +129,15 @@ def around(now: Midway) -> None:
     token, logp = gpu.pick(logits, u, 1.0)
     at = torch.zeros(now.rows, dtype=torch.int64, device="cuda")
     done, out = at.bool(), torch.zeros(now.rows + 1, 4, dtype=torch.int64, device="cuda")
+    rows = SimpleNamespace(
+        engine=engine, settings=Sampling(max_new_tokens=3), hidden=hidden, at=at.clone(), slot=now.columns[2],
+        u=u[:, None].expand(-1, 4).contiguous(), shown=at.clone(), done=done, count=at.clone(), out=out,
+        logp=out.float(), ends=token[:2])
     parts = {"embedding": lambda: engine.weights["embed"][token], "logits": lambda: engine.logits(hidden),
              "pick": lambda: gpu.pick(logits, u, 1.0),
              "note": lambda: gpu.note(token, logp, at, now.columns[2], at.clone(), done, at.clone(), out,
                                       out.float(), token[:2], 3),
+             "all from the state to the note by way of pieces": lambda: choosing.chosen(rows, now.rows),
              "last norm": lambda: gpu.add_norm(hidden, None, engine.weights["norm"], 1e-5)}
     for name, work in parts.items():
         print(f"{name}: {micros(work, 20):.1f} us", flush=True)
@@ -143,14 +156,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder = write_model(Path(place) / "model", SHAPES[args.shape], dtype=torch.bfloat16)
         exact = Midway(folder, args, torch.float32).states()
-        ways = {"kernel by kernel": lambda names: False, "whole step": gpu_step.knows}
-        for name, gpu_step.knows in ways.items():
+        known, programs = gpu_step.knows, looking.PROGRAMS
+        ways = {"kernel by kernel": (lambda names: False, programs),
+                "whole step, each row alone": (known, 1 << 30), "whole step": (known, programs)}
+        for name, (gpu_step.knows, looking.PROGRAMS) in ways.items():
             now = Midway(folder, args, torch.bfloat16)
             off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
             tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda n=now: micros(n.states))
-            early, gpu_step.starts_early = gpu_step.starts_early, lambda x: False
+            early, scaled.starts_early = scaled.starts_early, lambda x: False
             tried("the same, each kernel after the end of the one before", lambda n=now: micros(n.states))
-            gpu_step.starts_early = early
+            scaled.starts_early = early
             if args.profile:
                 profile(folder, args)
         around(now)

@@ -61,9 +61,10 @@ class Setting:
                     passes=self.passes, device=self.device)
 
     def recipe(self) -> tuple[str, ...]:
-        """The overrides of our side: the same number of tokens at once, and what --ours says."""
+        """The overrides of our side: the same number of tokens at once, all weights (of a large model an
+        adapter would be trained, on the other side all of them), and what --ours says."""
         at_once = self.rows * (self.prompt + self.new) // self.passes
-        return f"optim.tokens_per_pass={at_once}", "optim.compile=true", *self.ours
+        return (f"optim.tokens_per_pass={at_once}", "optim.compile=true", "optim.adapter.lora=0", *self.ours)
 
     def rates(self, shape: str) -> Rates:
         return Rates.measure(SHAPES[shape], self.dtype, self.device)

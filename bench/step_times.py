@@ -1,9 +1,10 @@
 """Where the time of a GRPO step on a GPU goes: the parts that a run logs, and what the host does meanwhile.
 
-    python bench/step_times.py [--beta 0.04] [--passes 4] [--profile] [CHANGE ...]   half a minute each
+    python bench/step_times.py [--beta 0.04] [--passes 4] [--shape 1B] [--profile] [CHANGE ...]
 
-The 135M shape, 64 x 8 samples, 128 + 128 tokens, as `bench/h200.py step`. --passes: in how many passes a step
-is trained on. --profile: the functions of the main thread, by their own time and with what they call.
+64 x 8 samples, 128 + 128 tokens, as `bench/h200.py step`, of the 135M shape if none is named; half a minute.
+--passes: in how many passes a step is trained on. --profile: the functions of the main thread, by their own
+time and with what they call.
 """
 
 from __future__ import annotations
@@ -68,12 +69,14 @@ def main() -> None:
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--beta", type=float, default=0.0)
     parser.add_argument("--passes", type=int, default=8)
+    parser.add_argument("--shape", default="135M")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--small", action="store_true", help="tiny, on a CPU: to try the script")
     args = parser.parse_args()
     profile = cProfile.Profile() if args.profile else None
     with tempfile.TemporaryDirectory() as folder:
-        s = Setting(folder=Path(folder), ours=(), dtype=torch.bfloat16, passes=args.passes)
+        s = Setting(folder=Path(folder), ours=(), dtype=torch.bfloat16, shape=args.shape,
+                    passes=args.passes)
         if args.small:
             s = replace(s, device="cpu", shape="tiny", prompts=4, group=4, prompt=16, new=16)
         found = steps(s, args.beta, args.changes, WARM + 6, profile)

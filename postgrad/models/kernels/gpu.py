@@ -13,9 +13,11 @@ import triton.language as tl
 from torch import Tensor
 
 from postgrad.models.kernels import plain, training
-from postgrad.models.kernels.gpu_step import gate_halves, look_back, whole_step
+from postgrad.models.kernels.choosing import chooser
+from postgrad.models.kernels.gpu_step import gate_halves, whole_step
 from postgrad.models.kernels.joined import gated, turned
-from postgrad.models.kernels.plain import chooser, gate, in_panels, linear, move_up, norm
+from postgrad.models.kernels.looking import look_back
+from postgrad.models.kernels.plain import gate, in_panels, linear, move_up, norm
 from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "lay", "linear",

@@ -1,0 +1,226 @@
+"""Attention of a step of sampling on a GPU: rotates, keeps the new key and value, looks at those before it.
+
+A program looks for a few rows side by side, as many as a product on the GPU has room for: the prompt that
+they have in common is read once for all of them. A long row's tokens are looked at in parts, by several
+programs: a step would else wait for the longest row.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from postgrad.models.kernels.scaled import launched
+
+LOOK = (32, 1, 2), (64, 4, 3)  # keys at a time, warps and stages of a program of one row, and of several
+QUERIES = 16  # of a program, at least; rows of one are as many as have so many queries
+PROGRAMS = 256  # with fewer than that a program has fewer rows
+WHOLE = 256  # tokens that are never parted: a short run has one kernel less to compile
+# the least tokens of a part of a row: where rows alone are fewer programs than the third number, and where
+# there are more; a part has as many as it takes to have no more programs than the last
+SPLIT = 64, 512, 512, 8192
+NEVER = tl.constexpr(-1e30)  # the log of a chance that counts for nothing
+
+
+@triton.jit
+def _turned(source, scale, weight, cos, sin, i, inside, eps, D: tl.constexpr, HALF: tl.constexpr,
+            INNER: tl.constexpr):
+    """Heads [R, ROUND], scaled, by their norm, if they have one, and rotated; i: the places in a head."""
+    other = tl.where(i < HALF, i + HALF, i - HALF)
+    mine = tl.load(source + i, inside, 0.0).to(tl.float32) * scale
+    partner = tl.load(source + other, inside, 0.0).to(tl.float32) * scale
+    if INNER:
+        again = tl.rsqrt(tl.sum(mine * mine, 1) / D + eps)[:, None]
+        mine *= again * tl.load(weight + i, i < D, 0.0).to(tl.float32)
+        partner *= again * tl.load(weight + other, i < D, 0.0).to(tl.float32)
+    angle = tl.where(i < HALF, i, i - HALF)
+    c, s = tl.load(cos + angle, inside, 0.0).to(tl.float32), tl.load(sin + angle, inside, 0.0).to(tl.float32)
+    return (mine * c + tl.where(i < HALF, -partner, partner) * s).to(source.dtype.element_ty)
+
+
+@triton.jit
+def _each(values, GROUP: tl.constexpr, TIMES: tl.constexpr):
+    """[GROUP] -> [GROUP * TIMES], each so many times."""
+    return tl.reshape(tl.broadcast_to(values[:, None], (GROUP, TIMES)), (GROUP * TIMES,))
+
+
+@triton.jit
+def _look(q, k, v, base, first, last, sees, top, total, acc, D: tl.constexpr, ROUND: tl.constexpr,
+          BLOCK: tl.constexpr, GROUP: tl.constexpr):
+    """The tokens first[g]..last[g]-1 of sequences of keys, which begin base[g] tokens on, one sequence after
+    the other, by the online softmax. sees: the sequence of each query, or the first that is like its own."""
+    g, j, d = tl.arange(0, GROUP), tl.arange(0, BLOCK), tl.arange(0, ROUND)
+    blocks = tl.cdiv(tl.maximum(last - first, 0), BLOCK)
+    upto = tl.cumsum(blocks, 0)
+    for n in range(0, tl.sum(blocks)):
+        now = tl.sum((upto <= n).to(tl.int32))
+        mine = g == now
+        token = tl.sum(tl.where(mine, first + (n - upto + blocks) * BLOCK, 0)) + j
+        real = token < tl.sum(tl.where(mine, last, 0))
+        cell = (tl.sum(tl.where(mine, base, 0)) + token)[:, None] * D + d[None, :]
+        inside = real[:, None] & (d < D)[None, :]
+        score = tl.dot(q, tl.trans(tl.load(k + cell, inside, 0.0)), input_precision="ieee")
+        score = tl.where(real[None, :] & (sees == now)[:, None], score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        p, fade = tl.exp(score - higher[:, None]), tl.exp(top - higher)
+        values = tl.load(v + cell, inside, 0.0)
+        acc = acc * fade[:, None] + tl.dot(p.to(values.dtype), values, input_precision="ieee")
+        total, top = total * fade + tl.sum(p, 1), higher
+    return top, total, acc
+
+
+@triton.jit
+def _join(top, total, acc, there, inside, d, kept, count, pair, part, parts, D: tl.constexpr,
+          ROUND: tl.constexpr, MANY: tl.constexpr):
+    """Keeps what one part of a pair of rows and key head has seen. The one that is done last joins all parts,
+    in their order, and leaves the count at zero for the next launch."""
+    m, size = tl.arange(0, MANY), MANY * (ROUND + 2)
+    first = kept + pair.to(tl.int64) * tl.num_programs(2) * size
+    mine, cell = first + part * size, m[:, None] * ROUND + d
+    tl.store(mine + cell, acc)
+    tl.store(mine + MANY * ROUND + m, top)
+    tl.store(mine + MANY * (ROUND + 1) + m, total)
+    tl.debug_barrier()  # the stores of all threads come before the one that counts
+    if tl.atomic_add(count + pair, 1, sem="acq_rel", scope="gpu") == parts - 1:
+        tl.store(count + pair, 0)
+        top = tl.full((MANY,), NEVER, tl.float32)
+        total, acc = tl.zeros((MANY,), tl.float32), tl.zeros((MANY, ROUND), tl.float32)
+        for other in range(0, parts):
+            its = first + other * size
+            its_top = tl.load(its + MANY * ROUND + m)
+            higher = tl.maximum(top, its_top)
+            fade, weight = tl.exp(top - higher), tl.exp(its_top - higher)
+            total = total * fade + tl.load(its + MANY * (ROUND + 1) + m) * weight
+            acc = acc * fade[:, None] + tl.load(its + cell) * weight[:, None]
+            top = higher
+        tl.store(there, acc / total[:, None], inside)
+
+
+@triton.jit
+def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
+            v_cache, out, kept, count, R, S, NEW, width, heat, window, eps, KV: tl.constexpr,
+            REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr, INNER: tl.constexpr,
+            EARLY: tl.constexpr, GROUP: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr,
+            CHUNK: tl.constexpr):
+    """The queries of GROUP rows that share a key, TIMES places for those of each: first the row's own new
+    one, then the prompt, then what the row has written before. CHUNK: tokens of a part of each row, if there
+    are several; the first one has the new tokens, too."""
+    MANY: tl.constexpr = GROUP * TIMES
+    pair, kv, part, parts = tl.program_id(0), tl.program_id(1), 0, 1
+    g, m, i = tl.arange(0, GROUP), tl.arange(0, MANY), tl.arange(0, ROUND)[None, :]
+    row, exists = (pair * GROUP + g).to(tl.int64), pair * GROUP + g < R
+    if EARLY:
+        gdc_wait()
+        gdc_launch_dependents()
+    new, read = tl.load(at + row, exists, 0), tl.load(prompt_length + row, exists, 0)
+    place, mine = tl.load(prompt + row, exists, -1), tl.load(slot + row, exists, 0)
+    begin, end = tl.maximum(read + new + 1 - window, 0), read + new  # within the window
+    # rows after one another that have the same prompt see it with the first of them, if they see all of it
+    leads = (place != tl.load(prompt + row - 1, exists & (g > 0), -1)) | (tl.max(begin) > 0)
+    leader = tl.max(tl.where(leads[None, :] & (g[None, :] <= g[:, None]), g[None, :], 0), 1)
+    if CHUNK:
+        part = tl.program_id(2)
+        parts = tl.minimum(tl.maximum(tl.cdiv(tl.max(end - begin), CHUNK), 1), tl.num_programs(2))
+        if part >= parts:
+            return
+        begin += part * CHUNK
+        end = tl.where(part == tl.num_programs(2) - 1, end, tl.minimum(end, begin + CHUNK))
+    scale = tl.full((GROUP,), 1.0, tl.float32)
+    if WIDE:
+        scale = tl.zeros((GROUP,), tl.float32)
+        for start in range(0, width, WIDE):
+            column = start + tl.arange(0, WIDE)[None, :]
+            value = tl.load(x + row[:, None] * width + column, exists[:, None] & (column < width), 0.0)
+            scale += tl.sum(value.to(tl.float32) * value.to(tl.float32), 1)
+        scale = tl.rsqrt(scale / width + eps)
+    source, angle = qkv + row * (REP + 2) * KV * D, (read + new) * (D // 2)
+    # the new keys and values [GROUP, ROUND]
+    inside, its = exists[:, None] & (i < D), source[:, None] + (REP * KV + kv) * D
+    key = _turned(its, scale[:, None], k_norm, cos + angle[:, None], sin + angle[:, None], i, inside, eps, D,
+                  D // 2, INNER)
+    value = (tl.load(its + KV * D + i, inside, 0.0).to(tl.float32) * scale[:, None]).to(key.dtype)
+    own = (mine * KV + kv) * NEW
+    cell = (own + new)[:, None] * D + i
+    tl.store(k_cache + cell, key, inside & (part == 0))
+    tl.store(v_cache + cell, value, inside & (part == 0))
+    # the queries [MANY, ROUND]
+    head, of = m % TIMES, pair * GROUP + m // TIMES
+    inside = ((head < REP) & (of < R))[:, None] & (i < D)
+    turns = _each(angle, GROUP, TIMES)[:, None]
+    source = qkv + (of.to(tl.int64) * (REP + 2) * KV + kv * REP + head)[:, None] * D
+    q = _turned(source, _each(scale, GROUP, TIMES)[:, None], q_norm, cos + turns, sin + turns, i, inside, eps,
+                D, D // 2, INNER)
+    q = (q.to(tl.float32) * heat).to(q.dtype)
+    keys = tl.reshape(tl.broadcast_to(key[:, None, :], (GROUP, TIMES, ROUND)), (MANY, ROUND))
+    values = tl.reshape(tl.broadcast_to(value[:, None, :], (GROUP, TIMES, ROUND)), (MANY, ROUND))
+    # in a later part the new token counts for nothing
+    top = tl.where(part == 0, tl.sum(q.to(tl.float32) * keys.to(tl.float32), 1), NEVER)
+    total = tl.where(part == 0, 1.0, 0.0) + tl.zeros((MANY,), tl.float32)
+    acc = values.to(tl.float32) * tl.where(part == 0, 1.0, 0.0)
+    last = tl.where(leads, tl.minimum(end, read), 0)
+    top, total, acc = _look(q, k_prompt, v_prompt, (place * KV + kv) * S, begin, last,
+                            _each(leader, GROUP, TIMES), top, total, acc, D, ROUND, BLOCK, GROUP)
+    top, total, acc = _look(q, k_cache, v_cache, own, tl.maximum(begin - read, 0), end - read, m // TIMES,
+                            top, total, acc, D, ROUND, BLOCK, GROUP)
+    there = out + ((of.to(tl.int64) * KV + kv) * REP + head)[:, None] * D + i
+    if CHUNK and parts > 1:
+        _join(top, total, acc, there, inside, i, kept, count, pair * KV + kv, part, parts, D, ROUND, MANY)
+    else:
+        tl.store(there, acc / total[:, None], inside)
+
+
+def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
+              prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
+              window: int | None = None, norms: tuple[Tensor, Tensor] | None = None,
+              eps: float = 0.0, x: Tensor | None = None) -> Tensor:
+    """As in plain.py, but no two rows may be of one slot. norms: of each head's queries and keys. x: what
+    qkv is a product of, which has yet to be divided by its rms."""
+    (_, KV, S, D), NEW, window = k_prompt.shape, k_cache.shape[2], window or 1 << 30
+    R, REP = len(qkv), qkv.shape[1] // (KV * D) - 2
+    out, group = qkv.new_empty(R, KV * REP * D), rows_of_program(R, KV, REP)
+    keys, warps, stages = LOOK[group > 1]
+    times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
+    tokens = min(S + NEW, len(cos), window) - 1  # that a row has before the new one, at most
+    pairs = triton.cdiv(R, group) * KV
+    chunk = part_size(tokens, R * KV)
+    parts = max(1, triton.cdiv(tokens, chunk))
+    kept = count = out
+    if parts > 1:
+        kept = torch.empty(pairs * parts * group * times * (ROUND + 2), device=qkv.device)
+        count = zeros(triton.next_power_of_2(pairs), qkv.device)
+    _attend[(triton.cdiv(R, group), KV, parts)](
+        qkv, qkv if x is None else x, *norms or (qkv, qkv), cos, sin, at, slot, prompt, prompt_length,
+        k_prompt, v_prompt, k_cache, v_cache, out, kept, count, R, S, NEW, 0 if x is None else x.shape[1],
+        D**-0.5, window, eps, KV=KV, REP=REP, D=D, ROUND=ROUND, INNER=norms is not None, GROUP=group,
+        TIMES=times, BLOCK=keys, CHUNK=chunk if parts > 1 else 0, num_warps=warps, num_stages=stages,
+        **launched(qkv, x, 1024 // group))
+    return out
+
+
+def rows_of_program(rows: int, kv: int, queries: int) -> int:
+    """queries: of each row and key head."""
+    most = max(1, QUERIES // triton.next_power_of_2(queries))
+    while most > 1 and triton.cdiv(rows, most) * kv < PROGRAMS:
+        most //= 2
+    return most
+
+
+def part_size(tokens: int, programs: int) -> int:
+    """Few rows are looked at in small parts, so that the whole GPU has work; of many only long rows are."""
+    if tokens <= WHOLE:
+        return WHOLE
+    few, many, filled, most = SPLIT
+    fair = triton.next_power_of_2(triton.cdiv(tokens, max(1, most // programs)))
+    return max(few if programs < filled else many, fair)
+
+
+@cache
+def zeros(many: int, device: torch.device) -> Tensor:
+    """Counts that every launch leaves at zero. They are never freed, as captured graphs go on counting with
+    them; the first call that asks for them is not one that is captured. One stream at a time has them."""
+    return torch.zeros(many, dtype=torch.int32, device=device)
