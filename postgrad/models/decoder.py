@@ -28,7 +28,7 @@ from postgrad.models.layer import layer_spec
 from postgrad.models.modules import Layer, Linear, Norm, halves
 from postgrad.models.recompute import recomputed
 from postgrad.models.replay import Replays
-from postgrad.packing import Packed, last_of, pack, take_rows
+from postgrad.packing import Blocks, Packed, last_of, pack, take_rows
 
 
 class Body(nn.Module):
@@ -118,21 +118,22 @@ class Decoder(nn.Module):
         each layer's k and v."""
         self.angles(tokens.shape[1])
         trained = torch.is_grad_enabled()
-        if (self.compiled and keep is None and (self.head.requires_grad or not trained)
-                and not hasattr(self, "active_adapter")):
+        compiled = self.compiled and keep is None and not hasattr(self, "active_adapter")
+        if compiled and (self.head.requires_grad or not trained):
             if trained not in self._replays:
                 self._replays[trained] = Replays(self, trained)
             if (states := self._replays[trained](tokens, packed)) is not None:
                 return states
-        laid = self.ops.lay(packed.spans, self.head)
+        laid = (self.ops.lay_blocks(packed, self.config.head_dim) if compiled
+                else self.ops.lay(packed.spans, self.head))
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
     def run(self, tokens: Tensor, positions: Tensor, laid,
             keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
-        """Tokens at their positions, in sequences as the kernels' attention takes them,
-        through all layers."""
+        """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers;
+        those that are laid in blocks through compiled ones."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        made = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
+        made = halves(isinstance(laid, Blocks))
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
             x = recomputed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
