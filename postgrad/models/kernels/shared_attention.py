@@ -42,7 +42,7 @@ class Tiles(NamedTuple):
 
 
 TILES = {  # by head_dim, at most
-    64: Tiles(128, 64, (64, 4, 3), (64, 4, 2), (64, 4, 2)),
+    64: Tiles(64, 64, (64, 4, 2), (64, 4, 2), (64, 4, 2)),
     128: Tiles(64, 64, (64, 4, 2), (64, 4, 2), (64, 4, 2)),
     256: Tiles(32, 32, (32, 4, 2), (32, 4, 2), (32, 4, 1)),
 }
@@ -107,9 +107,9 @@ def _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEY
     return tl.where(seen, tl.dot(mine, tl.trans(keys), input_precision="ieee") * scale, float("-inf"))
 
 
-@triton.jit(do_not_specialize=["N"])
-def _forward(q, k, v, y, sums, blocks, positions, N, H, q_width, k_width, v_width, scale, window,
-             REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr,
+@triton.jit(do_not_specialize=["N", "H", "rep"])
+def _forward(q, k, v, y, sums, blocks, positions, N, H, rep, q_width, k_width, v_width, scale,
+             window, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr,
              KEYS: tl.constexpr, WINDOW: tl.constexpr):
     head, first, start, stop, prefix_start, prefix_stop, _ = _row(blocks, H)
     if first >= stop:
@@ -122,8 +122,8 @@ def _forward(q, k, v, y, sums, blocks, positions, N, H, q_width, k_width, v_widt
     for at in range(begin, end, KEYS):
         token = at + tl.where(at < own, prefix_start, start - own)
         limit = tl.where(at < own, prefix_stop, stop)
-        keys = _load(k, head // REP, token, limit, k_width, D, ROUND, KEYS)
-        values = _load(v, head // REP, token, limit, v_width, D, ROUND, KEYS)
+        keys = _load(k, head // rep, token, limit, k_width, D, ROUND, KEYS)
+        values = _load(v, head // rep, token, limit, v_width, D, ROUND, KEYS)
         x = _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEYS, WINDOW)
         higher = tl.maximum(top, tl.max(x, 1))
         p, fade = tl.exp2(x - higher[:, None]), tl.exp2(top - higher)
@@ -134,9 +134,9 @@ def _forward(q, k, v, y, sums, blocks, positions, N, H, q_width, k_width, v_widt
     tl.store(sums + head.to(tl.int64) * N + query, top + tl.log2(total), query < stop)
 
 
-@triton.jit(do_not_specialize=["N"])
-def _back_q(q, k, v, y, dy, sums, dots, dq, blocks, positions, N, H, q_width, k_width, v_width, scale, window,
-            REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr,
+@triton.jit(do_not_specialize=["N", "H", "rep"])
+def _back_q(q, k, v, y, dy, sums, dots, dq, blocks, positions, N, H, rep, q_width, k_width, v_width, scale,
+            window, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr,
             KEYS: tl.constexpr, WINDOW: tl.constexpr):
     """dots: what goes back to each answer, times it; _back_kv reads them."""
     head, first, start, stop, prefix_start, prefix_stop, _ = _row(blocks, H)
@@ -154,8 +154,8 @@ def _back_q(q, k, v, y, dy, sums, dots, dq, blocks, positions, N, H, q_width, k_
     for at in range(begin, end, KEYS):
         token = at + tl.where(at < own, prefix_start, start - own)
         limit = tl.where(at < own, prefix_stop, stop)
-        keys = _load(k, head // REP, token, limit, k_width, D, ROUND, KEYS)
-        values = _load(v, head // REP, token, limit, v_width, D, ROUND, KEYS)
+        keys = _load(k, head // rep, token, limit, k_width, D, ROUND, KEYS)
+        values = _load(v, head // rep, token, limit, v_width, D, ROUND, KEYS)
         x = _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEYS, WINDOW)
         p = tl.exp2(x - total[:, None])
         dx = p * (tl.dot(by, tl.trans(values), input_precision="ieee") - dot[:, None])
@@ -163,17 +163,17 @@ def _back_q(q, k, v, y, dy, sums, dots, dq, blocks, positions, N, H, q_width, k_
     _store(dq, slope * (scale * LN_2), head, first, stop, H * D, D, ROUND, QUERIES)
 
 
-@triton.jit(do_not_specialize=["N"])
-def _back_kv(q, k, v, dy, sums, dots, dk, dv, blocks, positions, N, H, q_width, k_width, v_width, scale,
-             window, REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, KEYS: tl.constexpr,
+@triton.jit(do_not_specialize=["N", "H", "rep"])
+def _back_kv(q, k, v, dy, sums, dots, dk, dv, blocks, positions, N, H, rep, q_width, k_width, v_width,
+             scale, window, D: tl.constexpr, ROUND: tl.constexpr, KEYS: tl.constexpr,
              QUERIES: tl.constexpr, WINDOW: tl.constexpr):
     """Queries that fill up a last block are 0 and give nothing back; so are their answers' slopes."""
     head, first, _, stop, _, _, last = _row(blocks, H)
     if first >= stop:
         return
     key = first + tl.arange(0, KEYS)
-    keys = _load(k, head // REP, first, stop, k_width, D, ROUND, KEYS)
-    values = _load(v, head // REP, first, stop, v_width, D, ROUND, KEYS)
+    keys = _load(k, head // rep, first, stop, k_width, D, ROUND, KEYS)
+    values = _load(v, head // rep, first, stop, v_width, D, ROUND, KEYS)
     k_slope, v_slope = tl.zeros((KEYS, ROUND), tl.float32), tl.zeros((KEYS, ROUND), tl.float32)
     if WINDOW:
         last = tl.where(last > stop, last, tl.minimum(stop, first + KEYS + window - 1))
@@ -197,23 +197,23 @@ def _back_kv(q, k, v, dy, sums, dots, dk, dv, blocks, positions, N, H, q_width, 
     _store(dv, v_slope, head, first, stop, H * D, D, ROUND, KEYS)
 
 
-def sizes(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> tuple[tuple, dict]:
+def arguments(q: Tensor, k: Tensor, v: Tensor, laid: Blocks, window: int | None) -> tuple[tuple, dict]:
     """What all three kernels are told."""
     N, H, D = q.shape
-    numbers = N, H, q.stride(0), k.stride(0), v.stride(0), math.log2(math.e) / D**0.5, window or 0
-    return numbers, {"REP": H // k.shape[1], "D": D, "ROUND": max(16, triton.next_power_of_2(D)),
-                     "WINDOW": window is not None}
+    plain = (laid.positions, N, H, H // k.shape[1], q.stride(0), k.stride(0), v.stride(0),
+             math.log2(math.e) / D**0.5, window or 0)
+    return plain, {"D": D, "ROUND": max(16, triton.next_power_of_2(D)), "WINDOW": window is not None}
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, laid: Blocks, window: int | None) -> tuple[Tensor, Tensor]:
     """q [N, H, D], k and v [N, fewer H, D] -> the answers [N, H, D], and the logarithm of each sum of
     exponentials [H, N]."""
-    (numbers, constants), own = sizes(q, k, v, window), tiles(q.shape[2])
+    (plain, constants), own = arguments(q, k, v, laid, window), tiles(q.shape[2])
     y, sums = q.new_empty(q.shape), q.new_empty(q.shape[1], len(q), dtype=torch.float32)
     keys, warps, stages = own.forward
-    _forward[(len(laid.queries) * q.shape[1],)](
-        q, k, v, y, sums, laid.queries, laid.positions, *numbers, **constants, QUERIES=own.queries, KEYS=keys,
-        num_warps=warps, num_stages=stages)
+    _forward[(len(laid.queries) * q.shape[1],)](q, k, v, y, sums, laid.queries, *plain, **constants,
+                                                QUERIES=own.queries, KEYS=keys, num_warps=warps,
+                                                num_stages=stages)
     return y, sums
 
 
@@ -221,17 +221,32 @@ def attend_back(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, sums: Te
                 window: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q, k and v, [N, H, D] each: those of k and v are to be summed over the heads that
     share one."""
-    (numbers, constants), own, H = sizes(q, k, v, window), tiles(q.shape[2]), q.shape[1]
-    dy, dots, (dq, dk, dv) = dy.contiguous(), torch.empty_like(sums), (torch.empty_like(y) for _ in range(3))
+    dy = dy.contiguous()
+    dq, dots = back_q(dy, q, k, v, y, sums, laid, window)
+    return dq, *back_kv(dy, q, k, v, sums, dots, laid, window)
+
+
+def back_q(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, sums: Tensor, laid: Blocks,
+           window: int | None) -> tuple[Tensor, Tensor]:
+    """The gradient of q, and the dots that back_kv needs, [H, N]."""
+    (plain, constants), own = arguments(q, k, v, laid, window), tiles(q.shape[2])
+    dq, dots = torch.empty_like(y), torch.empty_like(sums)
     keys, warps, stages = own.back_q
-    _back_q[(len(laid.queries) * H,)](
-        q, k, v, y, dy, sums, dots, dq, laid.queries, laid.positions, *numbers, **constants,
-        QUERIES=own.queries, KEYS=keys, num_warps=warps, num_stages=stages)
+    _back_q[(len(laid.queries) * q.shape[1],)](q, k, v, y, dy, sums, dots, dq, laid.queries, *plain,
+                                               **constants, QUERIES=own.queries, KEYS=keys, num_warps=warps,
+                                               num_stages=stages)
+    return dq, dots
+
+
+def back_kv(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, sums: Tensor, dots: Tensor, laid: Blocks,
+            window: int | None) -> tuple[Tensor, Tensor]:
+    (plain, constants), own = arguments(q, k, v, laid, window), tiles(q.shape[2])
+    dk, dv = torch.empty_like(dy), torch.empty_like(dy)
     queries, warps, stages = own.back_kv
-    _back_kv[(len(laid.keys) * H,)](
-        q, k, v, dy, sums, dots, dk, dv, laid.keys, laid.positions, *numbers, **constants,
-        KEYS=own.keys, QUERIES=queries, num_warps=warps, num_stages=stages)
-    return dq, dk, dv
+    _back_kv[(len(laid.keys) * q.shape[1],)](q, k, v, dy, sums, dots, dk, dv, laid.keys, *plain, **constants,
+                                             KEYS=own.keys, QUERIES=queries, num_warps=warps,
+                                             num_stages=stages)
+    return dk, dv
 
 
 class _Attended(torch.autograd.Function):
