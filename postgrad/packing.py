@@ -76,47 +76,6 @@ class Spans:
         places = keys.argsort(kind="stable")  # of a few sorted runs: fast
         return torch.from_numpy(places).int(), torch.nn.functional.pad(torch.from_numpy(ends), (1, 0)).int()
 
-    def blocks(self, size: int) -> np.ndarray:  # [B, 6] int32
-        """Each sequence cut into blocks of `size` tokens, a row for each: its first token, start and stop of
-        its sequence, start and stop of the prefix, and where the sequences end that look at it: its own, and
-        those that have it as their prefix, which stand together behind it."""
-        start, stop, prefix_start, prefix_stop = (x.numpy() for x in (self.start, self.stop,
-                                                                      self.prefix_start, self.prefix_stop))
-        alone, number = prefix_start == prefix_stop, np.arange(len(start))
-        owner = np.where(alone, number, start.searchsorted(prefix_start, "right") - 1)  # of the prefix
-        whole = (start[owner] == prefix_start) & (stop[owner] == prefix_stop)
-        assert (alone | whole).all() and (np.diff(owner) >= 0).all(), "prefixes stand before those who share"
-        seen_to = stop.copy()
-        np.maximum.at(seen_to, owner, stop)
-        many = -(-(stop - start) // size)
-        which = number.repeat(many)
-        first = start[which] + (np.arange(len(which)) - (many.cumsum() - many)[which]) * size
-        return np.stack([first, *(x[which] for x in (start, stop, prefix_start, prefix_stop, seen_to))],
-                        1).astype(np.int32)
-
-
-class Blocks(NamedTuple):
-    """Spans as kernels take them that compute block by block: rows as `Spans.blocks` has them, those with the
-    most work first, and rows of zeros that fill up, which are no work."""
-
-    queries: Tensor     # [N // size + sequences, 6] int32: blocks of tokens that look
-    keys: Tensor        # the same for another size: blocks of tokens that are looked at
-    positions: Tensor   # [N], as in Packed
-
-    @classmethod
-    def of(cls, packed: Packed, sizes: tuple[int, int], sequences: int = 0) -> Blocks:
-        """sizes: tokens of a block of queries and of keys. sequences: room for so many, so that tables of as
-        many tokens are of one size."""
-        device, N = packed.cells.device, len(packed.cells)
-        looking, looked_at = map(packed.spans.blocks, sizes)
-        first, start, _, prefix_start, prefix_stop, _ = looking.T
-        order = np.argsort(start - first + prefix_start - prefix_stop, kind="stable")
-        rows = looking[order], looked_at[np.argsort(looked_at[:, 0] - looked_at[:, 5], kind="stable")]
-        sequences = max(sequences, len(packed.spans.start))
-        tables = (np.pad(x, ((0, N // size + sequences - len(x)), (0, 0)))
-                  for x, size in zip(rows, sizes, strict=True))
-        return cls(*(sent(torch.from_numpy(x), device) for x in tables), packed.positions)
-
 
 class Laid(NamedTuple):
     """Spans as flash attention takes them: where each sequence's queries and keys end, and the longest of

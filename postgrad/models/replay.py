@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.capturing import capturing
-from postgrad.packing import Blocks, Laid, Packed, padded, sent
+from postgrad.models.blocks import Blocks
+from postgrad.packing import Laid, Packed, padded, sent
 
 MOST = 8  # graphs that are kept
 STEPS = 32  # sizes in an octave

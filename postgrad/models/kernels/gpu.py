@@ -13,12 +13,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from postgrad.models.blocks import Blocks
 from postgrad.models.kernels import plain, shared_attention, training
 from postgrad.models.kernels.gpu_step import gate_halves, look_back, whole_step
 from postgrad.models.kernels.joined import gated, looked
 from postgrad.models.kernels.plain import chooser, gate, in_panels, linear, move_up, norm
 from postgrad.models.kernels.shared_attention import lay_blocks
-from postgrad.packing import Blocks, Laid, Spans
+from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "lay",
            "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "pick", "rotate",

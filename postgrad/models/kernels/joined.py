@@ -11,9 +11,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from postgrad.models.blocks import Blocks
 from postgrad.models.kernels.gpu_step import gate_halves
 from postgrad.models.kernels.shared_attention import attend, attend_back
-from postgrad.packing import Blocks
 
 GATE_BLOCK = 1024  # gates that one program is for
 
