@@ -1,8 +1,9 @@
 """The kernels of training by themselves, before and after, and over their block sizes: the softmax over the
-vocabulary (models/kernels/vocabulary.py), the head's gradient, the sums of gradients (gathering.py).
+vocabulary (models/kernels/vocabulary.py), the head's gradient, the sums of gradients (gathering.py),
+attention (train_attention.py).
 
-    python bench/train_kernels.py                        the 135M shape; about 40 s
-    python bench/train_kernels.py --only gather          or read, slope, head, joined, graphs
+    python bench/train_kernels.py                        the 135M shape
+    python bench/train_kernels.py --only gather          or read, slope, head, joined, graphs, attention
     TRITON_INTERPRET=1 python bench/train_kernels.py --device cpu --rows 4 --quick     on a CPU: that it runs
 """
 
@@ -23,6 +24,7 @@ sys.path[:0] = [str(HERE), str(HERE / "bench")]
 import torch  # noqa: E402
 from shapes import SHAPES  # noqa: E402
 from torch import Tensor  # noqa: E402
+from train_attention import apart, attention  # noqa: E402
 
 from postgrad.maths import logprob  # noqa: E402
 from postgrad.maths.logprob import add_product, product  # noqa: E402
@@ -98,10 +100,6 @@ def measured(name: str, work: Callable[[], object], off: Callable[[], float], mo
         return f"  {name:34s} {took:8.3f} ms  {moved / took / 1e6:6.0f} GB/s  off by {wrong:.1e}"
     except Exception as fault:  # a size that does not fit, say
         return f"  {name:34s} failed: {' '.join(str(fault).split())[:150]}"
-
-
-def apart(mine: Tensor, right: Tensor) -> float:
-    return float((mine.double() - right.double()).norm() / right.double().norm())
 
 
 def compiled(function: Callable) -> Callable:
@@ -247,7 +245,8 @@ def graphs(x: Chunk, quick: bool) -> Iterator[str]:
            f"{'written over' if kept.data_ptr() == layer.weight.grad.data_ptr() else 'kept'} by the next")
 
 
-PARTS = {"read": read, "slope": slope, "head": head, "joined": joined, "gather": gather, "graphs": graphs}
+PARTS = {"read": read, "slope": slope, "head": head, "joined": joined, "gather": gather, "graphs": graphs,
+         "attention": lambda x, quick: attention(x.head.device.type, quick)}
 
 
 def main() -> None:

@@ -78,8 +78,8 @@ class Spans:
 
 
 class Laid(NamedTuple):
-    """Spans as a kernel takes them: where each sequence's queries and keys end, and the longest of them;
-    the tokens that are keys, and the places of each token among them."""
+    """Spans as flash attention takes them: where each sequence's queries and keys end, and the longest of
+    them; the tokens that are keys, and the places of each token among them."""
 
     queries_to: Tensor          # [M + 1] int32, from 0
     keys_to: Tensor             # [M + 1]

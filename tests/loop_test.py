@@ -103,6 +103,18 @@ def test_a_gradient_in_a_graphs_memory_is_copied_before_the_next_pass():
         layer.zero_grad()
 
 
+def test_a_pass_is_padded_to_a_graph_that_is_there_where_no_more_are_kept():
+    replays = Replays(torch.nn.Linear(2, 2))
+    assert replays.fitting(15000, 100) == (15104, 128) and replays.fitting(15000, 127) == (15104, 256)
+    replays.most, replays.made = 3, {(16384, 128): None, (15616, 128): None, (15616, 256): None}
+    assert replays.fitting(15500, 120) == (15616, 128)  # its own
+    assert replays.fitting(15000, 118) == (15616, 128)  # 118 and 10 of padding
+    assert replays.fitting(15000, 119) == (15616, 256)
+    assert replays.fitting(15900, 100) == (16384, 128)
+    assert replays.fitting(15900, 250) is None and replays.fitting(16385, 9) is None
+    assert replays.fitting(12000, 9) is None  # much smaller: rather without a graph
+
+
 def test_bfloat16_products_on_a_cpu_are_near_and_named(tmp_path):
     models, batch = Models(policy=small_model()), next(iter(conversations(1)))
     exact = models.policy.logp(batch.tokens, batch.mask)[0]

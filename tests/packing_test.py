@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from postgrad.capturing import capturing
+from postgrad.models.blocks import Blocks, blocks, sequences_of
 from postgrad.packing import Laid, Spans, common_prompts, last_of, pack, padded
 from postgrad.records import Batch
 
@@ -34,6 +35,26 @@ def test_two_rows_share_a_prompt_by_hand():
     laid = Laid.of(spans, "cpu")
     assert laid.queries_to.tolist() == [0, 3, 5, 6, 10] and laid.keys_to.tolist() == [0, 3, 8, 12, 16]
     assert (laid.longest, laid.seen) == (4, 5)
+
+
+def test_blocks_by_hand():
+    """The first prompt's block is seen by the two sequences behind it, up to token 6; the last row is of two
+    blocks. Those with the most work come first: of queries by what they look at, of keys by who looks."""
+    packed = pack(LENGTHS, TOKENS, MASK)
+    assert blocks(sequences_of(packed.spans), 3).tolist() == [
+        [0, 0, 3, 0, 0, 6], [3, 3, 5, 0, 3, 5], [5, 5, 6, 0, 3, 6], [6, 6, 10, 6, 6, 10],
+        [9, 6, 10, 6, 6, 10]]
+    laid = Blocks.of(packed, (3, 2), sequences=6)
+    assert laid.queries.shape == (10 // 3 + 6, 6) and laid.keys.shape == (10 // 2 + 6, 6)
+    assert laid.queries[:, 0].tolist() == [3, 5, 9, 0, 6, 0, 0, 0, 0] and not laid.queries[5:].any()
+    assert laid.keys[:, 0].tolist() == [0, 2, 6, 3, 8, 5] + [0] * 5 and not laid.keys[6:].any()
+    assert laid.queries.dtype == torch.int32 and laid.positions.equal(packed.positions)
+    several = pack(torch.tensor([4, 3, 5, 4]), torch.arange(5) + torch.tensor([[0], [0], [9], [9]]),
+                   torch.tensor([[0, 0, 0, 1, 0], [0] * 5, [0, 0, 1, 1, 1], [0, 0, 1, 1, 0]]).bool())
+    assert sequences_of(several.spans)[:, [0, 4]].tolist() == [[0, 4], [4, 7], [7, 14], [9, 12], [12, 14]]
+    shuffled = Spans(*(torch.tensor(x) for x in ([0, 2, 3, 5], [2, 3, 5, 6], [0, 0, 0, 0], [0, 2, 0, 2])))
+    with pytest.raises(AssertionError, match="prefixes stand before"):  # another one stands between
+        sequences_of(shuffled)
 
 
 def test_what_is_shared_and_what_is_not():

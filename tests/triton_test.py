@@ -16,7 +16,7 @@ from postgrad.models.engine import Engine
 from postgrad.models.families import Parts
 from postgrad.models.kernels import plain
 from postgrad.models.replay import Readings, Replays, Trunk
-from postgrad.packing import pack, padded
+from postgrad.packing import pack
 
 INSIDE = "TRITON_INTERPRET"  # has to be set before the kernels are read
 
@@ -166,7 +166,7 @@ def noted(gpu):
 
 
 def shared_keys():
-    """What shared prompts take and give back, with keys of no token as graphs have them."""
+    """What shared prompts take and give back."""
     from postgrad.models.kernels import training
     make = torch.Generator().manual_seed(0)
     # groups of five and of two, one row alone; the first prompt has six places, more than are read at once
@@ -175,19 +175,15 @@ def shared_keys():
     columns = torch.arange(12)
     packed = pack(lengths, tokens, (columns >= read[:, None]) & (columns < lengths[:, None]))
     assert packed.spans.places[1].diff().tolist() == [6] * 4 + [1] * 17 + [3] * 2 + [1] * 12
-    for size, more, heads, head_dim, times in ((0, 0, 3, 8, 1), (64, 0, 3, 64, 3), (64, 37, 1, 5, 2),
-                                               (41, 1, 2, 200, 1)):
-        laid = padded(packed, max(size, len(packed.cells)), piece=4).spans.laid("cpu")
-        N, K = int(laid.queries_to[-1]), len(laid.keys)
-        laid = laid._replace(keys=torch.cat([laid.keys, torch.full((more,), N)]),
-                             places=torch.cat([laid.places, torch.full((more,), N, dtype=torch.int32)]))
+    laid, N = packed.spans.laid("cpu"), len(packed.cells)
+    for heads, head_dim, times in ((3, 8, 1), (3, 64, 3), (1, 5, 2), (2, 200, 1)):
         x = torch.randn(N, 3, heads, head_dim, generator=make).requires_grad_()  # k and v stand side by side
-        k, v = training.take(x[:, 1].detach(), x[:, 2].detach(), laid.keys, times)
-        right = [y[laid.keys[:K]].repeat_interleave(times, 1) for y in (x[:, 1], x[:, 2])]
-        close((k[:K], v[:K]), tuple(y.detach() for y in right))
-        dk, dv = torch.randn(2, K + more, heads * times, head_dim, generator=make)
-        slope, = torch.autograd.grad((right[0] * dk[:K]).sum() + (right[1] * dv[:K]).sum(), x)
-        close(tuple(training.give_back(dk, dv, laid, N, times)), (slope[:, 1], slope[:, 2]))
+        right = [y[laid.keys].repeat_interleave(times, 1) for y in (x[:, 1], x[:, 2])]
+        close(training.take(x[:, 1].detach(), x[:, 2].detach(), laid.keys, times),
+              [y.detach() for y in right])
+        dk, dv = torch.randn(2, len(laid.keys), heads * times, head_dim, generator=make)
+        slope, = torch.autograd.grad((right[0] * dk).sum() + (right[1] * dv).sum(), x)
+        close(training.give_back(dk, dv, laid, N, times), [slope[:, 1], slope[:, 2]])
 
 
 def sequences(q, k, v, queries_to, keys_to, *_, **__):
@@ -201,14 +197,8 @@ def sequences(q, k, v, queries_to, keys_to, *_, **__):
 
 
 def flash(q, k, v, laid, window):
-    """In the place of training's, like flash_back."""
+    """In the place of training's."""
     return sequences(q, k, v, laid.queries_to, laid.keys_to), torch.zeros(())
-
-
-def flash_back(dy, q, k, v, y, sums, laid, window):
-    with torch.enable_grad():
-        qkv = [x.detach().requires_grad_() for x in (q, k, v)]
-        return torch.autograd.grad(flash(*qkv, laid, window)[0], qkv, dy)
 
 
 class Here(Decoder):
@@ -253,10 +243,9 @@ def padded_pass(gpu):
     """Gradients of rows that share prompts, and of rows that share none, padded as for a graph, against those
     of the plain kernels."""
     class Eager(Replays):
-        def capture(self, inputs, longest, seen):
-            return Trunk(self.decoder, longest, seen)
+        def capture(self, inputs):
+            return Trunk(self.decoder)
 
-    gpu.training.flash, gpu.training.flash_back = flash, flash_back
     mask = torch.arange(9).expand(5, 9) >= 4
     mask &= torch.arange(9) < torch.tensor([9, 6, 8, 7, 9])[:, None]
     prompts = [0, 0, 0, 9, 9], [0, 1, 2, 3, 4]  # of the rows

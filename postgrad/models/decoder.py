@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp, product
+from postgrad.models.blocks import Blocks
 from postgrad.models.choices import Choices
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
@@ -118,21 +119,22 @@ class Decoder(nn.Module):
         each layer's k and v."""
         self.angles(tokens.shape[1])
         trained = torch.is_grad_enabled()
-        if (self.compiled and keep is None and (self.head.requires_grad or not trained)
-                and not hasattr(self, "active_adapter")):
+        compiled = self.compiled and keep is None and not hasattr(self, "active_adapter")
+        if compiled and (self.head.requires_grad or not trained):
             if trained not in self._replays:
                 self._replays[trained] = Replays(self, trained)
             if (states := self._replays[trained](tokens, packed)) is not None:
                 return states
-        laid = self.ops.lay(packed.spans, self.head)
+        laid = (self.ops.lay_blocks(packed, self.config.head_dim) if compiled
+                else self.ops.lay(packed.spans, self.head))
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
     def run(self, tokens: Tensor, positions: Tensor, laid,
             keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
-        """Tokens at their positions, in sequences as the kernels' attention takes them,
-        through all layers."""
+        """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers;
+        those that are laid in blocks through compiled ones."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        made = halves(self.compiled and keep is None and not hasattr(self, "active_adapter"))
+        made = halves(isinstance(laid, Blocks))
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
             x = recomputed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))

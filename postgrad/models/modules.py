@@ -116,13 +116,13 @@ class Layer(nn.Module):
         keep is shown k and v."""
         joined, attention = halves.joined and self.joins, self.self_attn
         if joined and not attention.norm_names:
-            q, k, v = ops.turned(halves.ask_joined(self, x, ops), cos, sin, attention.heads,
-                                 attention.head_dim)
+            answer = ops.looked(halves.ask_joined(self, x, ops), cos, sin, laid, attention.heads,
+                                attention.head_dim, self.window)
         else:
             q, k, v = halves.ask(self, x, cos, sin, ops)
-        if keep is not None:
-            keep(k, v)
-        answer = ops.attention(q, k, v, laid, self.window)
+            if keep is not None:
+                keep(k, v)
+            answer = ops.attention(q, k, v, laid, self.window)
         if joined:
             return ops.gated(*halves.take_joined(self, x, answer, ops), self.mlp.output.weight)
         return halves.take(self, x, answer, ops)

@@ -2,8 +2,8 @@
 hold, and so are the prompts that a sampler reads.
 
 Small models on a fast GPU wait for the host, which launches a kernel in more time than the GPU runs it. A
-graph has fixed shapes, so tokens, sequences and keys are padded to the next of a few sizes: by sequences of
-their own, which nobody reads.
+graph has fixed shapes, so tokens and sequences are padded to the next of a few sizes: by sequences of their
+own, which nobody reads.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.capturing import capturing
+from postgrad.models.blocks import Blocks
 from postgrad.packing import Laid, Packed, padded, sent
 
-MOST = 8  # graphs that are kept; a size beyond them runs without
+MOST = 8  # graphs that are kept
+STEPS = 32  # sizes in an octave
+STRETCH = 1.25  # times the tokens of a pass, at most, for which a graph is kept: a pass beyond runs without
+PIECE = 64  # tokens of a sequence of padding
 READ_MOST = 4  # the same of prompts that are read
 ROOM = 4e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
 
@@ -30,12 +34,12 @@ def most_graphs(gradients: float) -> int:
 class Trunk(nn.Module):
     """A decoder below its head as a function of tensors."""
 
-    def __init__(self, decoder, longest: int, seen: int):
+    def __init__(self, decoder):
         super().__init__()
-        self.decoder, self.longest, self.seen = decoder, longest, seen
+        self.decoder = decoder
 
-    def forward(self, tokens: Tensor, positions: Tensor, *laid: Tensor) -> Tensor:
-        return self.decoder.run(tokens, positions, Laid(*laid, self.longest, self.seen))
+    def forward(self, tokens: Tensor, positions: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+        return self.decoder.run(tokens, positions, Blocks(queries, keys, positions))
 
 
 class Replays:
@@ -53,25 +57,29 @@ class Replays:
 
     def __call__(self, tokens: Tensor, packed: Packed) -> Tensor | None:
         """The states [N, D] of the packed tokens; None where their size has no graph and will get none."""
-        device = tokens.device
-        wide = padded(packed, size(len(packed.cells)))
-        laid = wide.spans.laid(device)
-        nothing = wide.cells.new_empty(0)
-        keys, places, places_to = (nothing if x is None else x
-                                   for x in (laid.keys, laid.places, laid.places_to))
-        N, M, K = len(wide.cells), power(len(laid.queries_to)), size(len(keys)) if len(keys) else 0
-        key = (N, M, K, power(laid.longest), power(laid.seen))
-        if key not in self.made and len(self.made) >= self.most:
+        key = self.fitting(len(packed.cells), len(packed.spans.start))
+        if key is None:
             return None
-        # sequences of no tokens
-        ends = [torch.cat([x, x[-1:].expand(M - len(x))]) for x in (laid.queries_to, laid.keys_to)]
-        # keys of no token, and places that no token has
-        keys, places = (torch.cat([x, x.new_full((K - len(x),), N)]) for x in (keys, places))
-        inputs = (tokens.flatten()[wide.cells], wide.positions, *ends, keys, places, places_to)
+        wide = padded(packed, key[0], PIECE)
+        laid = self.decoder.ops.lay_blocks(wide, self.decoder.config.head_dim, key[1])
+        inputs = tokens.flatten()[wide.cells], wide.positions, laid.queries, laid.keys
         if key not in self.made:
-            self.made[key] = self.capture(inputs, *key[3:])
+            self.made[key] = self.capture(inputs)
         self.keep_gradients()
         return self.made[key](*inputs)[: len(packed.cells)]
+
+    def fitting(self, tokens: int, sequences: int) -> tuple[int, int] | None:
+        """The tokens and sequences to which a pass is padded: the next size or, where no more graphs are
+        kept, the smallest of theirs."""
+        def filled(N: int) -> int:
+            return sequences + -(-(N - tokens) // PIECE)
+
+        N = size(tokens, STEPS)
+        key = N, power(filled(N))
+        if key in self.made or len(self.made) < self.most:
+            return key
+        return min((made for made in self.made if tokens <= made[0] <= STRETCH * tokens
+                    and filled(made[0]) <= made[1]), default=None)
 
     def keep_gradients(self) -> None:
         """Before a pass. The gradient that a parameter without one gets is the graph's own memory: that costs
@@ -82,10 +90,10 @@ class Replays:
                 p.grad = p.grad.clone()
                 self.copies[i] = p.grad.data_ptr()
 
-    def capture(self, inputs: tuple[Tensor, ...], longest: int, seen: int) -> Callable:
+    def capture(self, inputs: tuple[Tensor, ...]) -> Callable:
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         held = tuple(x.clone() for x in inputs)
-        trunk = Trunk(self.decoder, longest, seen)
+        trunk = Trunk(self.decoder)
         with capturing():
             self.warm_up(trunk, held)
             if self.trained:
@@ -164,9 +172,9 @@ class Readings:
                                 partial(self.keep, place, positions))
 
 
-def size(n: int) -> int:
-    """n, rounded up to one of eight steps in each octave: 1000 -> 1024, 1100 -> 1152."""
-    step = max(128, 1 << max(n.bit_length() - 4, 0))
+def size(n: int, steps: int = 8) -> int:
+    """n, rounded up to one of so many steps in each octave, of 128 at least: 1000 -> 1024, 1100 -> 1152."""
+    step = max(128, (1 << n.bit_length()) // (2 * steps))
     return -(-n // step) * step
 
 

@@ -1,8 +1,9 @@
-"""The kernels on an NVIDIA GPU: flash attention over packed sequences for training,
-Triton for the steps of sampling.
+"""The kernels on an NVIDIA GPU: attention over packed sequences for training, Triton for the steps of
+sampling.
 
-Training's pointwise parts are plain torch, which torch.compile fuses, or joined.py; attention is training.py.
-Attention in float32, which flash has not, is plain too.
+Training's pointwise parts are plain torch, which torch.compile fuses, or joined.py; attention is
+shared_attention.py in runs that are compiled, else flash attention by training.py; in float32, which that has
+not, it is plain too.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from postgrad.models.kernels import plain, training
+from postgrad.models.blocks import Blocks
+from postgrad.models.kernels import plain, shared_attention, training
 from postgrad.models.kernels.choosing import chooser
 from postgrad.models.kernels.gpu_step import gate_halves, whole_step
-from postgrad.models.kernels.joined import gated, turned
+from postgrad.models.kernels.joined import gated, looked
 from postgrad.models.kernels.looking import look_back
 from postgrad.models.kernels.plain import gate, in_panels, linear, move_up, norm
+from postgrad.models.kernels.shared_attention import lay_blocks
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "lay", "linear",
-           "look_back", "move_up", "norm", "note", "pick", "rotate", "turned", "whole_step"]
+__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "lay",
+           "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "pick", "rotate",
+           "whole_step"]
 
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 
@@ -30,9 +34,12 @@ def lay(spans: Spans, x: Tensor) -> Spans | Laid:
     return spans if x.dtype == torch.float32 else spans.laid(x.device)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid, window: int | None = None) -> Tensor:
+def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid | Blocks,
+              window: int | None = None) -> Tensor:
     if isinstance(laid, Spans):
         return plain.attention(q, k, v, laid, window)
+    if isinstance(laid, Blocks):
+        return shared_attention.attended(q, k, v, laid, window)
     return training.attended(q, k, v, laid, window)
 
 

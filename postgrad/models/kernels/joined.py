@@ -11,16 +11,18 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from postgrad.models.blocks import Blocks
 from postgrad.models.kernels.gpu_step import gate_halves
+from postgrad.models.kernels.shared_attention import attend, attend_back
 
 GATE_BLOCK = 1024  # gates that one program is for
 
 
 @triton.jit
 def _turn(qkv, q, k, v, cos, sin, H, KV, HALF: tl.constexpr, WIDE: tl.constexpr, HEADS: tl.constexpr,
-          BACK: tl.constexpr):
+          TIMES: tl.constexpr, BACK: tl.constexpr):
     """One token's heads: queries and keys are rotated, (a, b) -> (a cos - b sin, b cos + a sin), values
-    copied; BACK: the other way, gradients from q, k and v to qkv."""
+    copied; BACK: the other way, gradients from q, k and v to qkv, of each key and value the sum of TIMES."""
     token = tl.program_id(0).to(tl.int64)
     head, i = tl.arange(0, HEADS)[:, None], tl.arange(0, WIDE)[None, :]
     c = tl.load(cos + token * HALF + i, i < HALF, 0.0).to(tl.float32)
@@ -28,14 +30,16 @@ def _turn(qkv, q, k, v, cos, sin, H, KV, HALF: tl.constexpr, WIDE: tl.constexpr,
     c, s = tl.where(head < H + KV, c, 1.0), tl.where(head < H + KV, s, 0.0)
     joined = qkv + token * (H + 2 * KV) * 2 * HALF + head * 2 * HALF + i
     to_q = q + token * H * 2 * HALF + head * 2 * HALF + i
-    to_k = k + token * KV * 2 * HALF + (head - H) * 2 * HALF + i
-    to_v = v + token * KV * 2 * HALF + (head - H - KV) * 2 * HALF + i
+    to_k = k + token * KV * TIMES * 2 * HALF + (head - H) * TIMES * 2 * HALF + i
+    to_v = v + token * KV * TIMES * 2 * HALF + (head - H - KV) * TIMES * 2 * HALF + i
     is_q, is_k = (head < H) & (i < HALF), (head >= H) & (head < H + KV) & (i < HALF)
     is_v = (head >= H + KV) & (head < H + 2 * KV) & (i < HALF)
     if BACK:
-        a = (tl.load(to_q, is_q, 0.0) + tl.load(to_k, is_k, 0.0) + tl.load(to_v, is_v, 0.0)).to(tl.float32)
-        b = (tl.load(to_q + HALF, is_q, 0.0) + tl.load(to_k + HALF, is_k, 0.0)
-             + tl.load(to_v + HALF, is_v, 0.0)).to(tl.float32)
+        a, b = tl.load(to_q, is_q, 0.0).to(tl.float32), tl.load(to_q + HALF, is_q, 0.0).to(tl.float32)
+        for time in tl.static_range(TIMES):
+            first, second = time * 2 * HALF, time * 2 * HALF + HALF
+            a += (tl.load(to_k + first, is_k, 0.0) + tl.load(to_v + first, is_v, 0.0)).to(tl.float32)
+            b += (tl.load(to_k + second, is_k, 0.0) + tl.load(to_v + second, is_v, 0.0)).to(tl.float32)
         inside = (head < H + 2 * KV) & (i < HALF)
         tl.store(joined, a * c + b * s, inside)
         tl.store(joined + HALF, b * c - a * s, inside)
@@ -51,35 +55,44 @@ def _turn(qkv, q, k, v, cos, sin, H, KV, HALF: tl.constexpr, WIDE: tl.constexpr,
         tl.store(to_v + HALF, second, is_v)
 
 
-def turn(qkv: Tensor, parts: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Tensor, back: bool) -> None:
-    """Between qkv [N, (H + 2 KV) D] and its parts [N, H, D], [N, KV, D] twice."""
-    q, k, v = (part.contiguous() for part in parts)
-    (N, H, D), KV = q.shape, k.shape[1]
-    _turn[(N,)](qkv, q, k, v, cos, sin, H, KV, HALF=D // 2, WIDE=triton.next_power_of_2(D // 2),
-                HEADS=triton.next_power_of_2(H + 2 * KV), BACK=back, num_warps=4)
+def turn(qkv: Tensor, parts: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Tensor, kv: int,
+         back: bool) -> None:
+    """Between qkv [N, (H + 2 kv) D] and its parts [N, H, D], [N, kv, D] twice; back: all parts are
+    [N, H, D]."""
+    q, k, v = parts
+    N, H, D = q.shape
+    _turn[(N,)](qkv, q, k, v, cos, sin, H, kv, HALF=D // 2, WIDE=triton.next_power_of_2(D // 2),
+                HEADS=triton.next_power_of_2(H + 2 * kv), TIMES=k.shape[1] // kv, BACK=back, num_warps=4)
 
 
-class _Turned(torch.autograd.Function):
+class _Looked(torch.autograd.Function):
+    """The heads that share a key are summed where what goes back to it is turned."""
+
     @staticmethod
-    def forward(ctx, qkv, cos, sin, H, D):
+    def forward(ctx, qkv, cos, sin, H, D, window, *blocks):
         N, KV = len(qkv), (qkv.shape[1] // D - H) // 2
         parts = tuple(qkv.new_empty(N, heads, D) for heads in (H, KV, KV))
-        turn(qkv, parts, cos, sin, back=False)
-        ctx.save_for_backward(cos, sin)
-        return parts
+        turn(qkv, parts, cos, sin, KV, back=False)
+        y, sums = attend(*parts, Blocks(*blocks), window)
+        ctx.save_for_backward(cos, sin, *parts, y, sums, *blocks)
+        ctx.window = window
+        return y
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dq, dk, dv):
-        out = dq.new_empty(len(dq), dq[0].numel() + 2 * dk[0].numel())
-        turn(out, (dq, dk, dv), *ctx.saved_tensors, back=True)
-        return out, None, None, None, None
+    def backward(ctx, dy):
+        cos, sin, q, k, v, y, sums, *blocks = ctx.saved_tensors
+        parts = attend_back(dy, q, k, v, y, sums, Blocks(*blocks), ctx.window)
+        out = dy.new_empty(len(q), q[0].numel() + 2 * k[0].numel())
+        turn(out, parts, cos, sin, k.shape[1], back=True)
+        return out, *[None] * (5 + len(blocks))
 
 
-def turned(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int,
-           head_dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A product [N, (H + 2 KV) D] -> queries, keys and values, the first two at their positions."""
-    return _Turned.apply(qkv, cos.contiguous(), sin.contiguous(), heads, head_dim)
+def looked(qkv: Tensor, cos: Tensor, sin: Tensor, laid: Blocks, heads: int, head_dim: int,
+           window: int | None = None) -> Tensor:
+    """A product [N, (H + 2 KV) D] of queries, keys and values, the first two to be rotated to their
+    positions -> the answers [N, H, D] of attention."""
+    return _Looked.apply(qkv, cos.contiguous(), sin.contiguous(), heads, head_dim, window, *laid)
 
 
 @triton.jit

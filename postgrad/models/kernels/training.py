@@ -1,5 +1,5 @@
-"""Attention in training on a GPU: flash attention, and the Triton kernels that take the keys for it which
-sequences share, and give their gradients back.
+"""Attention in training on a GPU, where it is not compiled: flash attention, and the Triton kernels that take
+the keys for it which sequences share, and give their gradients back. Compiled, it is shared_attention.py.
 
 What stands beside it in a layer is joined.py, the softmax over the vocabulary vocabulary.py, the sums of
 gradients gathering.py; the rest of training is plain torch, which torch.compile fuses.
@@ -20,11 +20,11 @@ AT_ONCE = 4  # places of which it does so at once
 
 
 @triton.jit
-def _take(k, v, keys, k_out, v_out, K, N, C, k_row, v_row, D: tl.constexpr, TIMES: tl.constexpr,
+def _take(k, v, keys, k_out, v_out, K, C, k_row, v_row, D: tl.constexpr, TIMES: tl.constexpr,
           BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * AT_ONCE + tl.arange(0, AT_ONCE)
     i = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK))[None, :]
-    token = tl.minimum(tl.load(keys + place, place < K, 0), N - 1).to(tl.int64)[:, None]
+    token = tl.load(keys + place, place < K, 0).to(tl.int64)[:, None]
     inside = (place < K)[:, None] & (i < C)
     key, value = tl.load(k + token * k_row + i, inside), tl.load(v + token * v_row + i, inside)
     to = place[:, None] * C * TIMES + i // D * D * TIMES + i % D
@@ -54,14 +54,13 @@ def _give_back(dk, dv, places, places_to, k_out, v_out, C, k_row, v_row, D: tl.c
 
 # [N, KV, D] -> [K, KV times, D]
 def take(k: Tensor, v: Tensor, keys: Tensor, times: int = 1) -> list[Tensor]:
-    """k[keys] and v[keys], each head so many times; a key that is no token (len(k), from padding) takes
-    any."""
+    """k[keys] and v[keys], each head so many times."""
     k, v = by_rows(k), by_rows(v)
     _, KV, D = k.shape
     out = [x.new_empty(len(keys), KV * times, D) for x in (k, v)]
     block = min(COLUMNS, triton.next_power_of_2(KV * D))
     _take[(triton.cdiv(len(keys), AT_ONCE), triton.cdiv(KV * D, block))](
-        k, v, keys, *out, len(keys), len(k), KV * D, k.stride(0), v.stride(0), D=D, TIMES=times, BLOCK=block,
+        k, v, keys, *out, len(keys), KV * D, k.stride(0), v.stride(0), D=D, TIMES=times, BLOCK=block,
         AT_ONCE=AT_ONCE, num_warps=1)
     return out
 
@@ -70,7 +69,7 @@ def give_back(dk: Tensor, dv: Tensor, laid: Laid, tokens: int, times: int) -> li
     """The gradients of what was taken, [K, KV times, D] -> [N, KV, D].
 
     One program finds all places of a token in the table, sums what comes back from them and from all times
-    of a head in float32, in one order, and writes the sum once; what comes back for no token is dropped.
+    of a head in float32, in one order, and writes the sum once.
     `index_add_`, which this stands for, fills the gradient with zeros first and then adds place by place, by
     atomics: the samples of a group meet at each token of their prompt, every sum is rounded to bfloat16 anew,
     and the order is another each time.
@@ -117,7 +116,7 @@ class _Attended(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, window, longest, seen, *tensors):
         laid = Laid(*tensors, longest, seen)
-        y, sums = flash(q, *(take(k, v, laid.keys) if shares(laid) else (k, v)), laid, window)
+        y, sums = flash(q, *((k, v) if laid.keys is None else take(k, v, laid.keys)), laid, window)
         ctx.save_for_backward(q, k, v, y, sums, *tensors)
         ctx.sizes = window, longest, seen
         return y
@@ -128,16 +127,12 @@ class _Attended(torch.autograd.Function):
         q, k, v, y, sums, *tensors = ctx.saved_tensors
         window, longest, seen = ctx.sizes
         laid, times = Laid(*tensors, longest, seen), q.shape[1] // k.shape[1]
-        if shares(laid):
+        if laid.keys is None:
+            dq, dk, dv = flash_back(dy, q, k, v, y, sums, laid, window)
+        else:
             dq, dk, dv = flash_back(dy, q, *take(k, v, laid.keys, times), y, sums, laid, window)
             dk, dv = give_back(dk, dv, laid, len(k), times)
-        else:
-            dq, dk, dv = flash_back(dy, q, k, v, y, sums, laid, window)
         return dq, dk, dv, *[None] * (3 + len(tensors))
-
-
-def shares(laid: Laid) -> bool:
-    return laid.keys is not None and len(laid.keys) > 0
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, laid: Laid, window: int | None) -> Tensor:

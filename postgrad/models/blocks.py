@@ -1,0 +1,59 @@
+"""Packed sequences cut into blocks, a program of a kernel each: tables that are made once for all layers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from postgrad.packing import Packed, Spans, sent
+
+
+class Blocks(NamedTuple):
+    """Spans as kernels take them that compute block by block: rows as `blocks` has them, those with the most
+    work first, and rows of zeros that fill up, which are no work."""
+
+    queries: Tensor     # [N // size + sequences, 6] int32: blocks of tokens that look
+    keys: Tensor        # the same for another size: blocks of tokens that are looked at
+    positions: Tensor   # [N], as in Packed
+
+    @classmethod
+    def of(cls, packed: Packed, sizes: tuple[int, int], sequences: int = 0) -> Blocks:
+        """sizes: tokens of a block of queries and of keys. sequences: room for so many, so that tables of as
+        many tokens are of one size."""
+        N, M = len(packed.cells), max(sequences, len(packed.spans.start))
+        table = sequences_of(packed.spans)
+        looking, looked_at = (blocks(table, size) for size in sizes)
+        first, start, _, prefix_start, prefix_stop, _ = looking.T
+        work = first - start + prefix_stop - prefix_start, looked_at[:, 5] - looked_at[:, 0]
+        tables = []
+        for size, rows, much in zip(sizes, (looking, looked_at), work, strict=True):
+            filled = np.zeros((N // size + M, 6), np.int32)
+            filled[: len(rows)] = rows[(-much).argsort(kind="stable")]
+            tables.append(sent(torch.from_numpy(filled), packed.cells.device))
+        return cls(*tables, packed.positions)
+
+
+def sequences_of(spans: Spans) -> np.ndarray:  # [M, 5]
+    """A row for each: start and stop, start and stop of the prefix, and where those end that look at it:
+    itself, and the sequences that have it as their prefix, which stand together behind it."""
+    columns = [x.numpy() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop)]
+    start, stop, prefix_start, prefix_stop = columns
+    alone, number = prefix_start == prefix_stop, np.arange(len(start))
+    owner = np.where(alone, number, start.searchsorted(prefix_start, "right") - 1)  # of the prefix
+    whole = (start[owner] == prefix_start) & (stop[owner] == prefix_stop)
+    assert (alone | whole).all() and (np.diff(owner) >= 0).all(), "prefixes stand before those who share them"
+    seen_to = stop.copy()
+    np.maximum.at(seen_to, owner, stop)
+    return np.stack([*columns, seen_to], 1)
+
+
+def blocks(sequences: np.ndarray, size: int) -> np.ndarray:  # [M, 5] -> [B, 6]
+    """Each sequence cut into blocks of `size` tokens, a row for each: its first token, and its sequence's
+    row."""
+    many = -(-(sequences[:, 1] - sequences[:, 0]) // size)
+    rows = sequences.repeat(many, 0)
+    number = np.arange(len(rows)) - (many.cumsum() - many).repeat(many)  # of the block in its sequence
+    return np.column_stack([rows[:, 0] + number * size, rows])
