@@ -57,8 +57,8 @@ def _turn(qkv, q, k, v, cos, sin, H, KV, HALF: tl.constexpr, WIDE: tl.constexpr,
 
 def turn(qkv: Tensor, parts: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Tensor, kv: int,
          back: bool) -> None:
-    """Between qkv [N, (H + 2 kv) D] and its parts [N, H, D], [N, kv, D] twice; back: all parts are
-    [N, H, D]."""
+    """Between qkv [N, (H + 2 kv) D] and its parts [N, H, D], [N, kv, D] twice; back: of k and v there may be
+    H heads too, to be summed."""
     q, k, v = parts
     N, H, D = q.shape
     _turn[(N,)](qkv, q, k, v, cos, sin, H, kv, HALF=D // 2, WIDE=triton.next_power_of_2(D // 2),

@@ -29,6 +29,7 @@ from postgrad.packing import Packed
 
 LN_2 = tl.constexpr(math.log(2))
 LOWEST = tl.constexpr(-1e30)  # of what a query has seen so far; finite, so a difference is never NaN
+BEHIND = tl.constexpr(2**31 - 1)  # all tokens
 
 
 class Tiles(NamedTuple):
@@ -98,9 +99,10 @@ def _reach(first, start, stop, prefix_start, prefix_stop, window, QUERIES: tl.co
 @triton.jit
 def _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEYS: tl.constexpr,
             WINDOW: tl.constexpr):
-    """[queries, KEYS], -inf where a query does not see a key. A prefix stands before those who share it."""
+    """[queries, KEYS], -inf where a query does not see a key. A prefix stands before those who share it, what
+    lies beyond the limit counts as behind them."""
     key = token + tl.arange(0, KEYS)
-    seen = (key < limit)[None, :] & (key[None, :] <= query[:, None])
+    seen = tl.where(key < limit, key, BEHIND)[None, :] <= query[:, None]
     if WINDOW:
         ahead = (tl.load(positions + query, query < stop, 0)[:, None]
                  - tl.load(positions + key, key < limit, 0)[None, :])
