@@ -208,7 +208,7 @@ class Here(Decoder):
 @torch.no_grad()
 def readings(gpu):
     """Prompts read by what a graph would hold, again with others, and in more sizes than are kept, against
-    the plain kernels."""
+    the plain kernels; by layers as they are, and by those of compiled runs."""
     class Again:
         def __init__(self, work, out):
             self.work, self.out = work, out
@@ -226,17 +226,20 @@ def readings(gpu):
     Here.ops = plain
     right, mine = (Engine(body, rows=6, prompts=40, read=8, new=8) for _ in range(2))
     mine.readings = Eager(body, mine.keep, 8, 40)
+    usual, decoder.halves = decoder.halves, lambda compiled: modules.Halves(joined=compiled)
     for turn, prompts in enumerate((3, 5, 30, 40, 20, 28)):
         lengths = torch.randint(1, 9, (prompts,), generator=torch.Generator().manual_seed(turn))
         tokens = torch.randint(64, (prompts, 8), generator=torch.Generator().manual_seed(turn + 9))
         found = []
         for engine, Here.ops in ((right, plain), (mine, gpu)):
+            body.compiled = engine is mine and turn % 2 == 1
             found.append(engine.prefill(tokens, lengths, list(range(prompts))))
         close(*found)
         for i, length in enumerate(lengths.tolist()):
             close(mine.k_prompt[:, i, :, :length], right.k_prompt[:, i, :, :length])
             close(mine.v_prompt[:, i, :, :length], right.v_prompt[:, i, :, :length])
     assert 1 < len(mine.readings.made) <= 4
+    decoder.halves = usual
 
 
 def padded_pass(gpu):

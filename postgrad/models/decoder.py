@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp, product
-from postgrad.models.blocks import Blocks
 from postgrad.models.choices import Choices
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
@@ -119,7 +118,7 @@ class Decoder(nn.Module):
         each layer's k and v."""
         self.angles(tokens.shape[1])
         trained = torch.is_grad_enabled()
-        compiled = self.compiled and keep is None and not hasattr(self, "active_adapter")
+        compiled = self.joins and keep is None
         if compiled and (self.head.requires_grad or not trained):
             if trained not in self._replays:
                 self._replays[trained] = Replays(self, trained)
@@ -131,14 +130,19 @@ class Decoder(nn.Module):
 
     def run(self, tokens: Tensor, positions: Tensor, laid,
             keep: Callable | None = None) -> Tensor:  # [N] -> [N, D]
-        """Tokens at their positions, in sequences as the kernels' attention takes them, through all layers;
-        those that are laid in blocks through compiled ones."""
+        """Tokens at their positions, in sequences as the kernels' attention takes them,
+        through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        made = halves(isinstance(laid, Blocks))
+        made = halves(self.joins)
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
             x = recomputed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
         return self.model.norm(x, ops)
+
+    @property
+    def joins(self) -> bool:
+        """Whether its layers are compiled, with matrices that read the same as one; not beside an adapter."""
+        return self.compiled and not hasattr(self, "active_adapter")
 
     @property
     def ops(self) -> ModuleType:

@@ -115,11 +115,13 @@ class Layer(nn.Module):
         """Both halves, as they are or compiled, and the attention over the sequences that `laid` describes;
         keep is shown k and v."""
         joined, attention = halves.joined and self.joins, self.self_attn
-        if joined and not attention.norm_names:
-            answer = ops.looked(halves.ask_joined(self, x, ops), cos, sin, laid, attention.heads,
-                                attention.head_dim, self.window)
+        turns = joined and not attention.norm_names
+        heads = attention.heads, attention.head_dim
+        if turns and keep is None:
+            answer = ops.looked(halves.ask_joined(self, x, ops), cos, sin, laid, *heads, self.window)
         else:
-            q, k, v = halves.ask(self, x, cos, sin, ops)
+            q, k, v = (ops.turned(halves.ask_joined(self, x, ops), cos, sin, *heads) if turns
+                       else halves.ask(self, x, cos, sin, ops))
             if keep is not None:
                 keep(k, v)
             answer = ops.attention(q, k, v, laid, self.window)

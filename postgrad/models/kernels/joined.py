@@ -65,14 +65,21 @@ def turn(qkv: Tensor, parts: tuple[Tensor, Tensor, Tensor], cos: Tensor, sin: Te
                 HEADS=triton.next_power_of_2(H + 2 * kv), TIMES=k.shape[1] // kv, BACK=back, num_warps=4)
 
 
+def turned(qkv: Tensor, cos: Tensor, sin: Tensor, H: int, D: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A product [N, (H + 2 KV) D] -> queries, keys and values, the first two at their positions; without
+    gradients."""
+    N, KV = len(qkv), (qkv.shape[1] // D - H) // 2
+    q, k, v = (qkv.new_empty(N, heads, D) for heads in (H, KV, KV))
+    turn(qkv, (q, k, v), cos.contiguous(), sin.contiguous(), KV, back=False)
+    return q, k, v
+
+
 class _Looked(torch.autograd.Function):
     """The heads that share a key are summed where what goes back to it is turned."""
 
     @staticmethod
     def forward(ctx, qkv, cos, sin, H, D, window, *blocks):
-        N, KV = len(qkv), (qkv.shape[1] // D - H) // 2
-        parts = tuple(qkv.new_empty(N, heads, D) for heads in (H, KV, KV))
-        turn(qkv, parts, cos, sin, KV, back=False)
+        parts = turned(qkv, cos, sin, H, D)
         y, sums = attend(*parts, Blocks(*blocks), window)
         ctx.save_for_backward(cos, sin, *parts, y, sums, *blocks)
         ctx.window = window
@@ -90,8 +97,7 @@ class _Looked(torch.autograd.Function):
 
 def looked(qkv: Tensor, cos: Tensor, sin: Tensor, laid: Blocks, heads: int, head_dim: int,
            window: int | None = None) -> Tensor:
-    """A product [N, (H + 2 KV) D] of queries, keys and values, the first two to be rotated to their
-    positions -> the answers [N, H, D] of attention."""
+    """A product as `turned` takes it -> the answers [N, H, D] of attention."""
     return _Looked.apply(qkv, cos.contiguous(), sin.contiguous(), heads, head_dim, window, *laid)
 
 
