@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from postgrad.packing import Packed, common_prompts, pack, passes, sent
+from postgrad.packing import Packed, common_prompts, here, pack, passes, sent
 from postgrad.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
@@ -291,7 +291,7 @@ class Batch:
         """Micro-batches of whole units, packed, about equal:
         at most tokens_per_pass tokens to compute, at least one unit."""
         # looked at here once, not at each cut
-        tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()
+        tokens, mask, lengths = here(self.tokens), here(self.mask), here(self.lengths)
         prompts = common_prompts(tokens.numpy(), mask.numpy())
         for start, stop in passes(lengths.tolist(), prompts, self.rows_per_unit, tokens_per_pass):
             rows = slice(start * self.rows_per_unit, stop * self.rows_per_unit)

@@ -10,15 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from postgrad.packing import remembered, sent
 from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.stats import computed
 
 
 def pick(batch: Batch, rows: list[int]) -> Batch:
     """These rows of a batch, in this order."""
-    index = torch.tensor(rows, device=batch.tokens.device)
-    cut: dict[str, Any] = {f.name: getattr(batch, f.name)[index] for f in fields(batch)
-                           if isinstance(getattr(batch, f.name), Tensor)}
+    here = torch.tensor(rows)
+    index = sent(here, batch.tokens.device)
+    cut: dict[str, Any] = {}
+    for f in fields(batch):
+        if isinstance(x := getattr(batch, f.name), Tensor):
+            cut[f.name] = remembered(x[index], x.here[here]) if hasattr(x, "here") else x[index]
     scored = tuple(batch.scored[i] for i in rows) if batch.scored else ()
     return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 
