@@ -7,7 +7,7 @@ two rows of a pair), P prompts, G samples per prompt, V vocabulary. Everything a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -122,8 +122,8 @@ class Rollout:
 
     prompt: Prompt
     prompt_tokens: tuple[int, ...]
-    tokens: tuple[int, ...]
-    logp: tuple[float, ...]
+    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampler/numbers.py)
+    logp: Sequence[float]
     text: str
     finished: bool
     seed: int
@@ -140,7 +140,7 @@ class Rollout:
         return (*self.earlier, self)
 
     @property
-    def sampled(self) -> tuple[int, ...]:
+    def sampled(self) -> Sequence[int]:
         """The tokens that the policy wrote, over all rows of the episode."""
         if self.mask is None and not self.earlier:
             return self.tokens

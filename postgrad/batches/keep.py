@@ -31,7 +31,8 @@ def kept_rollout(rollout: Rollout) -> dict:
     """One row of an episode as plain values. The other rows stand in the batch by themselves."""
     known = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
              if f.name not in ("prompt", "earlier", "verdict")}
-    return known | {"turns": [asdict(turn) for turn in rollout.turns]}
+    return known | {"tokens": tuple(rollout.tokens), "logp": tuple(rollout.logp),
+                    "turns": [asdict(turn) for turn in rollout.turns]}
 
 
 def kept_batch(batch: Batch) -> dict:

@@ -1,0 +1,49 @@
+"""What a sampler gives of its rows before anybody looks: tokens and log-probs in arrays, seeds not yet made."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import torch
+from small import CHAT, PROMPTS, small_model
+
+from postgrad.batches.collect import as_batch
+from postgrad.batches.keep import kept_rollout
+from postgrad.maths.noise import seed_of
+from postgrad.packing import flat
+from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampler.numbers import Numbers
+from postgrad.sampler.rows import Seeds
+
+
+def test_numbers_of_a_sampler_are_a_tuple_to_all_who_look():
+    array = np.array([0.1, -2.5, 3.0], np.float32)
+    numbers, plain = Numbers(array[:2]), (float(np.float32(0.1)), -2.5)
+    assert numbers == plain and plain == numbers and numbers == Numbers(array[:2].copy())
+    assert numbers != Numbers(array) and numbers != plain[:1] and hash(numbers) == hash(plain)
+    assert [*numbers] == [*plain] and numbers[-1] == -2.5 and numbers[:1] == plain[:1] and len(numbers) == 2
+    assert (1.0,) + numbers + (2.0,) == (1.0, *plain, 2.0) and repr(numbers) == repr(plain)
+    assert type(pickle.loads(pickle.dumps(numbers))) is tuple
+    assert flat([numbers, numbers], np.float32).tolist() == [*plain, *plain]
+    assert flat([numbers, plain], np.float32).tolist() == [*plain, *plain]  # beside others
+
+
+def test_rollouts_of_a_sampler_are_kept_and_made_into_rows_as_those_of_tuples():
+    (group,) = LocalSampler(small_model(), CHAT).sample(PROMPTS[:1], 4, Sampling(max_new_tokens=6), 0)
+    assert all(isinstance(x, Numbers) for r in group for x in (r.tokens, r.logp))
+    plain = [replace(r, tokens=tuple(r.tokens), logp=tuple(r.logp)) for r in group]
+    assert plain == group and [kept_rollout(r) for r in group] == [kept_rollout(r) for r in plain]
+    assert all(type(kept_rollout(r)[name]) is tuple for r in group for name in ("tokens", "logp"))
+    mine, theirs = as_batch(group), as_batch(plain)
+    for name in ("tokens", "mask", "lengths", "sampler_logp"):
+        assert torch.equal(getattr(mine, name), getattr(theirs, name))
+    assert [r.text for r in group] == [CHAT.decode(r.tokens) for r in plain]
+
+
+def test_the_seeds_of_a_call_are_made_when_a_row_begins():
+    seeds = Seeds(3, ["a", "b", "a"], 2)
+    assert len(seeds) == 6 and "made" not in vars(seeds)
+    assert [*seeds] == [seed_of(3, name, i) for name, i in
+                        (("a", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2), ("a", 3))]
