@@ -15,12 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad import chat, recipes
 from postgrad.batches.collect import as_batch
-from postgrad.batches.keep import pick
 from postgrad.garbage import seldom_collected
 from postgrad.models import Models, computing
 from postgrad.optim import Optim, OptimSettings
 from postgrad.pace import compiling_pays
-from postgrad.packing import here, pack
+from postgrad.packing import pack
 from postgrad.recipes import hooks, running
 from postgrad.recipes.logged import rounded
 from postgrad.records import Rollout
@@ -143,18 +142,6 @@ def test_rollouts_become_rows_with_their_own_masks():
     assert batch.mask.int().tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]
     assert torch.equal(batch.sampler_logp, torch.tensor([[0, 0, 0, -0.1, -0.7], [0, 0, -0.5, 0, -0.25]]))
     assert batch.weight.dtype == torch.float32 and torch.equal(batch.weight.bool(), batch.mask)
-
-
-def test_rows_that_were_sent_are_packed_and_picked_without_asking_the_device():
-    rows = [Rollout(prompt=PROMPTS[0], prompt_tokens=(1, 5, 9), tokens=(7, 2, i), logp=(-0.1, -0.7, 0.0),
-                    text="", finished=True, seed=0) for i in range(4)]
-    batch = as_batch(rows)
-    away = batch.to("meta")  # has no numbers that could be read
-    for mine, there in ((batch, away), (pick(batch, [3, 1]), pick(away, [3, 1]))):
-        for known, micro in zip(mine.split(6), there.split(6), strict=True):
-            assert micro.tokens.is_meta and micro.tokens.shape == known.tokens.shape
-            assert here(micro.packed.cells).tolist() == known.packed.cells.tolist()
-            assert here(micro.packed.chosen).tolist() == known.packed.chosen.tolist()
 
 
 class Counted:

@@ -1,4 +1,4 @@
-"""What a sampler gives of its rows before anybody looks: tokens and log-probs in arrays, seeds not yet made."""
+"""What nobody has to look at yet: tokens and log-probs in arrays, seeds not yet made, rows on a device."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from small import CHAT, PROMPTS, small_model
 
 from postgrad.batches.collect import as_batch
-from postgrad.batches.keep import kept_rollout
+from postgrad.batches.keep import kept_rollout, pick
 from postgrad.maths.noise import seed_of
-from postgrad.packing import flat
+from postgrad.packing import flat, here
+from postgrad.records import Rollout
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.sampler.numbers import Numbers
 from postgrad.sampler.rows import Seeds
@@ -47,3 +48,15 @@ def test_the_seeds_of_a_call_are_made_when_a_row_begins():
     assert len(seeds) == 6 and "made" not in vars(seeds)
     assert [*seeds] == [seed_of(3, name, i) for name, i in
                         (("a", 0), ("a", 1), ("b", 0), ("b", 1), ("a", 2), ("a", 3))]
+
+
+def test_rows_that_were_sent_are_packed_and_picked_without_asking_the_device():
+    rows = [Rollout(prompt=PROMPTS[0], prompt_tokens=(1, 5, 9), tokens=(7, 2, i), logp=(-0.1, -0.7, 0.0),
+                    text="", finished=True, seed=0) for i in range(4)]
+    batch = as_batch(rows)
+    away = batch.to("meta")  # has no numbers that could be read
+    for mine, there in ((batch, away), (pick(batch, [3, 1]), pick(away, [3, 1]))):
+        for known, micro in zip(mine.split(6), there.split(6), strict=True):
+            assert micro.tokens.is_meta and micro.tokens.shape == known.tokens.shape
+            assert here(micro.packed.cells).tolist() == known.packed.cells.tolist()
+            assert here(micro.packed.chosen).tolist() == known.packed.chosen.tolist()
