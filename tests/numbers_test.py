@@ -60,3 +60,15 @@ def test_rows_that_were_sent_are_packed_and_picked_without_asking_the_device():
             assert micro.tokens.is_meta and micro.tokens.shape == known.tokens.shape
             assert here(micro.packed.cells).tolist() == known.packed.cells.tolist()
             assert here(micro.packed.chosen).tolist() == known.packed.chosen.tolist()
+
+
+def test_rollouts_become_rows_with_their_own_masks():
+    one = Rollout(prompt=PROMPTS[0], prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="",
+                  finished=True, seed=0)
+    more = replace(one, prompt_tokens=(1, 5), tokens=(7, 8, 2), logp=(-0.5, 0.0, -0.25),
+                   mask=(True, False, True))
+    batch = as_batch([one, more])
+    assert batch.tokens.tolist() == [[1, 5, 9, 7, 2], [1, 5, 7, 8, 2]] and batch.lengths.tolist() == [5, 5]
+    assert batch.mask.int().tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]
+    assert torch.equal(batch.sampler_logp, torch.tensor([[0, 0, 0, -0.1, -0.7], [0, 0, -0.5, 0, -0.25]]))
+    assert batch.weight.dtype == torch.float32 and torch.equal(batch.weight.bool(), batch.mask)

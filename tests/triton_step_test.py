@@ -86,8 +86,7 @@ def whole_steps(gpu):
         engines = [Engine(body, rows=6, prompts=2, read=8, new=8) for _ in range(3)]
         for engine, ops in zip(engines, (plain, gpu, gpu), strict=True):
             engine.ops, engine.own, engine.panels = plain, set(), {}  # else the C kernels' weights in panels
-            engine.take()
-            engine.refresh()  # as after an update
+            engine.refresh()
             engine.ops = ops
             engine.whole = gpu.whole_step(engine) if engine is engines[2] else None
             engine.prefill(torch.arange(12).view(2, 6), torch.tensor([6, 4]), [0, 1])

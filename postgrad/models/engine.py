@@ -118,10 +118,11 @@ class Engine:
     @torch.no_grad()
     def refresh(self) -> None:
         """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
-        if not self.weights or self.merged.adapter or self.merged.packed:
-            self.take()
-        else:
+        plain = not (self.merged.adapter or self.merged.packed)
+        if plain and self.weights.keys() | self.own >= self.layout.keys():
             self.take_again()
+        else:
+            self.take()
         self.whole = None if self.merged.packed else self.ops.whole_step(self)
 
     def take(self) -> None:

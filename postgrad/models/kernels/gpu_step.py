@@ -247,9 +247,9 @@ def whole_step(engine) -> Callable | None:
     by_head = all(norm.size == c.head_dim for layer in engine.layers for norm in layer.attention.inner)
     if not by_head or not all(knows(layer.fused()) for layer in engine.layers):
         return None
-    read = [(f"{i}.{norm}", f"{i}.{product}") for i in range(len(engine.layers))
-            for norm, product in (("before_attention", "qkv"), ("before_mlp", "gate_up"))]
-    torch._foreach_mul_([w[product] for _, product in read], [w[norm] for norm, _ in read])
+    for i, _ in enumerate(engine.layers):
+        for norm, product in (("before_attention", "qkv"), ("before_mlp", "gate_up")):
+            w[f"{i}.{product}"].mul_(w[f"{i}.{norm}"])
     eps, add_norm, cos, sin = c.rms_norm_eps, engine.ops.add_norm, engine.cos, engine.sin
     kept = [*zip(engine.k_prompt, engine.v_prompt, engine.k, engine.v, strict=True)]
     layers, short = engine.layers, ("qkv", "o", "gate_up", "down")
