@@ -4,8 +4,10 @@
 
 A model of next to no size is trained on a CPU; what a GPU would compute (steps of sampling, prefills, forward
 and backward passes, updates) is taken off the CPU time of the main thread, and what is left is printed as
-seconds a step, beside how often a single number is read from a tensor. --against: the code in another folder,
-by turns with this one, and the ratio.
+seconds a step, beside how often a single number is read from a tensor. Two parts of it by themselves, in
+which a GPU has nothing to do: from the last step of sampling to the first pass of training, and from the
+update to the sampler's taking of its weights. --against: the code in another folder, by turns with this one,
+and the ratio.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROMPTS, GROUP, PROMPT, NEW, STEPS = 64, 8, 128, 128, 4
+IDLE = {("ActiveRows.step", "Decoder.logp"): "after sampling",
+        ("AdamW.step", "Engine.refresh"): "after update"}
 
 
 def measure() -> dict:
@@ -47,17 +51,23 @@ def measure() -> dict:
             return func(*args, **(kwargs or {}))
 
     device = [0.0]
+    last = ["", 0.0]  # what of it was done last, and the host's seconds then
+    idle: dict[str, list[float]] = {name: [] for name in IDLE.values()}
 
     def taken_off(home, name: str) -> None:
-        call = getattr(home, name)
+        call, label = getattr(home, name), f"{home.__name__}.{name}"
 
         @wraps(call)
         def timed(*args, **options):
             began = time.thread_time()
+            if (last[0], label) in IDLE:
+                idle[IDLE[last[0], label]].append(began - device[0] - last[1])
             try:
                 return call(*args, **options)
             finally:
-                device[0] += time.thread_time() - began
+                ended = time.thread_time()
+                device[0] += ended - began
+                last[:] = label, ended - device[0]
 
         setattr(home, name, timed)
 
@@ -87,6 +97,7 @@ def measure() -> dict:
     steps = [[b - a for a, b in zip(before, after, strict=True)]
              for before, after in zip(seen[:-1], seen[1:-1], strict=False)]
     return {"host seconds": statistics.median(total - off for total, off in steps),
+            **{name: statistics.median(seconds[1:-1]) for name, seconds in idle.items()},
             "numbers read": reads.count}
 
 
@@ -111,8 +122,9 @@ def main() -> None:
     found = {name: {key: statistics.median(r[name][key] for r in rounds) for key in rounds[0][name]}
              for name in roots}
     if args.against:
-        found["host seconds, now / before"] = statistics.median(
-            r["now"]["host seconds"] / r["before"]["host seconds"] for r in rounds)
+        for key in ("host seconds", *IDLE.values()):
+            ratios = [r["now"][key] / r["before"][key] for r in rounds]
+            found[f"{key}, now / before"] = statistics.median(ratios)
     print(json.dumps({"part": "host work", **found}))
 
 

@@ -49,7 +49,7 @@ def ours(work: Work, gate: Gate) -> None:
         def stepped(self, step: int, row: dict, scored) -> None:
             if work.replay:
                 kept.append([{"question": s.rollout.prompt.question, "prompt": s.rollout.prompt_tokens,
-                              "tokens": s.rollout.tokens} for s in scored])
+                              "tokens": list(s.rollout.tokens)} for s in scored])
                 Path(work.replay).write_text(json.dumps(kept))
             gate.stepped({"loss": row["loss"], "grad_norm": row["grad_norm"], "tokens": row["tokens"]})
 

@@ -122,10 +122,23 @@ class Packed:
 
 
 def sent(x: Tensor, device) -> Tensor:
-    """To a device, without waiting for what it is still computing."""
-    if not (x.is_cpu and torch.device(device).type == "cuda"):
+    """To a device, without waiting for what it is still computing; `here` remembers what was sent."""
+    to = torch.device(device)
+    if not x.is_cpu or to.type == "cpu":
         return x.to(device)
-    return x.contiguous().pin_memory().to(device, non_blocking=True)
+    made = x.contiguous().pin_memory() if to.type == "cuda" else x
+    return remembered(made.to(device, non_blocking=True), x)
+
+
+def remembered(x: Tensor, copy: Tensor) -> Tensor:
+    """x, of which `here` gives this copy: for what is not changed in place."""
+    x.here = copy  # type: ignore[attr-defined]
+    return x
+
+
+def here(x: Tensor) -> Tensor:
+    """In main memory; of what was sent from there, without asking the device."""
+    return x.here if hasattr(x, "here") else x.cpu()
 
 
 def fetched(x: Tensor) -> Callable[[], Tensor]:
@@ -234,6 +247,9 @@ def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=t
 
 def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
     """Rows of different length end to end; one that stands there several times is read once."""
+    arrays = [getattr(row, "array", None) for row in rows]  # as of sampler.numbers.Numbers
+    if rows and all(x is not None for x in arrays):
+        return np.concatenate(arrays).astype(dtype, copy=False)
     once = {id(row): row for row in rows}
     if len(once) == len(rows):
         return end_to_end(rows, dtype)

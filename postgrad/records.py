@@ -7,13 +7,13 @@ two rows of a pair), P prompts, G samples per prompt, V vocabulary. Everything a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from torch import Tensor
 
-from postgrad.packing import Packed, common_prompts, pack, passes, sent
+from postgrad.packing import Packed, common_prompts, here, pack, passes, sent
 from postgrad.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
@@ -122,8 +122,8 @@ class Rollout:
 
     prompt: Prompt
     prompt_tokens: tuple[int, ...]
-    tokens: tuple[int, ...]
-    logp: tuple[float, ...]
+    tokens: Sequence[int]  # like logp a tuple, or what reads as one (sampler/numbers.py)
+    logp: Sequence[float]
     text: str
     finished: bool
     seed: int
@@ -140,7 +140,7 @@ class Rollout:
         return (*self.earlier, self)
 
     @property
-    def sampled(self) -> tuple[int, ...]:
+    def sampled(self) -> Sequence[int]:
         """The tokens that the policy wrote, over all rows of the episode."""
         if self.mask is None and not self.earlier:
             return self.tokens
@@ -291,7 +291,7 @@ class Batch:
         """Micro-batches of whole units, packed, about equal:
         at most tokens_per_pass tokens to compute, at least one unit."""
         # looked at here once, not at each cut
-        tokens, mask, lengths = self.tokens.cpu(), self.mask.cpu(), self.lengths.cpu()
+        tokens, mask, lengths = here(self.tokens), here(self.mask), here(self.lengths)
         prompts = common_prompts(tokens.numpy(), mask.numpy())
         for start, stop in passes(lengths.tolist(), prompts, self.rows_per_unit, tokens_per_pass):
             rows = slice(start * self.rows_per_unit, stop * self.rows_per_unit)

@@ -133,11 +133,11 @@ class Stats(dict[str, Any]):
 class Later:
     """A figure that nothing but the log asks for: computed when it does, which is while a GPU is at work."""
 
-    def __init__(self, compute: Callable[[], float]):
+    def __init__(self, compute: Callable[[], Any]):
         self.compute = compute
 
     @cached_property
-    def result(self) -> float:
+    def result(self) -> Any:
         return self.compute()
 
 

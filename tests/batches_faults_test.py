@@ -12,6 +12,7 @@ from postgrad.batches.columns import scores
 from postgrad.models.checkpoint import copy_state, read_state
 from postgrad.records import Verdict
 from postgrad.sampler import ScriptedSampler
+from postgrad.stats import computed
 
 # DAPO
 
@@ -73,7 +74,7 @@ def test_a_failed_verdict_has_no_say(name):
     (faulty,) = line(name, **scripted(replies), models=models, steps=1, prompts_per_step=2)
     (sound,) = line(name, **scripted(replies[:3]), models=models, steps=1, prompts_per_step=2)
     bad = [i for i, s in enumerate(faulty.scored) if s.verdict.error]
-    assert len(bad) == 2 and faulty.facts["errors"] == 2 and sound.facts["errors"] == 0
+    assert len(bad) == 2 and computed(faulty.facts)["errors"] == 2 and computed(sound.facts)["errors"] == 0
     assert not faulty.mask[bad].any() and not faulty.weight[bad].any() and not faulty.adv[bad].any()
     for column in ("adv", "weight"):
         found, wanted = by_id(faulty, column), by_id(sound, column)
@@ -86,7 +87,8 @@ def test_a_failed_verdict_has_no_say(name):
 def test_a_failed_verdict_does_not_hide_a_flat_group():
     always = line("dapo", **scripted(["1", "1", "fault"]), steps=1, prompts_per_step=2, resample_limit=2)
     (batch,) = always
-    assert batch.facts["flat_groups"] == 1.0 and always.prompts.at == 6 and batch.facts["errors"] == 6
+    facts = computed(batch.facts)
+    assert facts["flat_groups"] == 1.0 and always.prompts.at == 6 and facts["errors"] == 6
     with pytest.raises(ValueError, match="none of 8 replies could be judged: infrastructure"):
         next(iter(line("dapo", **scripted(["fault", "fault"]), steps=1, resample_limit=0)))
 

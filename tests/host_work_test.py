@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from threading import Event
 
 import numpy as np
@@ -14,15 +13,15 @@ from small import CHAT, PROMPTS, small_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from postgrad import chat, recipes
-from postgrad.batches.collect import as_batch
 from postgrad.garbage import seldom_collected
 from postgrad.models import Models, computing
+from postgrad.models.engine import fused
+from postgrad.models.kernels import plain
 from postgrad.optim import Optim, OptimSettings
 from postgrad.pace import compiling_pays
 from postgrad.packing import pack
 from postgrad.recipes import hooks, running
 from postgrad.recipes.logged import rounded
-from postgrad.records import Rollout
 from postgrad.run import SampleLog
 from postgrad.sampler import LocalSampler, Sampling
 from postgrad.stats import Explained, Later, Max, Mean, Stats, computed
@@ -132,16 +131,20 @@ def one_after_another(lengths, tokens, mask):
     return cells, positions, spans, home
 
 
-def test_rollouts_become_rows_with_their_own_masks():
-    one = Rollout(prompt=PROMPTS[0], prompt_tokens=(1, 5, 9), tokens=(7, 2), logp=(-0.1, -0.7), text="",
-                  finished=True, seed=0)
-    more = replace(one, prompt_tokens=(1, 5), tokens=(7, 8, 2), logp=(-0.5, 0.0, -0.25),
-                   mask=(True, False, True))
-    batch = as_batch([one, more])
-    assert batch.tokens.tolist() == [[1, 5, 9, 7, 2], [1, 5, 7, 8, 2]] and batch.lengths.tolist() == [5, 5]
-    assert batch.mask.int().tolist() == [[0, 0, 0, 1, 1], [0, 0, 1, 0, 1]]
-    assert torch.equal(batch.sampler_logp, torch.tensor([[0, 0, 0, -0.1, -0.7], [0, 0, -0.5, 0, -0.25]]))
-    assert batch.weight.dtype == torch.float32 and torch.equal(batch.weight.bool(), batch.mask)
+@torch.no_grad()
+def test_weights_are_taken_again_without_a_walk_through_the_model(monkeypatch):
+    model = small_model()
+    engine = model.engine(rows=4, prompts=2, read=8, new=8)
+    engine.ops, engine.own, engine.panels = plain, set(), {}  # all in matrices of its own, as on a GPU
+    engine.refresh()
+    for p in model.parameters():
+        p.add_(0.1)
+    model.model.layers[0].mlp.up_proj.weight.data = model.model.layers[0].mlp.up_proj.weight.data + 0.1
+    wanted = {name: fused(model.merged(), parts) for name, parts in engine.layout.items()}
+    monkeypatch.setattr(type(model), "merged", None)
+    engine.refresh()
+    assert engine.weights.keys() == wanted.keys()
+    assert all(torch.equal(engine.weights[name], x) for name, x in wanted.items())
 
 
 class Counted:

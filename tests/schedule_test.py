@@ -91,7 +91,7 @@ def test_flat_groups_that_are_left_over_are_dropped():
         groups.setdefault(s.rollout.prompt.id, set()).add(s.verdict.score)
     assert 0 < len(groups) < 4 and all(scores == {0.0, 1.0} for scores in groups.values())
     assert batch.weight.sum() == pytest.approx(1) and batch.facts["flat_groups"] == 1 - len(groups) / 4
-    assert batch.facts["reward"] > 0.5  # of all that was drawn
+    assert computed(batch.facts)["reward"] > 0.5  # of all that was drawn
 
 
 def test_a_row_that_keeps_flat_groups_keeps_them():

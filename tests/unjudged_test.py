@@ -151,6 +151,28 @@ def test_a_verifier_that_hangs_is_an_error_that_names_the_limit(verify, monkeypa
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+def test_the_verdicts_of_many_share_a_timer_and_each_keeps_its_limit(monkeypatch):
+    monkeypatch.setattr("postgrad.rewards.limit.AGAIN", 0.05)
+
+    def alarms(prompt, text):  # as verifiers do that limit their own time
+        before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.alarm(5)
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before if text != "2" else signal.SIG_DFL)
+        return True
+
+    def verify(prompt, text):
+        return {"0": forever, "1": alarms, "2": alarms, "3": stubborn}.get(text, lambda *_: 0.5)(prompt, text)
+
+    judge = Verifying(own_verifier(verify, seconds=0.05))
+    for texts in ("0x1x0", "2x0", "x3x0x", "10", "xx"):
+        said = judge([rollout(text) for text in texts])
+        late = [bool(verdict.error) and "verify took over 0.05 s" in verdict.error for verdict in said]
+        assert late == [text in "03" for text in texts]
+        assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
 def test_in_another_thread_the_call_is_left_behind():
     free, said = threading.Event(), []
     judge = guarded(lambda prompt, text: free.wait() and Verdict(score=1.0), seconds=0.05)

@@ -130,13 +130,15 @@ def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -
 
 def sampled(rows: Sequence[Scored], group_size: int) -> Batch:
     """Judged rollouts as columns, before any credit. A row whose verdict failed has an empty mask."""
-    batch = as_batch([s.rollout for s in rows])
-    each = [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
-            for s in rows for row in s.rollout.rows]
-    ids = tuple(f"{s.rollout.prompt.id}/{i % group_size}" + (f".{k}" if s.rollout.earlier else "")
-                for i, s in enumerate(rows) for k in range(len(s.rollout.rows)))
+    batch, each = as_batch([s.rollout for s in rows]), rows
+    ids = [f"{name}/{i % group_size}" for i, name in enumerate(s.rollout.prompt.id for s in rows)]
+    if any(s.rollout.earlier for s in rows):  # an episode of several rows
+        ids = [name + (f".{k}" if s.rollout.earlier else "") for name, s in zip(ids, rows, strict=True)
+               for k in range(len(s.rollout.rows))]
+        each = [replace(s, rollout=replace(row, earlier=())) if s.rollout.earlier else s
+                for s in rows for row in s.rollout.rows]
     sound = torch.tensor([s.verdict.given for s in each])
-    return replace(batch, ids=ids, mask=batch.mask & sound[:, None], scored=tuple(each))
+    return replace(batch, ids=tuple(ids), mask=batch.mask & sound[:, None], scored=tuple(each))
 
 
 def as_batch(rollouts: Sequence[Rollout]) -> Batch:

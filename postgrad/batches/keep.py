@@ -10,15 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from postgrad.packing import remembered, sent
 from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.stats import computed
 
 
 def pick(batch: Batch, rows: list[int]) -> Batch:
     """These rows of a batch, in this order."""
-    index = torch.tensor(rows, device=batch.tokens.device)
-    cut: dict[str, Any] = {f.name: getattr(batch, f.name)[index] for f in fields(batch)
-                           if isinstance(getattr(batch, f.name), Tensor)}
+    here = torch.tensor(rows)
+    index = sent(here, batch.tokens.device)
+    cut: dict[str, Any] = {}
+    for f in fields(batch):
+        if isinstance(x := getattr(batch, f.name), Tensor):
+            cut[f.name] = remembered(x[index], x.here[here]) if hasattr(x, "here") else x[index]
     scored = tuple(batch.scored[i] for i in rows) if batch.scored else ()
     return replace(batch, ids=tuple(batch.ids[i] for i in rows), scored=scored, **cut)
 
@@ -27,7 +31,8 @@ def kept_rollout(rollout: Rollout) -> dict:
     """One row of an episode as plain values. The other rows stand in the batch by themselves."""
     known = {f.name: getattr(rollout, f.name) for f in fields(Rollout)
              if f.name not in ("prompt", "earlier", "verdict")}
-    return known | {"turns": [asdict(turn) for turn in rollout.turns]}
+    return known | {"tokens": tuple(rollout.tokens), "logp": tuple(rollout.logp),
+                    "turns": [asdict(turn) for turn in rollout.turns]}
 
 
 def kept_batch(batch: Batch) -> dict:

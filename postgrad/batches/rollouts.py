@@ -12,6 +12,7 @@ from postgrad.batches.mix import Mix
 from postgrad.maths.kl import adaptive_coefficient
 from postgrad.methods import Policy
 from postgrad.pace import repeatable
+from postgrad.packing import here
 from postgrad.records import Batch, Prompt, Scored
 from postgrad.stats import Later
 
@@ -67,7 +68,7 @@ class RolloutBatches(RolloutLine[Policy]):
                             step=self.step)
         later = {name: fact for name, fact in repeatable(facts).items() if name != "sampled"}
         facts |= {"time/score": time.perf_counter() - began}
-        parts = [replace(part, facts=(later if i else facts) | {"tokens": float(part.lengths.sum())})
+        parts = [replace(part, facts=(later if i else facts) | {"tokens": float(here(part.lengths).sum())})
                  for i, part in enumerate(parts)]
         return [self.mix.into(part) for part in parts] if self.mix else parts
 

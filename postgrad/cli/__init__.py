@@ -80,7 +80,7 @@ COMMANDS = (
     Command("export", "a model out of a run: a clean folder that `transformers` and vLLM open",
             options.ExportOptions),
     Command("memory", "what a method asks of a GPU: weights, gradients, optimizer, activations, cache",
-            options.MemoryOptions),
+            plan_options.MemoryOptions),
     Command("plan", "a training on many GPUs before it is started: memory, layout, seconds of a step",
             plan_options.PlanOptions, PLAN),
     Command("runs", "list the runs, or show one", options.RunsOptions),

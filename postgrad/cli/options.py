@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import NamedTuple
 
-from postgrad.options import MODEL, Held, PickConfig, RLAIFConfig, Writing, option
+from postgrad.options import MODEL, PickConfig, RLAIFConfig, Writing, option
 from postgrad.settings import Settings
 
 SPLITS = ("train", "validation", "test")
@@ -123,15 +123,6 @@ class ExportOptions(Settings):
     adapter: bool = option(False, "the adapter alone, in peft's layout")
     dtype: str | None = option(None, "of the weights; without it: as they are stored",
                                choices=("fp32", "bf16", "fp16"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryOptions(Held):
-    model: str = option(about="1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id",
-                        metavar="MODEL|SIZE", positional=True)
-    method: str = option("ppo,dpo,grpo", "rows of the table", metavar="NAME,NAME")
-    reward: str | None = option(None, "who judges; without it: a model where there is a critic",
-                                choices=("model", "verifier"))
 
 
 @dataclass(frozen=True, kw_only=True)

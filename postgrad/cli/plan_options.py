@@ -1,17 +1,26 @@
-"""The options of `postgrad plan`."""
+"""The options of `postgrad plan` and `postgrad memory`: what a shape asks of GPUs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postgrad.options import option
+from postgrad.options import Held, option
 from postgrad.settings import Settings
+
+SHAPE = "1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryOptions(Held):
+    model: str = option(about=SHAPE, metavar="MODEL|SIZE", positional=True)
+    method: str = option("ppo,dpo,grpo", "rows of the table", metavar="NAME,NAME")
+    reward: str | None = option(None, "who judges; without it: a model where there is a critic",
+                                choices=("model", "verifier"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(Settings):
-    model: str = option(about="1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id",
-                        metavar="MODEL|SIZE", positional=True)
+    model: str = option(about=SHAPE, metavar="MODEL|SIZE", positional=True)
     gpus: str = option("8xH100", "how many of which: H200, H100, A100, L40S, RTX4090, B200", metavar="NxCARD")
     method: str = option("grpo", "a row of the table that samples", metavar="NAME")
     prompts: int = option(64, "prompts of a step", metavar="N")

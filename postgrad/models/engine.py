@@ -32,12 +32,14 @@ class Merged(Mapping):
     each made when it is asked for."""
 
     def __init__(self, body: nn.Module, adapter=None):
-        self.body, self.adapter, self.plain = body, adapter, body.state_dict()
+        # the parameters themselves, whose data may be exchanged
+        self.body, self.adapter, self.plain = body, adapter, body.state_dict(keep_vars=True)
         self.packed = {f"{path}.weight" for path, layer in body.named_modules() if isinstance(layer, Linear4)}
 
     def __getitem__(self, name: str) -> Tensor:
         path = name.removesuffix(".weight")
-        weight = self.body.get_submodule(path).weight if name in self.packed else self.plain[name]
+        packed = name in self.packed
+        weight = self.body.get_submodule(path).weight if packed else self.plain[name].detach()
         update = self.adapter.update(path) if self.adapter and path != name else None
         return weight if update is None else whole(weight) + update.detach()
 
@@ -75,6 +77,7 @@ class Engine:
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
         self.turn(positions or read + new - 1)
         self.layout = layout(self.c, self.layers)
+        self.merged = model.merged()
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
         self.own = self.ops.in_panels(self)  # the weights that are kept in panels
@@ -115,7 +118,14 @@ class Engine:
     @torch.no_grad()
     def refresh(self) -> None:
         """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
-        self.merged = self.model.merged()
+        plain = not (self.merged.adapter or self.merged.packed)
+        if plain and self.weights.keys() | self.own >= self.layout.keys():
+            self.take_again()
+        else:
+            self.take()
+        self.whole = None if self.merged.packed else self.ops.whole_step(self)
+
+    def take(self) -> None:
         own = set() if self.merged.packed else self.own
         for name, parts in self.layout.items():
             if name in own or not self.merged.packed.isdisjoint(parts):
@@ -127,7 +137,18 @@ class Engine:
             mine = self.weights.setdefault(name, fresh.to(self.dtype))
             if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
                 mine.copy_(fresh)
-        self.whole = None if self.merged.packed else self.ops.whole_step(self)
+
+    def take_again(self) -> None:
+        """The same of a plain decoder, by the parameters alone: on a GPU in a few launches."""
+        copies: list[Tensor] = []
+        fresh: list[Tensor] = []
+        for name, mine in self.weights.items():
+            params = [self.merged.plain[part] for part in self.layout[name]]
+            if mine.data_ptr() != params[0].data_ptr():
+                copies += mine.split([len(p) for p in params]) if len(params) > 1 else [mine]
+                fresh += params
+        if copies:
+            torch._foreach_copy_(copies, fresh)
 
     def weight(self, name: str) -> Tensor | None:
         """As it was taken; of a body in 4 bits unpacked and merged at every step,

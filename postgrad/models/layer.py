@@ -8,7 +8,7 @@
     spec.fused()["gate_up"]            ("mlp.gate_proj.weight", "mlp.up_proj.weight")
 
 The core of the attention is rotation and softmax, that of the MLP the gate. The decoder makes its modules of
-this, the sampling engine its matrices and its step; the C step knows by it what it can do, memory.py sums
+this, the sampling engine its matrices and its step; the C step knows by it what it can do, memory/ sums
 over it, gguf.py renames by it. What is a family's own (where norms stand and their names, biases, windows) is
 said in families.py.
 """

@@ -21,7 +21,7 @@ replies   as long as the task says; else 64 tokens, and 256 from TALKATIVE param
           within 300. At most half of the model's positions, so that a prompt fits too.
 length    a row that makes several updates of a collection gets as many more steps, so that all rows draw the
           same samples; examinations and checkpoints come every ten collections.
-pass      8,192 tokens on a GPU, halved until the estimate of memory.py leaves a tenth of the GPU free.
+pass      8,192 tokens on a GPU, halved until the estimate of memory/ leaves a tenth of the GPU free.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What to say where a GPU ran out of memory: in which phase, and which setting to lower and by how much, by
-the estimate of memory.py against the memory that the run can have."""
+the estimate of memory/ against the memory that the run can have."""
 
 from __future__ import annotations
 

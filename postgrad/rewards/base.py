@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from postgrad.records import Prompt, Rollout, Scored, Verdict
-from postgrad.rewards.limit import SECONDS, TimeLimit, within
+from postgrad.rewards.limit import SECONDS, TimeLimit, one_bell, within
 
 GARBAGE = ("", " ", "?", "\x00\ufffd", "lorem ipsum dolor", "<think></think>", "<answer></answer>")
 
@@ -188,7 +188,8 @@ class Verifying:
         for rollout in rollouts:
             if id(rollout) not in self.begun:
                 self.ahead(rollout)
-        return [self._verdict(rollout) for rollout in rollouts]
+        with one_bell():
+            return [self._verdict(rollout) for rollout in rollouts]
 
     def _verdict(self, rollout: Rollout) -> Verdict:
         begun: tuple[Rollout, Future] | None = self.begun.pop(id(rollout), None)

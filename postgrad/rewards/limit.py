@@ -11,7 +11,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 SECONDS = 60.0  # one verdict of a verifier that says nothing else
@@ -24,31 +25,68 @@ class TimeLimit(BaseException):
     """The time of a call is up. No Exception, so that `except Exception` inside it does not swallow it."""
 
 
+class Bell:
+    """The handler of the timer's signal: ends the call that is running, if one is."""
+
+    running = False
+
+    def __call__(self, number, frame):
+        if self.running:
+            raise TimeLimit
+
+    def during(self, call: Callable[[], T]) -> T:
+        try:
+            self.running = True
+            return call()
+        finally:
+            self.running = False
+
+
+_shared: Bell | None = None  # of the main thread
+
+
+@contextmanager
+def one_bell() -> Iterator[None]:
+    """Calls of this block, each within a limit of its own, share a handler and a timer: to set and unset
+    them for each takes longer than most verdicts. Not where a timer was set outside, which has to go on."""
+    global _shared
+    if not _rings() or signal.getitimer(signal.ITIMER_REAL)[0]:
+        yield
+        return
+    _shared, before = Bell(), signal.getsignal(signal.SIGALRM)
+    try:
+        yield
+    finally:
+        _shared = None
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def within(seconds: float, call: Callable[[], T]) -> T:
     """What the call returns, or TimeLimit when it takes longer; seconds inf: no limit."""
     if seconds == float("inf"):
         return call()
-    main = threading.current_thread() is threading.main_thread()
-    # a handler that is not Python's reads as None, and could not be put back
-    if main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
-        return _interrupted(seconds, call)
-    return _left_behind(seconds, call)
+    if _shared and not _shared.running and threading.current_thread() is threading.main_thread():
+        if not signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)[0]:
+            # the first call, or the one before has used the timer itself
+            signal.signal(signal.SIGALRM, _shared)
+        return _shared.during(call)
+    return _interrupted(seconds, call) if _rings() else _left_behind(seconds, call)
+
+
+def _rings() -> bool:
+    """Whether a timer can interrupt this thread. A handler that is not Python's reads as None, and could not
+    be put back."""
+    return (threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer")
+            and signal.getsignal(signal.SIGALRM) is not None)
 
 
 def _interrupted(seconds: float, call: Callable[[], T]) -> T:
-    running = [True]
-
-    def ring(number, frame):
-        if running:
-            raise TimeLimit
-
-    handler, began = signal.signal(signal.SIGALRM, ring), time.monotonic()
+    bell = Bell()
+    handler, began = signal.signal(signal.SIGALRM, bell), time.monotonic()
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
     try:
-        try:
-            return call()
-        finally:
-            running.clear()
+        return bell.during(call)
     finally:
         signal.signal(signal.SIGALRM, handler)
         # a timer that was set outside goes on

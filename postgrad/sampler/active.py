@@ -19,6 +19,7 @@ from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
+from postgrad.sampler.numbers import Numbers
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
 LOOK = 4  # on a GPU, steps between two looks for finished rows
@@ -29,8 +30,8 @@ class Written(NamedTuple):
     log-probs, how it ended; kept: what its sampler still has of it, where it may go on."""
 
     request: int
-    tokens: list[int]
-    logp: list[float]
+    tokens: Sequence[int]
+    logp: Sequence[float]
     finished: bool
     kept: Kept | None = None
 
@@ -100,7 +101,7 @@ class ActiveRows:
             self.engine.grow(read=read, new=new, positions=self.together(read, new))
 
     @torch.no_grad()
-    def write(self, prompts: list[list[int]], group_size: int, seeds: list[int],
+    def write(self, prompts: list[list[int]], group_size: int, seeds: Sequence[int],
               going: Mapping[int, Kept] | None = None) -> Iterator[list[Written]]:
         """The rows of every prompt, those together that were seen to end together.
 
@@ -143,7 +144,7 @@ class ActiveRows:
                 for look in looks:
                     look.rows = [None if row in ended else row for row in look.rows]
 
-    def admit(self, rows: list[Row], at: int, seeds: list[int], states: Tensor) -> None:  # [R, D]
+    def admit(self, rows: list[Row], at: int, seeds: Sequence[int], states: Tensor) -> None:  # [R, D]
         """New rows in the columns from `at`; states: from which the first token of each is chosen."""
         columns = slice(at, at + len(rows))
         numbers = self.whole([(row.slot, row.place, row.read, row.shown) for row in rows]).T
@@ -228,16 +229,15 @@ class ActiveRows:
         with torch.cuda.stream(self.aside) if self.aside else nullcontext():
             slots = self.whole([look.rows[i].slot for i in asked])
             wide = slice(max(count[i] for i in asked))
-            texts = zip(asked, self.out[slots, wide].tolist(), self.logp[slots, wide].tolist(), strict=True)
+            texts = [x[slots, wide].cpu().numpy() for x in (self.out, self.logp)]
         found = {}
-        for i, tokens, logp in texts:
-            del tokens[count[i]:]
-            cut = self.stops_at(tokens) if self.settings.stop else None
+        for i, tokens, logp in zip(asked, *texts, strict=True):
+            cut = self.stops_at(tokens[: count[i]].tolist()) if self.settings.stop else None
             if done[i] or cut is not None:
                 length = count[i] if cut is None else cut
-                del tokens[length:], logp[length:]
-                stopped = cut is not None or tokens[-1] in self.chat.stop
-                found[look.rows[i]] = Written(look.rows[i].request, tokens, logp, stopped)
+                stopped = cut is not None or tokens[length - 1] in self.chat.stop
+                found[look.rows[i]] = Written(look.rows[i].request, Numbers(tokens[:length]),
+                                              Numbers(logp[:length]), stopped)
         return found
 
     def stops_at(self, tokens: list[int]) -> int | None:

@@ -39,7 +39,7 @@ class LocalSampler(RowSampler):
     def positions(self) -> int:
         return self.model.config.max_position_embeddings
 
-    def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
+    def write(self, contexts: list[list[int]], group_size: int, seeds: Sequence[int], settings: Sampling,
               after: Sequence[Written | None] | None = None) -> Iterable[list[Written]]:
         active, going = self._active, {}
         if after and active is not None and settings == active.settings:

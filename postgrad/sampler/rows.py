@@ -5,15 +5,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from itertools import groupby
 
 from postgrad.maths.noise import seed_of
 from postgrad.records import Prompt, Rollout
 from postgrad.sampler.active import Written
 from postgrad.sampler.base import Sampling
+from postgrad.sampler.numbers import Numbers
 
 SHOWN = 20  # prompts that are named where many do not fit
 KEPT = 2**22  # tokens of prompts that are kept, for when they come again
+
+
+class Seeds(Sequence[int]):
+    """The seeds of a call's rows, made when the first is asked for: a GPU reads the prompts meanwhile."""
+
+    def __init__(self, seed: int, names: Sequence[str], group_size: int):
+        self.seed, self.names, self.group_size = seed, names, group_size
+
+    @cached_property
+    def made(self) -> list[int]:
+        asked: Counter[str] = Counter()
+        made = []
+        for name in self.names:  # a prompt that is asked twice gets further samples, not the same ones again
+            made += [seed_of(self.seed, name, asked[name] + i) for i in range(self.group_size)]
+            asked[name] += self.group_size
+        return made
+
+    def __len__(self) -> int:
+        return len(self.names) * self.group_size
+
+    def __getitem__(self, at):
+        return self.made[at]
 
 
 class RowSampler:
@@ -34,7 +58,7 @@ class RowSampler:
     def positions(self) -> int:
         raise NotImplementedError
 
-    def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
+    def write(self, contexts: list[list[int]], group_size: int, seeds: Sequence[int], settings: Sampling,
               after: Sequence[Written | None] | None = None) -> Iterable[list[Written]]:
         """`group_size` rows after each context, in the order in which they end, those together that were seen
         to end together; row i has seeds[i]. after: contexts come again, longer: of each, the row of the last
@@ -47,18 +71,14 @@ class RowSampler:
             return []
         rendered = [self._render(p, settings) for p in prompts]
         shown = [tuple(tokens) for tokens in rendered]
-        asked: Counter[str] = Counter()
-        seeds = []
-        for prompt in prompts:  # a prompt that is asked twice gets further samples, not the same ones again
-            seeds += [seed_of(seed, prompt.id, asked[prompt.id] + i) for i in range(group_size)]
-            asked[prompt.id] += group_size
+        seeds = Seeds(seed, [prompt.id for prompt in prompts], group_size)
         groups: list[dict[int, Rollout]] = [{} for _ in prompts]
         for rows in self.write(rendered, group_size, seeds, settings):
             texts = self.chat.decode_all([row.tokens for row in rows])
             for row, text in zip(rows, texts, strict=True):
                 p, g = divmod(row.request, group_size)
-                made = Rollout(prompt=prompts[p], prompt_tokens=shown[p], tokens=tuple(row.tokens),
-                               logp=tuple(row.logp), text=text, finished=row.finished,
+                made = Rollout(prompt=prompts[p], prompt_tokens=shown[p], tokens=fixed(row.tokens),
+                               logp=fixed(row.logp), text=text, finished=row.finished,
                                seed=seeds[row.request], policy_step=self.policy_step)
                 groups[p][g] = made
                 if self.ended:
@@ -114,3 +134,8 @@ class RowSampler:
                              f"{settings.max_new_tokens} that is over the model's {self.positions} "
                              "positions: shorten the prompt or set fewer new tokens.")
         return tokens
+
+
+def fixed(numbers: Sequence) -> Sequence:
+    """As they stand in a rollout, which nobody changes."""
+    return numbers if isinstance(numbers, Numbers) else tuple(numbers)

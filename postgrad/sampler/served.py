@@ -80,7 +80,7 @@ class ServedSampler(RowSampler):
     def positions(self) -> int:
         return self.model_positions
 
-    def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
+    def write(self, contexts: list[list[int]], group_size: int, seeds: Sequence[int], settings: Sampling,
               after: Sequence[Written | None] | None = None) -> Iterable[list[Written]]:
         rows = [Asked(i, contexts[i // group_size], seed) for i, seed in enumerate(seeds)]
         n, told = len(self.addresses), queue.SimpleQueue[list[Written] | Exception]()
@@ -182,7 +182,8 @@ class ServedSampler(RowSampler):
     def keep(self, row: Written, context: list[int]) -> None:
         address = self.addresses[row.request % len(self.addresses)]
         step, name = (self.weights.step, self.weights.name) if self.weights else (0, "")
-        self.kept.setdefault(step, []).append(Kept(address, name, context, row.tokens, row.logp))
+        self.kept.setdefault(step, []).append(Kept(address, name, context, list(row.tokens),
+                                                    list(row.logp)))
 
     def await_weights(self, weights: Weights) -> None:
         """Every sampler has these weights: until then no row is asked for."""

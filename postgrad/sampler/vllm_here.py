@@ -38,7 +38,7 @@ class VllmSampler(ServedSampler):
         self.engine = self.vllm.LLM(model=str(folder), max_model_len=self.positions, max_num_seqs=self.rows,
                                     logprobs_mode="processed_logprobs", seed=0, **how)
 
-    def write(self, contexts: list[list[int]], group_size: int, seeds: list[int], settings: Sampling,
+    def write(self, contexts: list[list[int]], group_size: int, seeds: Sequence[int], settings: Sampling,
               after: Sequence[Written | None] | None = None) -> Iterable[list[Written]]:
         assert self.engine is not None, "the weights come before the first row"
         rows = [Asked(i, contexts[i // group_size], seed) for i, seed in enumerate(seeds)]

@@ -52,7 +52,7 @@ class Queue:
     way where a slot or a place is needed, the first that ended first.
     """
 
-    def __init__(self, active, prompts: list[list[int]], group_size: int, seeds: list[int],
+    def __init__(self, active, prompts: list[list[int]], group_size: int, seeds: Sequence[int],
                  going: Mapping[int, Kept]):
         self.active, self.prompts, self.group_size, self.seeds = active, prompts, group_size, seeds
         held, self.users = {row.slot for row in going.values()}, Counter(row.place for row in going.values())
@@ -108,7 +108,7 @@ class Queue:
             self.users[self.place[i]] = self.group_size
         self.active.read([self.prompts[i] for i in found], [self.place[i] for i in found])
 
-    def stay(self, row: Row, tokens: list[int]) -> Kept:
+    def stay(self, row: Row, tokens: Sequence[int]) -> Kept:
         """A row that has ended, with these tokens, stays in its slot."""
         whole = [*self.prompts[row.prompt], *tokens]
         self.kept[row.slot] = kept = Kept(row.slot, row.place, row.read, whole)

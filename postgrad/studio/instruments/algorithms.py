@@ -158,7 +158,8 @@ insight = first_true(
 
 INSTRUMENT = Instrument(
     name="algorithms", number=3, title="Three algorithms, and what each must hold in memory",
-    functions=("postgrad.memory.estimate", "postgrad.memory.layers", "postgrad.memory.held"),
+    functions=("postgrad.memory.parts.estimate", "postgrad.memory.passes.layers",
+               "postgrad.memory.parts.held"),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
     about="PPO, DPO and GRPO at 1B to 70B: weights, gradients, optimizer, activations and cache "
           "against real cards.",
