@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product as pairs
+from itertools import product
 
 import torch
 from shapes import SHAPES
@@ -22,7 +22,7 @@ from postgrad.models.kernels import shared_attention as kernels
 from postgrad.packing import Packed, pack
 
 # tokens of a program, tokens on the other side at a time, warps, stages
-GRID = [*pairs((64, 128), (32, 64, 128), (4, 8), (2, 3))]
+GRID = [*product((64, 128), (32, 64, 128), (4, 8), (2, 3))]
 REPEATS = 10  # in one graph, so that no launch is waited for
 
 
@@ -140,12 +140,12 @@ def by_ours(x: Layer, quick: bool) -> Iterator[str]:
 
 def three(x: Layer, name: str, given: tuple[Tensor, Tensor, Tensor]) -> Iterator[str]:
     """The three kernels in the sizes that are set; given: what the backward pass is."""
-    (q, k, v), dy, (y, sums, dots) = x.qkv, x.dy, given
+    (q, k, v), dy, (y, sums, pairs) = x.qkv, x.dy, given
     laid = kernels.lay_blocks(x.packed, dy.shape[2])
     ways: dict[str, tuple[Callable, tuple[str, ...]]] = {
         "forward": (lambda: kernels.attend(q, k, v, laid, None), ("y",)),
         "back_q ": (lambda: kernels.back_q(dy, q, k, v, y, sums, laid, None), ("dq",)),
-        "back_kv": (lambda: kernels.back_kv(dy, q, k, v, sums, dots, laid, None), ("dk", "dv"))}
+        "back_kv": (lambda: kernels.back_kv(dy, q, k, v, pairs, laid, None), ("dk", "dv"))}
     for kernel, (work, names) in ways.items():
         yield line(f"{kernel} {name}", work,
                    lambda work=work, names=names: x.off(**dict(zip(names, work(), strict=False))))
