@@ -127,15 +127,14 @@ def _forward(q, k, v, y, sums, blocks, positions, N, H, rep, q_width, k_width, v
         keys = _load(k, head // rep, token, limit, k_width, D, ROUND, KEYS)
         values = _load(v, head // rep, token, limit, v_width, D, ROUND, KEYS)
         seen = _seen(query, stop, token, limit, positions, window, KEYS, WINDOW)
-        x = tl.dot(mine, tl.trans(keys), input_precision="ieee") * scale
-        x = tl.where(seen, x, float("-inf"))
+        x = tl.where(seen, tl.dot(mine, tl.trans(keys), input_precision="ieee"), float("-inf"))
         higher = tl.maximum(top, tl.max(x, 1))
-        p, fade = tl.exp2(x - higher[:, None]), tl.exp2(top - higher)
+        p, fade = tl.exp2(x * scale - (higher * scale)[:, None]), tl.exp2((top - higher) * scale)
         answer = tl.dot(p.to(values.dtype), values, answer * fade[:, None], input_precision="ieee")
         total, top = total * fade + tl.sum(p, 1), higher
     total = tl.where(query < stop, total, 1.0)
     _store(y, answer / total[:, None], head, first, stop, H * D, D, ROUND, QUERIES)
-    tl.store(sums + head.to(tl.int64) * N + query, top + tl.log2(total), query < stop)
+    tl.store(sums + head.to(tl.int64) * N + query, top * scale + tl.log2(total), query < stop)
 
 
 @triton.jit(do_not_specialize=["N", "H", "rep"])
