@@ -19,11 +19,11 @@ from postgrad.models.blocks import Blocks
 from postgrad.packing import Laid, Packed, padded, sent
 
 MOST = 8  # graphs that are kept
-STEPS = 32  # sizes in an octave
-STRETCH = 1.25  # times the tokens of a pass, at most, for which a graph is kept: a pass beyond runs without
+STEPS = 64  # sizes in an octave
+STRETCH = 1.25  # to which a pass is padded at most, where no more graphs are kept; others run without
 PIECE = 64  # tokens of a sequence of padding
 READ_MOST = 4  # the same of prompts that are read
-ROOM = 4e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
+ROOM = 5e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
 
 
 def most_graphs(gradients: float) -> int:

@@ -97,23 +97,22 @@ def _reach(first, start, stop, prefix_start, prefix_stop, window, QUERIES: tl.co
 
 
 @triton.jit
-def _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEYS: tl.constexpr,
-            WINDOW: tl.constexpr):
-    """[queries, KEYS], -inf where a query does not see a key. A prefix stands before those who share it, what
-    lies beyond the limit counts as behind them."""
+def _seen(query, stop, token, limit, positions, window, KEYS: tl.constexpr, WINDOW: tl.constexpr):
+    """[queries, KEYS]: whether a query sees a key. A prefix stands before those who share it; what lies
+    beyond the limit counts as behind them."""
     key = token + tl.arange(0, KEYS)
     seen = tl.where(key < limit, key, BEHIND)[None, :] <= query[:, None]
     if WINDOW:
         ahead = (tl.load(positions + query, query < stop, 0)[:, None]
                  - tl.load(positions + key, key < limit, 0)[None, :])
         seen &= ahead < window
-    return tl.where(seen, tl.dot(mine, tl.trans(keys), input_precision="ieee") * scale, float("-inf"))
+    return seen
 
 
 @triton.jit(do_not_specialize=["N", "H", "rep"])
 def _forward(q, k, v, y, sums, blocks, positions, N, H, rep, q_width, k_width, v_width, scale,
-             window, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr,
-             KEYS: tl.constexpr, WINDOW: tl.constexpr):
+             window, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+             WINDOW: tl.constexpr):
     head, first, start, stop, prefix_start, prefix_stop, _ = _row(blocks, H)
     if first >= stop:
         return
@@ -127,21 +126,23 @@ def _forward(q, k, v, y, sums, blocks, positions, N, H, rep, q_width, k_width, v
         limit = tl.where(at < own, prefix_stop, stop)
         keys = _load(k, head // rep, token, limit, k_width, D, ROUND, KEYS)
         values = _load(v, head // rep, token, limit, v_width, D, ROUND, KEYS)
-        x = _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEYS, WINDOW)
+        seen = _seen(query, stop, token, limit, positions, window, KEYS, WINDOW)
+        x = tl.where(seen, tl.dot(mine, tl.trans(keys), input_precision="ieee"), float("-inf"))
         higher = tl.maximum(top, tl.max(x, 1))
-        p, fade = tl.exp2(x - higher[:, None]), tl.exp2(top - higher)
+        p, fade = tl.exp2(x * scale - (higher * scale)[:, None]), tl.exp2((top - higher) * scale)
         answer = tl.dot(p.to(values.dtype), values, answer * fade[:, None], input_precision="ieee")
         total, top = total * fade + tl.sum(p, 1), higher
     total = tl.where(query < stop, total, 1.0)
     _store(y, answer / total[:, None], head, first, stop, H * D, D, ROUND, QUERIES)
-    tl.store(sums + head.to(tl.int64) * N + query, top + tl.log2(total), query < stop)
+    tl.store(sums + head.to(tl.int64) * N + query, top * scale + tl.log2(total), query < stop)
 
 
 @triton.jit(do_not_specialize=["N", "H", "rep"])
-def _back_q(q, k, v, y, dy, sums, dots, dq, blocks, positions, N, H, rep, q_width, k_width, v_width, scale,
-            window, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr,
-            KEYS: tl.constexpr, WINDOW: tl.constexpr):
-    """dots: what goes back to each answer, times it; _back_kv reads them."""
+def _back_q(q, k, v, y, dy, sums, pairs, dq, blocks, positions, N, H, rep, q_width, k_width, v_width, scale,
+            window, D: tl.constexpr, ROUND: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+            WINDOW: tl.constexpr):
+    """pairs: of each answer its sum, and it times what goes back to it; side by side, since _back_kv reads
+    them so in fewer instructions."""
     head, first, start, stop, prefix_start, prefix_stop, _ = _row(blocks, H)
     if first >= stop:
         return
@@ -151,48 +152,50 @@ def _back_q(q, k, v, y, dy, sums, dots, dq, blocks, positions, N, H, rep, q_widt
     answer = _load(y, head, first, stop, H * D, D, ROUND, QUERIES)
     dot = tl.sum(by.to(tl.float32) * answer.to(tl.float32), 1)
     row = head.to(tl.int64) * N + query
-    tl.store(dots + row, dot, query < stop)
     total, slope = tl.load(sums + row, query < stop, 0.0), tl.zeros((QUERIES, ROUND), tl.float32)
+    tl.store(pairs + row * 2, total, query < stop)
+    tl.store(pairs + row * 2 + 1, dot, query < stop)
     begin, own, end = _reach(first, start, stop, prefix_start, prefix_stop, window, QUERIES, KEYS, WINDOW)
     for at in range(begin, end, KEYS):
         token = at + tl.where(at < own, prefix_start, start - own)
         limit = tl.where(at < own, prefix_stop, stop)
         keys = _load(k, head // rep, token, limit, k_width, D, ROUND, KEYS)
         values = _load(v, head // rep, token, limit, v_width, D, ROUND, KEYS)
-        x = _scores(mine, keys, query, stop, token, limit, positions, scale, window, KEYS, WINDOW)
-        p = tl.exp2(x - total[:, None])
+        seen = _seen(query, stop, token, limit, positions, window, KEYS, WINDOW)
+        x = tl.dot(mine, tl.trans(keys), input_precision="ieee") * scale
+        p = tl.where(seen, tl.exp2(x - total[:, None]), 0.0)
         dx = p * (tl.dot(by, tl.trans(values), input_precision="ieee") - dot[:, None])
         slope = tl.dot(dx.to(keys.dtype), keys, slope, input_precision="ieee")
     _store(dq, slope * (scale * LN_2), head, first, stop, H * D, D, ROUND, QUERIES)
 
 
 @triton.jit(do_not_specialize=["N", "H", "rep"])
-def _back_kv(q, k, v, dy, sums, dots, dk, dv, blocks, positions, N, H, rep, q_width, k_width, v_width,
-             scale, window, D: tl.constexpr, ROUND: tl.constexpr, KEYS: tl.constexpr,
-             QUERIES: tl.constexpr, WINDOW: tl.constexpr):
+def _back_kv(q, k, v, dy, pairs, dk, dv, blocks, positions, N, H, rep, q_width, k_width, v_width, scale,
+             window, D: tl.constexpr, ROUND: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr,
+             WINDOW: tl.constexpr):
     """Queries that fill up a last block are 0 and give nothing back; so are their answers' slopes."""
     head, first, _, stop, _, _, last = _row(blocks, H)
     if first >= stop:
         return
-    key = first + tl.arange(0, KEYS)
+    key, i = first + tl.arange(0, KEYS), tl.arange(0, QUERIES)
     keys = _load(k, head // rep, first, stop, k_width, D, ROUND, KEYS)
     values = _load(v, head // rep, first, stop, v_width, D, ROUND, KEYS)
     k_slope, v_slope = tl.zeros((KEYS, ROUND), tl.float32), tl.zeros((KEYS, ROUND), tl.float32)
+    pairs += head.to(tl.int64) * N * 2
+    pair = i[:, None] * 2 + tl.arange(0, 2)[None, :]
     if WINDOW:
+        here = tl.load(positions + key, key < stop, 0)
         last = tl.where(last > stop, last, tl.minimum(stop, first + KEYS + window - 1))
     for token in range(first, last, QUERIES):
-        query = token + tl.arange(0, QUERIES)
-        row = head.to(tl.int64) * N + query
+        real = i < last - token
         theirs = _load(q, head, token, last, q_width, D, ROUND, QUERIES)
         by = _load(dy, head, token, last, H * D, D, ROUND, QUERIES)
-        total, dot = tl.load(sums + row, query < last, 0.0), tl.load(dots + row, query < last, 0.0)
-        seen = key[:, None] <= query[None, :]
+        total, dot = tl.split(tl.load(pairs + token * 2 + pair, real[:, None], 0.0))
+        seen = key[:, None] - token <= i[None, :]
         if WINDOW:
-            ahead = (tl.load(positions + query, query < last, 0)[None, :]
-                     - tl.load(positions + key, key < stop, 0)[:, None])
-            seen &= ahead < window
-        x = tl.where(seen, tl.dot(keys, tl.trans(theirs), input_precision="ieee") * scale, float("-inf"))
-        p = tl.exp2(x - total[None, :])
+            seen &= tl.load(positions + token + i, real, 0)[None, :] - here[:, None] < window
+        x = tl.dot(keys, tl.trans(theirs), input_precision="ieee") * scale
+        p = tl.where(seen, tl.exp2(x - total[None, :]), 0.0)
         v_slope = tl.dot(p.to(by.dtype), by, v_slope, input_precision="ieee")
         dx = p * (tl.dot(values, tl.trans(by), input_precision="ieee") - dot[None, :])
         k_slope = tl.dot(dx.to(theirs.dtype), theirs, k_slope, input_precision="ieee")
@@ -225,28 +228,28 @@ def attend_back(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, sums: Te
     """The gradients of q, k and v, [N, H, D] each: those of k and v are to be summed over the heads that
     share one."""
     dy = dy.contiguous()
-    dq, dots = back_q(dy, q, k, v, y, sums, laid, window)
-    return dq, *back_kv(dy, q, k, v, sums, dots, laid, window)
+    dq, pairs = back_q(dy, q, k, v, y, sums, laid, window)
+    return dq, *back_kv(dy, q, k, v, pairs, laid, window)
 
 
 def back_q(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, y: Tensor, sums: Tensor, laid: Blocks,
            window: int | None) -> tuple[Tensor, Tensor]:
-    """The gradient of q, and the dots that back_kv needs, [H, N]."""
+    """The gradient of q, and the pairs that back_kv needs, [H, N, 2]."""
     (plain, constants), own = arguments(q, k, v, laid, window), tiles(q.shape[2])
-    dq, dots = torch.empty_like(y), torch.empty_like(sums)
+    dq, pairs = torch.empty_like(y), sums.new_empty(*sums.shape, 2)
     keys, warps, stages = own.back_q
-    _back_q[(len(laid.queries) * q.shape[1],)](q, k, v, y, dy, sums, dots, dq, laid.queries, *plain,
+    _back_q[(len(laid.queries) * q.shape[1],)](q, k, v, y, dy, sums, pairs, dq, laid.queries, *plain,
                                                **constants, QUERIES=own.queries, KEYS=keys, num_warps=warps,
                                                num_stages=stages)
-    return dq, dots
+    return dq, pairs
 
 
-def back_kv(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, sums: Tensor, dots: Tensor, laid: Blocks,
+def back_kv(dy: Tensor, q: Tensor, k: Tensor, v: Tensor, pairs: Tensor, laid: Blocks,
             window: int | None) -> tuple[Tensor, Tensor]:
     (plain, constants), own = arguments(q, k, v, laid, window), tiles(q.shape[2])
     dk, dv = torch.empty_like(dy), torch.empty_like(dy)
     queries, warps, stages = own.back_kv
-    _back_kv[(len(laid.keys) * q.shape[1],)](q, k, v, dy, sums, dots, dk, dv, laid.keys, *plain, **constants,
+    _back_kv[(len(laid.keys) * q.shape[1],)](q, k, v, dy, pairs, dk, dv, laid.keys, *plain, **constants,
                                              KEYS=own.keys, QUERIES=queries, num_warps=warps,
                                              num_stages=stages)
     return dk, dv
