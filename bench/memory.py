@@ -5,8 +5,8 @@ step, AdamW.
 
 A phase's peak is the allocator's, and what captured graphs hold beside it. The steps are those of the loop:
 its optimizer, its masters, layers compiled and captured where a run would do so; the sampler stands beside
-training unless the case gives it back. Under "parts" stand terms of the estimate (memory.py has a function or
-a part of each name) beside what was measured of each alone, all in GB. After a case that fails the next is
+training unless the case gives it back. Under "parts" stand terms of the estimate (postgrad/memory has a function
+or a part of each name) beside what was measured of each alone, all in GB. After a case that fails the next is
 taken.
 """
 
@@ -35,13 +35,14 @@ except ImportError:  # files of weights are neither read nor written here
 from postgrad import memory, methods  # noqa: E402
 from postgrad.maths.logprob import chosen_logp  # noqa: E402
 from postgrad.memory import GB, SIZES, Memory, Setup, estimate, held, samples  # noqa: E402
+from postgrad.memory.setup import llama  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
 from postgrad.models.kernels import softmax_for  # noqa: E402
 from postgrad.optim import Optim, OptimSettings  # noqa: E402
 from postgrad.packing import last_of, pack  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 
-SHAPES = SIZES | {"135M": memory._llama(30, 576, 1536, 9, 3, 49152, tied=True)}
+SHAPES = SIZES | {"135M": llama(30, 576, 1536, 9, 3, 49152, tied=True)}
 SECONDS = 110  # after which no further case is begun
 
 

@@ -20,8 +20,9 @@ Left out on purpose: sharding over several GPUs, offloading, 8-bit optimizers.
 """
 
 from postgrad.memory.parts import GB, PARTS, Memory, beside, cache, each_trained, estimate, held, samples
-from postgrad.memory.passes import activations, head, kept, layers
+from postgrad.memory.passes import activations, head, kept, layers, walked
 from postgrad.memory.setup import SIZES, Setup, adapter, matrices, parameters
 
 __all__ = ["GB", "PARTS", "SIZES", "Memory", "Setup", "activations", "adapter", "beside", "cache",
-           "each_trained", "estimate", "head", "held", "kept", "layers", "matrices", "parameters", "samples"]
+           "each_trained", "estimate", "head", "held", "kept", "layers", "matrices", "parameters", "samples",
+           "walked"]

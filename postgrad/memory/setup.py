@@ -11,7 +11,7 @@ from postgrad.models.layer import Matrix, Norm, layer_spec, outer_weights
 from postgrad.options import Held
 
 
-def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
+def llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
            tied: bool = False) -> Config:
     return Config(vocab_size=vocab, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
                   num_attention_heads=heads, num_key_value_heads=kv, head_dim=width // heads,
@@ -19,10 +19,10 @@ def _llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
 
 
 SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
-    "1B": _llama(16, 2048, 8192, 32, 8, 128256, tied=True),
-    "7B": _llama(32, 4096, 11008, 32, 32, 32000),
-    "13B": _llama(40, 5120, 13824, 40, 40, 32000),
-    "70B": _llama(80, 8192, 28672, 64, 8, 32000),
+    "1B": llama(16, 2048, 8192, 32, 8, 128256, tied=True),
+    "7B": llama(32, 4096, 11008, 32, 32, 32000),
+    "13B": llama(40, 5120, 13824, 40, 40, 32000),
+    "70B": llama(80, 8192, 28672, 64, 8, 32000),
 }
 
 
