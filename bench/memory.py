@@ -5,9 +5,9 @@ step, AdamW.
 
 A phase's peak is the allocator's, and what captured graphs hold beside it. The steps are those of the loop:
 its optimizer, its masters, layers compiled and captured where a run would do so; the sampler stands beside
-training unless the case gives it back. Under "parts" stand terms of the estimate (postgrad/memory has a function
-or a part of each name) beside what was measured of each alone, all in GB. After a case that fails the next is
-taken.
+training unless the case gives it back. Under "parts" stand terms of the estimate (postgrad/memory has a
+function or a part of each name) beside what was measured of each alone, all in GB. After a case that fails
+the next is taken.
 """
 
 from __future__ import annotations

@@ -182,13 +182,13 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     qkv is a product of, which has yet to be divided by its rms."""
     (_, KV, S, D), NEW, window = k_prompt.shape, k_cache.shape[2], window or 1 << 30
     R, REP = len(qkv), qkv.shape[1] // (KV * D) - 2
-    out, group = qkv.new_empty(R, KV * REP * D), rows_of_program(R, KV, REP)
-    keys, warps, stages = LOOK[group > 1]
-    times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     tokens = min(S + NEW, len(cos), window) - 1  # that a row has before the new one, at most
-    pairs = triton.cdiv(R, group) * KV
     chunk = part_size(tokens, R * KV)
     parts = max(1, triton.cdiv(tokens, chunk))
+    out, group = qkv.new_empty(R, KV * REP * D), rows_of_program(R, KV, REP) if parts == 1 else 1
+    keys, warps, stages = LOOK[group > 1]
+    times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
+    pairs = triton.cdiv(R, group) * KV
     kept = count = out
     if parts > 1:
         kept = torch.empty(pairs * parts * group * times * (ROUND + 2), device=qkv.device)
