@@ -28,6 +28,7 @@ shapes, meaningless figures.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -105,11 +106,18 @@ def steps(s: Setting, shape: str, side: str, how: tuple[str, ...], betas=(0.0, 0
     found = {}
     for beta in betas:
         count = 8 if side == "ours" else 4  # the first ones compile and capture
+        clean()
         found[f"beta {beta:g}"] = (drive(side, s.work(shape, how, count, beta))
                                    | {"floor": grpo_floor(s, shape, beta)})
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
     return found
+
+
+def clean() -> None:
+    """Before a peak is measured: what was trained before is gone."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def start(s: Setting) -> dict:
@@ -224,9 +232,8 @@ def main() -> None:
             s = replace(s, device="cpu", shape="tiny", big="1M", prompts=4, group=4, prompt=16, new=16,
                         cap=64, passes=2)
         for name in args.parts:
+            clean()
             began = time.perf_counter()
-            if torch.cuda.is_available():
-                torch.cuda.reset_peak_memory_stats()
             found = PARTS[name](s)
             print(json.dumps({"part": name, **found, "part seconds": time.perf_counter() - began}),
                   flush=True)

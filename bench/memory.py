@@ -168,7 +168,7 @@ def parts_of(case: Case, models: Models) -> dict[str, list[float]]:
     states = [forward()]
     stands = torch.cuda.memory_allocated()
     leaf = states[0].detach()[packed.before].requires_grad_()
-    targets, softmax = tokens.flatten()[packed.chosen], softmax_for(network.head.device, network.head.dtype)
+    targets, softmax = tokens.flatten()[packed.chosen], softmax_for(network.head)
     walked = peak_of(lambda: states.pop().sum().backward()) - torch.cuda.memory_allocated() + before - stands
 
     def read() -> None:

@@ -39,15 +39,16 @@ def figures_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
     for s in judged:
         for name, score in s.verdict.parts.items():  # absent: there was nothing to judge
             parts.setdefault(name, []).append(score)
-    return {"reward": float(torch.cat(scores).mean()) if scores else 0.0,
-            "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
-            "length": written / len(rows), "sampled": float(written),
-            "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
-            "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
-            "errors": float(sum(s.verdict.error is not None for s in rows)),
-            **{f"reward/{name}": sum(given) / len(given) for name, given in parts.items()},
-            "turns": sum(replies_of(s.rollout) for s in rows) / len(rows),
-            "new_rows": float(sum(len(s.rollout.earlier) for s in rows))}
+    facts = {
+        "reward": float(torch.cat(scores).mean()) if scores else 0.0,
+        "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
+        "length": written / len(rows), "sampled": float(written),
+        "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
+        "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
+        "errors": float(sum(s.verdict.error is not None for s in rows)),
+        "turns": sum(replies_of(s.rollout) for s in rows) / len(rows),
+        "new_rows": float(sum(len(s.rollout.earlier) for s in rows))}
+    return facts | {f"reward/{name}": sum(given) / len(given) for name, given in parts.items()}
 
 
 def replies_of(rollout: Rollout) -> int:

@@ -172,7 +172,7 @@ class Decoder(nn.Module):
         zero elsewhere."""
         made = self.choices(tokens, mask, packed)
         columns = chosen_logp(made.states, self.head, tokens.flatten()[made.cells], temperature,
-                              softmax=softmax_for(self.head.device, self.head.dtype))
+                              softmax=softmax_for(self.head))
         blank = torch.zeros(tokens.numel(), dtype=columns[0].dtype, device=tokens.device)
         logp, entropy = (blank.scatter(0, made.cells, x).view(tokens.shape) for x in columns)
         return logp, entropy

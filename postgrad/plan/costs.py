@@ -31,13 +31,13 @@ class Fitted:
     step: seconds of an update, beside. row: seconds of a row beside sampling and training: text, verdict,
     log, columns."""
 
-    layer: float = 26e-6
-    read: float = 0.98
-    picked: float = 9.0
-    moved: float = 10.0
+    layer: float = 20e-6
+    read: float = 0.85
+    picked: float = 7.0
+    moved: float = 9.0
     headed: float = 20.0
-    step: float = 17e-3
-    row: float = 0.2e-3
+    step: float = 8e-3
+    row: float = 0.02e-3
 
 
 FITTED = Fitted()

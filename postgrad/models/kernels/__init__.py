@@ -13,6 +13,9 @@ from torch import Tensor
 from postgrad.maths.logprob import PLAIN, Softmax
 from postgrad.models.kernels import cpu, plain
 
+# a vocabulary, and numbers of gradients, from which on they have kernels of their own
+LARGE, MANY = 4096, 1 << 23
+
 
 @cache
 def kernels_for(device: torch.device, dtype: torch.dtype,
@@ -28,10 +31,10 @@ def kernels_for(device: torch.device, dtype: torch.dtype,
             else found)
 
 
-@cache
-def softmax_for(device: torch.device, dtype: torch.dtype) -> Softmax:
-    """The passes over the vocabulary's logits, for a head of this type."""
-    if device.type == "cuda" and dtype != torch.float64 and has_triton():
+def softmax_for(head: Tensor) -> Softmax:
+    """The passes over the vocabulary's logits; of a small vocabulary torch's own, for which no kernels have
+    to be compiled."""
+    if head.is_cuda and head.dtype != torch.float64 and len(head) >= LARGE and has_triton():
         from postgrad.models.kernels import vocabulary
         return vocabulary.SOFTMAX
     return PLAIN
@@ -39,8 +42,8 @@ def softmax_for(device: torch.device, dtype: torch.dtype) -> Softmax:
 
 def add_all(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
     """sums[i] += parts[i] for all i: bfloat16 to float32 on a GPU in one launch, for which torch takes one
-    each."""
-    if sums[0].is_cuda and has_triton():
+    each; of few numbers torch's, as above."""
+    if sums[0].is_cuda and sum(x.numel() for x in sums) >= MANY and has_triton():
         from postgrad.models.kernels import gathering
         gathering.add_all(sums, parts)
     else:
