@@ -12,6 +12,7 @@ from triton_test import close, interpreted, small_config
 from postgrad.models import Decoder
 from postgrad.models.engine import Engine
 from postgrad.models.families import Parts
+from postgrad.models.foreign_engine import ForeignEngine
 from postgrad.models.kernels import plain
 from postgrad.sampler import Sampling
 
@@ -140,6 +141,8 @@ def chosen(gpu):
         rows.settings = replace(settings, **change)
         assert choosing.chooser(rows) is None
     rows.settings, engine.weights["head"] = settings, torch.empty(choosing.LARGE, 8)
+    assert choosing.chooser(rows) is None
+    engine.weights = ForeignEngine.weights
     assert choosing.chooser(rows) is None
 
 

@@ -6,6 +6,7 @@ How rows are kept between steps is what the network understands (foreign_cache.p
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
 
 import torch
@@ -28,6 +29,7 @@ class ForeignEngine:
 
     appends = False  # a step has one token of a slot
     independent = False  # a row may be rounded in another way where few stand beside it
+    weights: Mapping[str, Tensor] = {}  # that it keeps itself: none
 
     @torch.no_grad()
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):

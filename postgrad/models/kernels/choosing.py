@@ -94,7 +94,7 @@ def chooser(rows) -> Callable[[int], tuple[Tensor, Tensor]] | None:
 def chosen(rows, n: int) -> tuple[Tensor, Tensor]:
     head, heat = rows.engine.weights["head"], 1.0 / rows.settings.temperature
     (V, K), device = head.shape, head.device
-    pieces, tile = triton.cdiv(V, PIECE), shape(K)
+    pieces, tile = triton.cdiv(V, PIECE), shape(rows.hidden)
     tops, sums = torch.empty(2, n, pieces, device=device)
     token, where = torch.empty(2, n, dtype=torch.int64, device=device)
     _tops[(triton.cdiv(n, tile["ROWS"]) * triton.cdiv(V, tile["COLUMNS"]),)](

@@ -10,6 +10,8 @@ maths/logprob.py has the equations. For 16 bits, whose products are summed in fl
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 import triton
 import triton.language as tl
@@ -17,6 +19,8 @@ from torch import Tensor
 
 # rows, logits and numbers of a state that a program has at once; its warps and stages
 TILE = 128, 256, 64, 8, 3
+SMALL_TILE = 128, 128, 32, 4, 4  # where a multiprocessor has not the memory for that
+ROOM = 150_000  # bytes of it
 JOIN_ROWS, JOIN_TILES = 32, 32  # that a program joins at once
 
 # below it an exponential is 0 in float32; cut there, logits of -inf have no part in any sum
@@ -107,22 +111,31 @@ def _slope(states, head, tokens, total, by_logp, entropy, by_entropy, out, N, V,
     tl.store(out + row.to(tl.int64)[:, None] * V + column[None, :], slope, inside)
 
 
-def shape(K: int) -> dict:
+def tile_on(device: torch.device) -> tuple[int, int, int, int, int]:
+    return TILE if device.type != "cuda" or shared_memory(device) >= ROOM else SMALL_TILE
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor
+
+
+def shape(states: Tensor) -> dict:
     """How a tile is computed."""
-    rows, columns, deep, warps, stages = TILE
-    return {"EVEN": K % deep == 0, "ROWS": rows, "COLUMNS": columns, "DEEP": deep, "num_warps": warps,
-            "num_stages": stages}
+    rows, columns, deep, warps, stages = tile_on(states.device)
+    return {"EVEN": states.shape[1] % deep == 0, "ROWS": rows, "COLUMNS": columns, "DEEP": deep,
+            "num_warps": warps, "num_stages": stages}
 
 
 def read(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """-> total, logp, entropy [N]. The entropy is summed from differences to the largest logit, so large
     ones take nothing from it."""
-    (N, K), V, (rows, columns, deep, *_) = states.shape, len(head), TILE
+    (N, K), V, (rows, columns, deep, *_) = states.shape, len(head), tile_on(states.device)
     states, head, many = states.contiguous(), head.contiguous(), triton.cdiv(V, columns)
     parts = [torch.empty(many, N, device=states.device) for _ in range(3)]
     found = tuple(torch.empty(N, device=states.device) for _ in range(3))
     if N:
-        _read[(triton.cdiv(N, rows) * many,)](states, head, *parts, N, V, K, **shape(K))
+        _read[(triton.cdiv(N, rows) * many,)](states, head, *parts, N, V, K, **shape(states))
         _join[(triton.cdiv(N, JOIN_ROWS),)](states, head, tokens, *parts, *found, N, K, many, ROWS=JOIN_ROWS,
                                             TILES=JOIN_TILES, DEEP=deep)
     return found[0], found[1], found[2]
@@ -130,11 +143,11 @@ def read(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, 
 
 def slope(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
           by_entropy: Tensor | None) -> Tensor:  # -> [N, V], in the states' type
-    (N, K), V, (rows, columns, *_) = states.shape, len(head), TILE
+    (N, K), V, (rows, columns, *_) = states.shape, len(head), tile_on(states.device)
     states, head, by_logp = states.contiguous(), head.contiguous(), by_logp.contiguous()
     out, both = states.new_empty(N, V), by_entropy is not None
     if N:
         _slope[(triton.cdiv(N, rows) * triton.cdiv(V, columns),)](
             states, head, tokens, total, by_logp, entropy, by_entropy.contiguous() if both else entropy, out,
-            N, V, K, BOTH=both, **shape(K))
+            N, V, K, BOTH=both, **shape(states))
     return out

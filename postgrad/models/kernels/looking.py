@@ -19,6 +19,7 @@ from postgrad.models.kernels.scaled import launched
 
 LOOK = (32, 1, 2), (64, 4, 3)  # keys at a time, warps and stages of a program of one row, and of several
 QUERIES = 16  # of a program, at least; rows of one are as many as have so many queries
+WIDEST = 128  # head of which a program has several rows
 PROGRAMS = 256  # with fewer than that a program has fewer rows
 WHOLE = 256  # tokens that are never parted: a short run has one kernel less to compile
 # the least tokens of a part of a row: where rows alone are fewer programs than the third number, and where
@@ -185,7 +186,8 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     tokens = min(S + NEW, len(cos), window) - 1  # that a row has before the new one, at most
     chunk = part_size(tokens, R * KV)
     parts = max(1, triton.cdiv(tokens, chunk))
-    out, group = qkv.new_empty(R, KV * REP * D), rows_of_program(R, KV, REP) if parts == 1 else 1
+    group = rows_of_program(R, KV, REP) if parts == 1 and D <= WIDEST else 1
+    out = qkv.new_empty(R, KV * REP * D)
     keys, warps, stages = LOOK[group > 1]
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
