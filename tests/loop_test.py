@@ -105,9 +105,14 @@ def test_a_gradient_in_a_graphs_memory_is_copied_before_the_next_pass():
 
 def test_a_pass_is_padded_to_a_graph_that_is_there_where_no_more_are_kept():
     replays = Replays(torch.nn.Linear(2, 2))
-    assert replays.fitting(15000, 100) == (15104, 128) and replays.fitting(15000, 127) == (15104, 256)
-    replays.most, replays.made = 3, {(16384, 128): None, (15616, 128): None, (15616, 256): None}
-    assert replays.fitting(15500, 120) == (15616, 128)  # its own
+    assert replays.fitting(14976, 100) == (14976, 128) and replays.fitting(14977, 127) == (15104, 256)
+    replays.most, replays.made = 5, {(16384, 128): None, (15616, 128): None}
+    assert replays.fitting(15200, 100) == (15616, 128)  # near enough
+    assert replays.fitting(15100, 100) == (15104, 128)  # of its own
+    replays.made[15616, 256] = None
+    assert replays.fitting(14000, 100) == (14336, 128)  # the rest of the sizes are far apart
+    replays.most = 3
+    assert replays.fitting(15500, 120) == (15616, 128)
     assert replays.fitting(15000, 118) == (15616, 128)  # 118 and 10 of padding
     assert replays.fitting(15000, 119) == (15616, 256)
     assert replays.fitting(15900, 100) == (16384, 128)

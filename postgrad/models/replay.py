@@ -19,8 +19,9 @@ from postgrad.models.blocks import Blocks
 from postgrad.packing import Laid, Packed, padded, sent
 
 MOST = 8  # graphs that are kept
-STEPS = 64  # sizes in an octave
-STRETCH = 1.25  # to which a pass is padded at most, where no more graphs are kept; others run without
+FINE, COARSE = 64, 8  # sizes in an octave: of the first half of the graphs, and of the others
+CLOSE = 1.03  # to which a pass is padded, rather than have a graph of its own
+STRETCH = 1.25  # the same where no more graphs are kept; passes beyond run without
 PIECE = 64  # tokens of a sequence of padding
 READ_MOST = 4  # the same of prompts that are read
 ROOM = 5e9  # bytes of gradients, of which each graph has its own: large models, which wait less, get fewer
@@ -69,17 +70,23 @@ class Replays:
         return self.made[key](*inputs)[: len(packed.cells)]
 
     def fitting(self, tokens: int, sequences: int) -> tuple[int, int] | None:
-        """The tokens and sequences to which a pass is padded: the next size or, where no more graphs are
-        kept, the smallest of theirs."""
+        """The tokens and sequences to which a pass is padded: those of a graph that is there, if it is little
+        larger, or the next size; where no more graphs are kept, the smallest of theirs that will do."""
         def filled(N: int) -> int:
             return sequences + -(-(N - tokens) // PIECE)
 
-        N = size(tokens, STEPS)
-        key = N, power(filled(N))
+        def next_size(steps: int) -> tuple[int, int]:
+            N = size(tokens, steps)
+            return N, power(filled(N))
+
+        def there(most: float) -> tuple[int, int] | None:
+            return min((made for made in self.made if tokens <= made[0] <= most * tokens
+                        and filled(made[0]) <= made[1]), default=None)
+
+        key = next_size(FINE if len(self.made) <= self.most // 2 else COARSE)
         if key in self.made or len(self.made) < self.most:
-            return key
-        return min((made for made in self.made if tokens <= made[0] <= STRETCH * tokens
-                    and filled(made[0]) <= made[1]), default=None)
+            return there(CLOSE) or key
+        return there(STRETCH)
 
     def keep_gradients(self) -> None:
         """Before a pass. The gradient that a parameter without one gets is the graph's own memory: that costs
