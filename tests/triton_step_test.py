@@ -77,9 +77,9 @@ def in_parts(gpu):
 
 
 def together():
-    """Rows that look at a prompt together beside rows that have another, cut where there are too many, of one
-    part and of several, with a window that leaves out a part of a prompt; programs of fewer rows where there
-    would be too few of them."""
+    """Rows that look at a prompt together beside rows that have another, cut where there are too many, with a
+    window that leaves out a part of a prompt; rows that are parted, which look alone; programs of fewer rows
+    where there would be too few of them."""
     from postgrad.models.kernels import looking
     for asked, rows in (((512, 3, 3), 4), ((512, 8, 1), 16), ((512, 8, 9), 1), ((64, 3, 3), 1)):
         assert looking.rows_of_program(*asked) == rows
@@ -90,8 +90,8 @@ def together():
     looking.WHOLE, looking.PROGRAMS, read = 0, 1, torch.tensor([4, 9, 13, 1])[places]
     at, slot = torch.tensor([0, 3, 7, 11, 2, 5, 1, 9, 4, 8]), torch.randperm(10, generator=make)
     for queries, head_dim, many, split, window in (
-            (3, 32, 16, 99, None), (3, 48, 32, 4, None), (1, 32, 16, 3, 9), (20, 32, 64, 5, None),
-            (1, 20, 2, 99, 4)):
+            (3, 32, 16, 99, None), (3, 48, 32, 99, None), (1, 32, 16, 99, 9), (20, 32, 64, 99, None),
+            (1, 20, 2, 99, 4), (3, 32, 16, 4, None)):
         looking.QUERIES, looking.SPLIT = many, (split, split, 0, 999)
         qkv, angles = random(10, (queries + 2) * 2 * head_dim), [random(30, head_dim // 2) for _ in range(2)]
         kept, own = ([random(n, 2, size, head_dim) for _ in range(2)] for n, size in ((4, 13), (11, 12)))
