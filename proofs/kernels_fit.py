@@ -101,9 +101,9 @@ def of_heads(D: int) -> Iterator[Launch]:
         for group in {looking.QUERIES // REP if D <= looking.WIDEST else 1, 1}:
             keys, *how = looking.LOOK[group > 1]
             yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows", looking._attend,
-                         {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": 1024 // group, "INNER": True,
-                          "EARLY": False, "GROUP": group, "TIMES": max(REP, 16 // group), "BLOCK": keys,
-                          "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
+                         {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": 1024 // group, "PIECES": 2,
+                          "INNER": True, "EARLY": False, "GROUP": group, "TIMES": max(REP, 16 // group),
+                          "BLOCK": keys, "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
 
 
 def shared_memory(launch: Launch, kind: int) -> int:

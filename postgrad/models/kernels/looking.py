@@ -29,50 +29,31 @@ NEVER = tl.constexpr(-1e30)  # the log of a chance that counts for nothing
 
 
 @triton.jit
-def _turned(source, scale, weight, cos, sin, i, inside, eps, D: tl.constexpr, HALF: tl.constexpr,
-            INNER: tl.constexpr):
-    """Heads [R, ROUND], scaled, by their norm, if they have one, and rotated; i: the places in a head."""
-    other = tl.where(i < HALF, i + HALF, i - HALF)
-    mine = tl.load(source + i, inside, 0.0).to(tl.float32) * scale
-    partner = tl.load(source + other, inside, 0.0).to(tl.float32) * scale
-    if INNER:
-        again = tl.rsqrt(tl.sum(mine * mine, 1) / D + eps)[:, None]
-        mine *= again * tl.load(weight + i, i < D, 0.0).to(tl.float32)
-        partner *= again * tl.load(weight + other, i < D, 0.0).to(tl.float32)
-    angle = tl.where(i < HALF, i, i - HALF)
+def _turned(source, weight, cos, sin, i, inside, D: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr):
+    """Heads [R, ROUND], rotated, and the mean of their squares, where they have a norm, whose weights are in
+    them; i: the places in a head."""
+    other, angle = tl.where(i < HALF, i + HALF, i - HALF), tl.where(i < HALF, i, i - HALF)
+    mine, partner = (tl.load(source + i, inside, 0.0).to(tl.float32),
+                     tl.load(source + other, inside, 0.0).to(tl.float32))
     c, s = tl.load(cos + angle, inside, 0.0).to(tl.float32), tl.load(sin + angle, inside, 0.0).to(tl.float32)
-    return (mine * c + tl.where(i < HALF, -partner, partner) * s).to(source.dtype.element_ty)
+    square = tl.sum(mine * mine, 1) / D if INNER else 0.0
+    if INNER:
+        mine *= tl.load(weight + i, i < D, 0.0).to(tl.float32)
+        partner *= tl.load(weight + other, i < D, 0.0).to(tl.float32)
+    return mine * c + tl.where(i < HALF, -partner, partner) * s, square
+
+
+@triton.jit
+def _by(scale, square, eps, INNER: tl.constexpr):
+    """What heads are multiplied by: by 1 / rms of what they are a product of, and then by 1 / rms of their
+    own, where they have a norm."""
+    return scale * tl.rsqrt(square * scale * scale + eps) if INNER else scale
 
 
 @triton.jit
 def _each(values, GROUP: tl.constexpr, TIMES: tl.constexpr):
     """[GROUP] -> [GROUP * TIMES], each so many times."""
     return tl.reshape(tl.broadcast_to(values[:, None], (GROUP, TIMES)), (GROUP * TIMES,))
-
-
-@triton.jit
-def _look(q, k, v, base, first, last, sees, top, total, acc, D: tl.constexpr, ROUND: tl.constexpr,
-          BLOCK: tl.constexpr, GROUP: tl.constexpr):
-    """The tokens first[g]..last[g]-1 of sequences of keys, which begin base[g] tokens on, one sequence after
-    the other, by the online softmax. sees: the sequence of each query, or the first that is like its own."""
-    g, j, d = tl.arange(0, GROUP), tl.arange(0, BLOCK), tl.arange(0, ROUND)
-    blocks = tl.cdiv(tl.maximum(last - first, 0), BLOCK)
-    upto = tl.cumsum(blocks, 0)
-    for n in range(0, tl.sum(blocks)):
-        now = tl.sum((upto <= n).to(tl.int32))
-        mine = g == now
-        token = tl.sum(tl.where(mine, first + (n - upto + blocks) * BLOCK, 0)) + j
-        real = token < tl.sum(tl.where(mine, last, 0))
-        cell = (tl.sum(tl.where(mine, base, 0)) + token)[:, None] * D + d[None, :]
-        inside = real[:, None] & (d < D)[None, :]
-        score = tl.dot(q, tl.trans(tl.load(k + cell, inside, 0.0)), input_precision="ieee")
-        score = tl.where(real[None, :] & (sees == now)[:, None], score, float("-inf"))
-        higher = tl.maximum(top, tl.max(score, 1))
-        p, fade = tl.exp(score - higher[:, None]), tl.exp(top - higher)
-        values = tl.load(v + cell, inside, 0.0)
-        acc = acc * fade[:, None] + tl.dot(p.to(values.dtype), values, input_precision="ieee")
-        total, top = total * fade + tl.sum(p, 1), higher
-    return top, total, acc
 
 
 @triton.jit
@@ -105,74 +86,109 @@ def _join(top, total, acc, there, inside, d, kept, count, pair, part, parts, D: 
 @triton.jit
 def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
             v_cache, out, kept, count, R, S, NEW, width, heat, window, eps, KV: tl.constexpr,
-            REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr, INNER: tl.constexpr,
-            EARLY: tl.constexpr, GROUP: tl.constexpr, TIMES: tl.constexpr, BLOCK: tl.constexpr,
-            CHUNK: tl.constexpr):
+            REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr,
+            PIECES: tl.constexpr, INNER: tl.constexpr, EARLY: tl.constexpr, GROUP: tl.constexpr,
+            TIMES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
     """The queries of GROUP rows that share a key, TIMES places for those of each: first the row's own new
     one, then the prompt, then what the row has written before. CHUNK: tokens of a part of each row, if there
-    are several; the first one has the new tokens, too."""
+    are several; the first one has the new tokens, too.
+
+    A program takes microseconds, and what it waits for counts: all is loaded before anything is summed over
+    several threads, and no number of two words is divided."""
     MANY: tl.constexpr = GROUP * TIMES
+    EACH: tl.constexpr = BLOCK // GROUP  # keys of a row among those that are looked at together
     pair, kv, part, parts = tl.program_id(0), tl.program_id(1), 0, 1
-    g, m, i = tl.arange(0, GROUP), tl.arange(0, MANY), tl.arange(0, ROUND)[None, :]
-    row, exists = (pair * GROUP + g).to(tl.int64), pair * GROUP + g < R
+    g, m, j, i = tl.arange(0, GROUP), tl.arange(0, MANY), tl.arange(0, BLOCK), tl.arange(0, ROUND)[None, :]
+    row, of, its = pair * GROUP + g, pair * GROUP + m // TIMES, pair * GROUP + j // EACH  # of a query, a key
+    exists, its_exists, head = row < R, its < R, m % TIMES
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
-    new, read = tl.load(at + row, exists, 0), tl.load(prompt_length + row, exists, 0)
-    place, mine = tl.load(prompt + row, exists, -1), tl.load(slot + row, exists, 0)
-    begin, end = tl.maximum(read + new + 1 - window, 0), read + new  # within the window
-    # rows after one another that have the same prompt see it with the first of them, if they see all of it
-    leads = (place != tl.load(prompt + row - 1, exists & (g > 0), -1)) | (tl.max(begin) > 0)
-    leader = tl.max(tl.where(leads[None, :] & (g[None, :] <= g[:, None]), g[None, :], 0), 1)
+    new, read = (tl.load(at + row, exists, 0).to(tl.int32),
+                 tl.load(prompt_length + row, exists, 0).to(tl.int32))
+    end = read + new
+    begin = tl.maximum(end + 1 - window, 0)  # within the window
     if CHUNK:
         part = tl.program_id(2)
         parts = tl.minimum(tl.maximum(tl.cdiv(tl.max(end - begin), CHUNK), 1), tl.num_programs(2))
         if part >= parts:
             return
-        begin += part * CHUNK
-        end = tl.where(part == tl.num_programs(2) - 1, end, tl.minimum(end, begin + CHUNK))
+    squares = tl.zeros((GROUP, max(WIDE, 1)), tl.float32)
+    for piece in tl.static_range(PIECES):
+        column = piece * WIDE + tl.arange(0, WIDE)[None, :]
+        value = tl.load(x + row.to(tl.int64)[:, None] * width + column, exists[:, None] & (column < width),
+                        0.0).to(tl.float32)
+        squares += value * value
+    mine, place = tl.load(slot + row, exists, 0), tl.load(prompt + row, exists, 0)
+    lead, lead_read = tl.load(prompt + pair * GROUP), tl.load(prompt_length + pair * GROUP).to(tl.int32)
+    its_new = tl.load(at + its, its_exists, 0).to(tl.int32)
+    its_read = tl.load(prompt_length + its, its_exists, 0).to(tl.int32)
+    its_slot, its_place = tl.load(slot + its, its_exists, 0), tl.load(prompt + its, its_exists, 0)
+    of_new, of_read = tl.load(at + of, of < R, 0), tl.load(prompt_length + of, of < R, 0)
+    # the new keys and values [GROUP, ROUND], the queries [MANY, ROUND]
+    wide: tl.constexpr = (REP + 2) * KV * D
+    inside, source = exists[:, None] & (i < D), qkv + (row.to(tl.int64) * wide + (REP * KV + kv) * D)[:, None]
+    angle = (end * (D // 2))[:, None]
+    key, key_square = _turned(source, k_norm, cos + angle, sin + angle, i, inside, D, D // 2, INNER)
+    value = tl.load(source + KV * D + i, inside, 0.0).to(tl.float32)
+    turns, asks = ((of_read + of_new) * (D // 2))[:, None], ((head < REP) & (of < R))[:, None] & (i < D)
+    source = qkv + (of.to(tl.int64) * wide + (kv * REP + head) * D)[:, None]
+    q, q_square = _turned(source, q_norm, cos + turns, sin + turns, i, asks, D, D // 2, INNER)
     scale = tl.full((GROUP,), 1.0, tl.float32)
     if WIDE:
-        scale = tl.zeros((GROUP,), tl.float32)
-        for start in range(0, width, WIDE):
-            column = start + tl.arange(0, WIDE)[None, :]
-            value = tl.load(x + row[:, None] * width + column, exists[:, None] & (column < width), 0.0)
-            scale += tl.sum(value.to(tl.float32) * value.to(tl.float32), 1)
-        scale = tl.rsqrt(scale / width + eps)
-    source, angle = qkv + row * (REP + 2) * KV * D, (read + new) * (D // 2)
-    # the new keys and values [GROUP, ROUND]
-    inside, its = exists[:, None] & (i < D), source[:, None] + (REP * KV + kv) * D
-    key = _turned(its, scale[:, None], k_norm, cos + angle[:, None], sin + angle[:, None], i, inside, eps, D,
-                  D // 2, INNER)
-    value = (tl.load(its + KV * D + i, inside, 0.0).to(tl.float32) * scale[:, None]).to(key.dtype)
-    own = (mine * KV + kv) * NEW
-    cell = (own + new)[:, None] * D + i
+        scale = tl.rsqrt(tl.sum(squares, 1) / width + eps)
+    kind = qkv.dtype.element_ty
+    key = (key * _by(scale, key_square, eps, INNER)[:, None]).to(kind)
+    value = (value * scale[:, None]).to(kind)
+    q = (q * _by(_each(scale, GROUP, TIMES), q_square, eps, INNER)[:, None]).to(kind)
+    q = (q.to(tl.float32) * heat).to(kind)
+    # rows that have the same prompt see it together, if they see all of it
+    alike = (tl.max(((place != lead) & exists | (begin > 0)).to(tl.int32)) == 0) & (CHUNK == 0)
+    its_end = its_read + its_new
+    its_begin = tl.maximum(its_end + 1 - window, 0)
+    if CHUNK:
+        begin, its_begin = begin + part * CHUNK, its_begin + part * CHUNK
+        if part < tl.num_programs(2) - 1:
+            end, its_end = tl.minimum(end, begin + CHUNK), tl.minimum(its_end, its_begin + CHUNK)
+    cell = ((mine * KV + kv) * NEW + new)[:, None] * D + i
     tl.store(k_cache + cell, key, inside & (part == 0))
     tl.store(v_cache + cell, value, inside & (part == 0))
-    # the queries [MANY, ROUND]
-    head, of = m % TIMES, pair * GROUP + m // TIMES
-    inside = ((head < REP) & (of < R))[:, None] & (i < D)
-    turns = _each(angle, GROUP, TIMES)[:, None]
-    source = qkv + (of.to(tl.int64) * (REP + 2) * KV + kv * REP + head)[:, None] * D
-    q = _turned(source, _each(scale, GROUP, TIMES)[:, None], q_norm, cos + turns, sin + turns, i, inside, eps,
-                D, D // 2, INNER)
-    q = (q.to(tl.float32) * heat).to(q.dtype)
     keys = tl.reshape(tl.broadcast_to(key[:, None, :], (GROUP, TIMES, ROUND)), (MANY, ROUND))
     values = tl.reshape(tl.broadcast_to(value[:, None, :], (GROUP, TIMES, ROUND)), (MANY, ROUND))
     # in a later part the new token counts for nothing
     top = tl.where(part == 0, tl.sum(q.to(tl.float32) * keys.to(tl.float32), 1), NEVER)
     total = tl.where(part == 0, 1.0, 0.0) + tl.zeros((MANY,), tl.float32)
     acc = values.to(tl.float32) * tl.where(part == 0, 1.0, 0.0)
-    last = tl.where(leads, tl.minimum(end, read), 0)
-    top, total, acc = _look(q, k_prompt, v_prompt, (place * KV + kv) * S, begin, last,
-                            _each(leader, GROUP, TIMES), top, total, acc, D, ROUND, BLOCK, GROUP)
-    top, total, acc = _look(q, k_cache, v_cache, own, tl.maximum(begin - read, 0), end - read, m // TIMES,
-                            top, total, acc, D, ROUND, BLOCK, GROUP)
-    there = out + ((of.to(tl.int64) * KV + kv) * REP + head)[:, None] * D + i
+    # rounds of keys, those of the prompts and then the rows' own; of each row EACH, of a common prompt BLOCK
+    prompts = tl.max(tl.cdiv(tl.maximum(tl.minimum(end, read) - begin, 0), EACH))
+    if alike:
+        prompts = tl.cdiv(lead_read, BLOCK)
+    rounds = prompts + tl.max(tl.cdiv(tl.maximum(end - tl.maximum(begin, read), 0), EACH))
+    first = tl.where(alike, j, its_begin + j % EACH)
+    last = tl.where(alike, lead_read, tl.minimum(its_end, its_read))
+    stride = tl.where(alike, BLOCK, EACH)
+    own_first, own_last = tl.maximum(its_begin - its_read, 0) + j % EACH, its_end - its_read
+    base, own_base = (tl.where(alike, lead, its_place) * KV + kv) * S, (its_slot * KV + kv) * NEW
+    sees = (m // TIMES)[:, None] == (j // EACH)[None, :]
+    for n in range(0, rounds):
+        common = n < prompts
+        token = tl.where(common, first + n * stride, own_first + (n - prompts) * EACH)
+        real = token < tl.where(common, last, own_last)
+        there = (tl.where(common, base, own_base) + token)[:, None] * D + i
+        within = real[:, None] & (i < D)
+        score = tl.dot(q, tl.trans(tl.load(tl.where(common, k_prompt, k_cache) + there, within, 0.0)),
+                       input_precision="ieee")
+        score = tl.where(real[None, :] & (sees | (common & alike)), score, float("-inf"))
+        higher = tl.maximum(top, tl.max(score, 1))
+        p, fade = tl.exp(score - higher[:, None]), tl.exp(top - higher)
+        said = tl.load(tl.where(common, v_prompt, v_cache) + there, within, 0.0)
+        acc = acc * fade[:, None] + tl.dot(p.to(said.dtype), said, input_precision="ieee")
+        total, top = total * fade + tl.sum(p, 1), higher
+    to = out + ((of.to(tl.int64) * KV + kv) * REP + head)[:, None] * D + i
     if CHUNK and parts > 1:
-        _join(top, total, acc, there, inside, i, kept, count, pair * KV + kv, part, parts, D, ROUND, MANY)
+        _join(top, total, acc, to, asks, i, kept, count, pair * KV + kv, part, parts, D, ROUND, MANY)
     else:
-        tl.store(there, acc / total[:, None], inside)
+        tl.store(to, acc / total[:, None], asks)
 
 
 def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
@@ -192,6 +208,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
     kept = count = out
+    early = launched(qkv, x, 1024 // group)
     if parts > 1:
         kept = torch.empty(pairs * parts * group * times * (ROUND + 2), device=qkv.device)
         count = zeros(triton.next_power_of_2(pairs), qkv.device)
@@ -200,7 +217,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
         k_prompt, v_prompt, k_cache, v_cache, out, kept, count, R, S, NEW, 0 if x is None else x.shape[1],
         D**-0.5, window, eps, KV=KV, REP=REP, D=D, ROUND=ROUND, INNER=norms is not None, GROUP=group,
         TIMES=times, BLOCK=keys, CHUNK=chunk if parts > 1 else 0, num_warps=warps, num_stages=stages,
-        **launched(qkv, x, 1024 // group))
+        PIECES=0 if x is None else triton.cdiv(x.shape[1], early["WIDE"]), **early)
     return out
 
 
