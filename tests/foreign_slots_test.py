@@ -135,7 +135,7 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
         sampler = LocalSampler(model, CHAT)
         active = sampler._active_for([[1] * 16], 16, settings)
         active.engine.graphs = True
-        monkeypatch.setattr(active, "step", lambda n, mine=active: stepped(mine, n))
+        monkeypatch.setattr(active, "step", lambda n, times=1, mine=active: stepped(mine, n, times))
         said = sampler.sample(prompts, 16, settings, seed=0)
         assert not active.engine.graphs and not active.graphs
         assert [r.tokens for r in said[0]] == [r.tokens for r in wanted[0]]
@@ -145,8 +145,8 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
         "slower (operation not permitted when stream is capturing).\n")
 
 
-def stepped(active, n):
-    """A step as a GPU takes it, where the rest is on a CPU."""
+def stepped(active, n, times):
+    """Steps as a GPU takes them, where the rest is on a CPU."""
     device, active.device = active.device, SimpleNamespace(type="cuda")
-    type(active).step(active, n)
+    type(active).step(active, n, times)
     active.device = device

@@ -2,6 +2,7 @@
 and a row is a function of its prompt and its seed."""
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from postgrad.models import Config, Decoder, find_model, load_model
 from postgrad.models.engine import Engine
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import Verifying
-from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler
+from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler, active
 from postgrad.tasks import load_task
 
 SHORT = Prompt.ask("Hi", id="hi")
@@ -147,6 +148,25 @@ def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
     assert sum(sizes[11]) == sum(sizes[512]) == sum(len(r.tokens) for g in out[11] for r in g)
     for a, b in zip((r for g in out[11] for r in g), (r for g in out[512] for r in g), strict=True):
         assert (a.tokens, a.logp, a.text, a.finished) == (b.tokens, b.logp, b.text, b.finished)
+
+
+def test_steps_between_two_looks_become_one_graph(model, chat, monkeypatch):
+    """Of a size that comes often, on a GPU: a step first as it is, then by its graph, then several by one."""
+    monkeypatch.setattr(active, "OFTEN", 3)
+    rows = LocalSampler(model, chat)._active_for([[1] * 16], 16, Sampling(max_new_tokens=8))
+    seen, made = [], []
+    monkeypatch.setattr(rows, "advance", seen.append)
+
+    def capture(size, steps):
+        made.append((size, steps))
+        rows.graphs[size, steps] = SimpleNamespace(replay=lambda: seen.extend([f"{steps} by a graph"]))
+
+    monkeypatch.setattr(rows, "capture", capture)
+    rows.device = SimpleNamespace(type="cuda")
+    for times in (1, 4, 2, 4, 4, 4, 4, 3):
+        rows.step(13, times)
+    assert made == [(16, 1), (16, 4)]
+    assert seen == [16, *["1 by a graph"] * 14, *["4 by a graph"] * 2, *["1 by a graph"] * 3]
 
 
 def test_a_stop_string_ends_a_row_where_it_is_complete(sampler, chat):

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from postgrad.capturing import capturing
 from postgrad.models.kernels import kernels_for
 from postgrad.models.kernels.panels import Panels
 from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
@@ -83,6 +84,7 @@ class Engine:
         self.own = self.ops.in_panels(self)  # the weights that are kept in panels
         self.keep = partial(keep, self.k_prompt, self.v_prompt)
         self.readings = Readings(model, self.keep, min(64, read), prompts) if self.reads_by_graphs else None
+        self.taking: tuple[list[int], torch.cuda.CUDAGraph] | None = None
         self.refresh()
 
     def turn(self, positions: int) -> None:
@@ -119,11 +121,16 @@ class Engine:
     def refresh(self) -> None:
         """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
         plain = not (self.merged.adapter or self.merged.packed)
-        if plain and self.weights.keys() | self.own >= self.layout.keys():
+        again = plain and self.weights.keys() | self.own >= self.layout.keys()
+        where = [x.data_ptr() for x in self.merged.plain.values()] if again and self.k.is_cuda else None
+        if self.taking and self.taking[0] == where:
+            return self.taking[1].replay()
+        if again:
             self.take_again()
         else:
             self.take()
         self.whole = None if self.merged.packed else self.ops.whole_step(self)
+        self.taking = (where, self.capture_taking()) if where else None
 
     def take(self) -> None:
         own = set() if self.merged.packed else self.own
@@ -149,6 +156,15 @@ class Engine:
                 fresh += params
         if copies:
             torch._foreach_copy_(copies, fresh)
+
+    def capture_taking(self) -> torch.cuda.CUDAGraph:
+        """All that a plain decoder's weights are taken by, as one graph: for as long as they stand where they
+        do, the GPU need not wait for some hundred launches before it samples."""
+        graph = torch.cuda.CUDAGraph()
+        with capturing(), torch.cuda.graph(graph):
+            self.take_again()
+            self.ops.whole_step(self)
+        return graph
 
     def weight(self, name: str) -> Tensor | None:
         """As it was taken; of a body in 4 bits unpacked and merged at every step,

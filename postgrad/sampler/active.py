@@ -1,16 +1,17 @@
 """The rows being written, side by side: a step gives each of them one more token.
 
-On a GPU a step of all rows is one captured graph, and the host looks for finished rows now and then instead
-of at every token.
+On a GPU a step of all rows is one captured graph, soon several steps are, and the host looks for finished
+rows now and then instead of at every token.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,8 @@ from postgrad.sampler.choose import choose
 from postgrad.sampler.numbers import Numbers
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
-LOOK = 4  # on a GPU, steps between two looks for finished rows
+LOOK = 4    # on a GPU, steps between two looks for finished rows
+OFTEN = 32  # looks at rows of one size after which the steps between two of them are one graph
 
 
 class Written(NamedTuple):
@@ -65,7 +67,8 @@ class ActiveRows:
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
         self.chooser = self.engine.ops.chooser(self)
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by rows, and steps
+        self.used: Counter[int] = Counter()
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
     @property
@@ -125,8 +128,7 @@ class ActiveRows:
         while here or queue.waiting:
             here += queue.admit(len(here), now)
             most = self.settings.max_new_tokens - (now - here[-1].since)  # the last is the youngest
-            for _ in range(min(steps, most)):
-                self.step(max(len(here), least))
+            self.step(max(len(here), least), min(steps, most))
             now += steps
             looks.append(Look(here, self.done, self.count))
             if len(looks) <= ahead and most > steps:
@@ -184,27 +186,36 @@ class ActiveRows:
         made = torch.tensor(numbers, dtype=torch.int64)
         return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
 
-    def step(self, n: int) -> None:
-        """One more token for the first n rows. On a GPU as a graph, for the next larger size that has one."""
-        if self.device.type != "cuda" or not self.engine.graphs:
-            return self.advance(n)
+    def step(self, n: int, times: int = 1) -> None:
+        """So many more tokens for the first n rows. On a GPU by graphs, for the next larger size that has
+        one: of a step, and after a while of all steps between two looks."""
         size = min(self.rows, bucket(n))
-        if size in self.graphs:
-            return self.graphs[size].replay()
-        self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-        self.capture(size)
+        self.used[size] += times == LOOK
+        if times == LOOK and self.used[size] > OFTEN and (size, 1) in self.graphs:
+            if (size, LOOK) not in self.graphs:
+                self.capture(size, LOOK)
+            return self.graphs[size, LOOK].replay()
+        for _ in range(times):
+            if self.device.type != "cuda" or not self.engine.graphs:
+                self.advance(n)
+            elif (size, 1) in self.graphs:
+                self.graphs[size, 1].replay()
+            else:
+                self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
+                self.capture(size, 1)
 
-    def capture(self, size: int) -> None:
-        """The graph of a step of so many rows; where there can be none, the engine says so."""
+    def capture(self, size: int, steps: int) -> None:
+        """The graph of so many steps of so many rows; where there can be none, the engine says so."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
             with capturing(), torch.cuda.graph(graph, pool=pool):
-                self.advance(size)
+                for _ in range(steps):
+                    self.advance(size)
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current
             return self.engine.uncaptured(error)
-        self.graphs[size] = graph
+        self.graphs[size, steps] = graph
 
     def advance(self, n: int) -> None:
         slot = self.slot[:n]
@@ -230,14 +241,15 @@ class ActiveRows:
             slots = self.whole([look.rows[i].slot for i in asked])
             wide = slice(max(count[i] for i in asked))
             texts = [x[slots, wide].cpu().numpy() for x in (self.out, self.logp)]
+        last = texts[0][range(len(asked)), [count[i] - 1 for i in asked]]
         found = {}
-        for i, tokens, logp in zip(asked, *texts, strict=True):
+        for i, tokens, logp, stopped in zip(asked, *texts, np.isin(last, self.chat.stop).tolist(),
+                                            strict=True):
             cut = self.stops_at(tokens[: count[i]].tolist()) if self.settings.stop else None
             if done[i] or cut is not None:
                 length = count[i] if cut is None else cut
-                stopped = cut is not None or tokens[length - 1] in self.chat.stop
                 found[look.rows[i]] = Written(look.rows[i].request, Numbers(tokens[:length]),
-                                              Numbers(logp[:length]), stopped)
+                                              Numbers(logp[:length]), stopped or cut is not None)
         return found
 
     def stops_at(self, tokens: list[int]) -> int | None:
