@@ -129,6 +129,10 @@ class Chat:
             return self._spelling.texts(rows)
         return self.tokenizer.decode_batch([list(row) for row in rows], skip_special_tokens=True)
 
+    def spell(self, rows: Sequence[Sequence[int]]) -> list[bytes] | None:
+        """The bytes of replies that are not ended yet, by the table; None where the tokenizer has none."""
+        return self._spelling.spelled(rows) if self._spelling else None
+
     @cached_property
     def _spelling(self) -> Spelling | None:
         return Spelling.of(self.tokenizer)

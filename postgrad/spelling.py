@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -39,14 +41,21 @@ class Spelling:
         decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
         return cls(tokenizer) if decoder.get("type") == "ByteLevel" else None
 
-    def texts(self, rows: Sequence[Sequence[int]]) -> list[str]:
-        """As the tokenizer decodes them; what is no text in UTF-8 becomes U+FFFD."""
+    def texts(self, rows: Sequence[Any]) -> list[str]:
+        """As the tokenizer decodes them; what is no text in UTF-8 becomes U+FFFD. Of rows that are begun
+        (sampler/numbers.py) only the rest is spelled."""
+        begun = [getattr(row, "begun", (0, b"")) for row in rows]
+        rest = [type(row)(row.array[n:]) if n else row for row, (n, _) in zip(rows, begun, strict=True)]
+        return [(said + more).decode("utf-8", "replace")
+                for (_, said), more in zip(begun, self.spelled(rest), strict=True)]
+
+    def spelled(self, rows: Sequence[Sequence[int]]) -> list[bytes]:
         tokens = np.minimum(flat(rows), len(self.size) - 1)
         size = self.size[tokens]
         ends = np.concatenate([[0], size.cumsum()])  # of each token, in the bytes of all rows
         whole = self.bytes[np.repeat(self.first[tokens] - ends[:-1], size) + np.arange(ends[-1])].tobytes()
         cuts = ends[np.cumsum([0, *map(len, rows)])].tolist()
-        return [whole[a:b].decode("utf-8", "replace") for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [whole[a:b] for a, b in pairwise(cuts)]
 
 
 def spelled(name: str) -> bytes:

@@ -65,7 +65,7 @@ class Rollouts(Settings):
                          "each is sampled by the weights that it trains", "1 where samples come from "
                          "elsewhere and time/wait is no small part of time/step; 2 where the time of a "
                          "collection varies much", within=NOT_NEGATIVE)
-    slots: int = setting(512, "replies that are written at once, at most", "less where memory runs out in "
+    slots: int = setting(1024, "replies that are written at once, at most", "less where memory runs out in "
                          "sampling: speed, never the result")
     release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
                             "policy is trained", "where memory runs out: graphs are captured anew in each "

@@ -18,7 +18,7 @@ from postgrad.models.families import Config
 from postgrad.models.layer import layer_spec
 from postgrad.plan.cards import NODE, Card
 
-SLOTS = 512   # rows that a sampler writes at once, at most
+SLOTS = 1024  # rows that a sampler writes at once, at most
 TALK = 20e-6  # seconds of an exchange between GPUs that share a matrix: not measured
 ADAMW = 30    # bytes that an update moves for each weight
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from postgrad.maths.noise import uniform
 from postgrad.records import pad_rows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
-from postgrad.sampler.numbers import Numbers
+from postgrad.sampler.look import Look
+from postgrad.sampler.numbers import NOTHING, Numbers
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
 
 LOOK = 4    # on a GPU, steps between two looks for finished rows
@@ -69,7 +70,13 @@ class ActiveRows:
         self.chooser = self.engine.ops.chooser(self)
         self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by rows, and steps
         self.used: Counter[int] = Counter()
+        self.begun: dict[Row, tuple[int, bytes]] = {}  # of rows about to end: tokens that are spelled, bytes
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
+
+    @property
+    def pace(self) -> tuple[int, int]:
+        """Steps between two looks for finished rows, and looks that further steps do not wait for."""
+        return (LOOK, 1) if self.device.type == "cuda" else (1, 0)
 
     @property
     def least(self) -> int:
@@ -119,10 +126,10 @@ class ActiveRows:
         """
         self.keep([], self.size)  # a call that was broken off may have left rows behind
         queue = Queue(self, prompts, group_size, seeds, going or {})
-        self.kept = queue.kept
+        self.kept, self.begun = queue.kept, {}
         here = queue.go_on()
         looks: deque[Look] = deque()
-        steps, ahead = (LOOK, 1) if self.device.type == "cuda" else (1, 0)
+        steps, ahead = self.pace
         least = self.least if len(seeds) >= LEAST else 1
         now = 0  # steps so far
         while here or queue.waiting:
@@ -133,7 +140,9 @@ class ActiveRows:
             looks.append(Look(here, self.done, self.count))
             if len(looks) <= ahead and most > steps:
                 continue
-            ended = self.ended(looks.popleft())
+            ended = self.ended(look := looks.popleft())
+            if not ended and most <= steps and ahead:
+                self.spell(look)
             if ended:
                 if going is not None:
                     ended = {row: said._replace(kept=queue.stay(row, said.tokens))
@@ -230,17 +239,14 @@ class ActiveRows:
                                self.logp, self.ends, self.settings.max_new_tokens)
 
     def ended(self, look: Look) -> dict[Row, Written]:
-        """The rows that have ended: at a stop token, at the length, or where a stop string is complete."""
+        """Those that have ended: at a stop token, at the length, or where a stop string is complete."""
         done, count = look.seen()
         asked = [i for i, row in enumerate(look.rows)
                  if row is not None and (done[i] or self.settings.stop)]
         if not asked:
             return {}
-        # these columns are written: no need to wait for the steps under way
-        with torch.cuda.stream(self.aside) if self.aside else nullcontext():
-            slots = self.whole([look.rows[i].slot for i in asked])
-            wide = slice(max(count[i] for i in asked))
-            texts = [x[slots, wide].cpu().numpy() for x in (self.out, self.logp)]
+        slots, wide = [look.rows[i].slot for i in asked], max(count[i] for i in asked)
+        texts = [self.taken(x, slots, wide) for x in (self.out, self.logp)]
         last = texts[0][range(len(asked)), [count[i] - 1 for i in asked]]
         found = {}
         for i, tokens, logp, stopped in zip(asked, *texts, np.isin(last, self.chat.stop).tolist(),
@@ -248,9 +254,24 @@ class ActiveRows:
             cut = self.stops_at(tokens[: count[i]].tolist()) if self.settings.stop else None
             if done[i] or cut is not None:
                 length = count[i] if cut is None else cut
-                found[look.rows[i]] = Written(look.rows[i].request, Numbers(tokens[:length]),
-                                              Numbers(logp[:length]), stopped or cut is not None)
+                begun = self.begun.pop(look.rows[i], NOTHING)
+                said = Numbers(tokens[:length], begun if begun[0] <= length else NOTHING)
+                found[look.rows[i]] = Written(look.rows[i].request, said, Numbers(logp[:length]),
+                                              stopped or cut is not None)
         return found
+
+    def spell(self, look: Look) -> None:
+        """What rows have written that are all about to end, for their texts: the GPU writes on meanwhile."""
+        here = {row: n for row, n in zip(look.rows, look.seen()[1], strict=True) if row is not None}
+        tokens = self.taken(self.out, [row.slot for row in here], max(here.values()))
+        said = self.chat.spell([Numbers(row[:n]) for row, n in zip(tokens, here.values(), strict=True)])
+        if said is not None:
+            self.begun = {row: (n, text) for (row, n), text in zip(here.items(), said, strict=True)}
+
+    def taken(self, column: Tensor, slots: list[int], wide: int) -> np.ndarray:
+        """Of what is written in these slots, without waiting for the steps under way."""
+        with torch.cuda.stream(self.aside) if self.aside else nullcontext():
+            return column[self.whole(slots), :wide].cpu().numpy()
 
     def stops_at(self, tokens: list[int]) -> int | None:
         """How many tokens it takes to complete a stop string."""
@@ -273,24 +294,6 @@ class ActiveRows:
             self.step(1)
             tokens.append(int(self.out[row.slot, len(tokens)]))
             yield tokens[-1]
-
-
-class Look:
-    """Which of these rows were done, and how much of each was written, at one moment:
-    asked for now, known later."""
-
-    def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
-        self.rows: list[Any] = list(rows)  # None in the place of one that has ended since
-        self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
-        self.event = torch.cuda.Event() if done.is_cuda else None
-        if self.event:
-            self.event.record()
-
-    def seen(self) -> tuple[list[bool], list[int]]:
-        if self.event:
-            self.event.synchronize()
-        done, count = self.columns
-        return done.tolist(), count.tolist()
 
 
 def bucket(n: int) -> int:

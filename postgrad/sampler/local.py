@@ -25,7 +25,7 @@ class LocalSampler(RowSampler):
     """anew: rows that were to go on and were read anew as a whole, for want of a slot or because their
     beginning is another."""
 
-    def __init__(self, model, chat, *, rows_at_once: int = 512):
+    def __init__(self, model, chat, *, rows_at_once: int = 1024):
         super().__init__(chat)
         self.model, self.rows_at_once = model, rows_at_once
         self._active: ActiveRows | None = None

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 
+NOTHING = 0, b""
+
 
 class Numbers(Sequence[Any]):
     """An array that is a tuple to whoever looks at its numbers one by one, and is made into one only then;
-    `packing.flat` takes the array. To other processes it goes as the tuple."""
+    `packing.flat` takes the array. To other processes it goes as the tuple.
 
-    def __init__(self, array: np.ndarray):
-        self.array = array
+    begun: of tokens, how many are spelled already, and their bytes.
+    """
+
+    def __init__(self, array: np.ndarray, begun: tuple[int, bytes] = NOTHING):
+        self.array, self.begun = array, begun
 
     @cached_property
     def plain(self) -> tuple:
