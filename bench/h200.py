@@ -51,7 +51,7 @@ from shapes import SHAPES, questions, write_model  # noqa: E402
 from work import Gate, Side, Work  # noqa: E402
 
 from postgrad import methods, objectives  # noqa: E402
-from postgrad.batches.collect import as_batch  # noqa: E402
+from postgrad.batches.collect import Rollouts, as_batch  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
 from postgrad.models import Models  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
@@ -143,16 +143,19 @@ def ragged(s: Setting) -> dict:
     """New tokens a second against those of equal lengths with the same mean,
     both with many more rows than slots.
 
-    A call of as many rows as slots ends with its longest row: that figure stands beside it.
+    A call of as many rows as slots ends with its longest row: that figure stands beside it, and that of
+    half as many slots, which were the default before.
     """
     many = replace(s, prompts=32 * s.prompts)
     equal, uneven = draw(many, 0.0, s.new, rounds=1), draw(many, 1 / s.new, s.cap, rounds=1)
     few = draw(s, 1 / s.new, s.cap, rounds=2)
+    half = draw(many, 1 / s.new, s.cap, rounds=1, rows_at_once=s.rows)
     lengths = sorted(len(r.tokens) for r in uneven[4])
     return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2],
-            "tokens": uneven[1], "rows": many.rows, "mean length": statistics.fmean(lengths),
-            "median": statistics.median(lengths), "longest": lengths[-1],
-            f"ragged tokens/s of {s.rows} rows alone": few[2]}
+            "tokens": uneven[1], "rows": many.rows, "slots": Rollouts().slots,
+            "mean length": statistics.fmean(lengths), "median": statistics.median(lengths),
+            "longest": lengths[-1], f"ragged tokens/s of {s.rows} rows alone": few[2],
+            f"ragged tokens/s over {s.rows} slots": half[2]}
 
 
 def graphs(s: Setting) -> dict:

@@ -88,15 +88,15 @@ def opened(s: Setting, folder: Path) -> tuple[Models, Optim]:
                          steps=1)
 
 
-def draw(s: Setting, chance: float, new: int,
-         rounds: int = 3) -> tuple[list[float], int, float, object, list]:
+def draw(s: Setting, chance: float, new: int, rounds: int = 3,
+         **slots: int) -> tuple[list[float], int, float, object, list]:
     """(seconds of each call, tokens of the last, its tokens/s as the median of the warm ones, the model,
-    the rollouts)."""
+    the rollouts). slots: rows_at_once, where they are not as many as a sampler has by itself."""
     folder = s.model(s.shape, chance)
     model, chat = opened(s, folder)[0].policy, Chat.load(folder)
     asked = [Prompt.ask(q, id=str(i))
              for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
-    sampler, seconds, speeds, rows = LocalSampler(model, chat), [], [], []
+    sampler, seconds, speeds, rows = LocalSampler(model, chat, **slots), [], [], []
     for turn in range(rounds + 1):
         passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new), turn))
         rows = [r for g in groups for r in g]

@@ -80,11 +80,12 @@ def bars_of(p: dict[str, dict], rows: list[dict]) -> list[dict]:
         bar(f"1B shape, the same work: whole GRPO step (TRL: {big_theirs['step']:.2f} s)", "<= 1.25 s",
             f"{big['step']:.2f} s, {big_theirs['step'] / big['step']:.1f}x; floor {big['floor']:.2f} s",
             big["step"] <= 1.25, f"{RUN} big trl-big"),
-        bar(f"ragged lengths (geometric, mean 128, cap 1024), {ragged['rows']} rows over 512 slots, against "
-            f"commit {FIRST}", ">= 1.5x its tokens/s",
+        bar(f"ragged lengths (geometric, mean 128, cap 1024), {ragged['rows']} rows over "
+            f"{ragged['slots']} slots, against commit {FIRST} with its 512", ">= 1.5x its tokens/s",
             f"{ratio(ragged['ragged tokens/s'], BEFORE)} ({ragged['ragged tokens/s'] / 1e3:.0f}k, "
-            f"{BEFORE / 1e3:.0f}k); {100 * ragged['kept']:.0f} % of what equal lengths reach; 512 rows "
-            f"alone, which wait for their longest: {ragged['ragged tokens/s of 512 rows alone'] / 1e3:.0f}k",
+            f"{BEFORE / 1e3:.0f}k); over 512 slots {ragged['ragged tokens/s over 512 slots'] / 1e3:.0f}k; "
+            f"{100 * ragged['kept']:.0f} % of what equal lengths reach; 512 rows alone, which wait for their "
+            f"longest: {ragged['ragged tokens/s of 512 rows alone'] / 1e3:.0f}k",
             ragged["ragged tokens/s"] >= 1.5 * BEFORE, f"{RUN} ragged"),
         bar("peak memory of a GRPO step, 16,384 tokens a pass on both sides (ours has prompts shared in "
             "them)", "<= 0.8x TRL",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,21 +21,11 @@ from postgrad.sampler.base import Sampling
 from postgrad.sampler.choose import choose
 from postgrad.sampler.look import Look
 from postgrad.sampler.numbers import NOTHING, Numbers
-from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, filled_up
+from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, Written, filled_up
 
 LOOK = 4    # on a GPU, steps between two looks for finished rows
 OFTEN = 32  # looks at rows of one size after which the steps between two of them are one graph
-
-
-class Written(NamedTuple):
-    """One finished row: the number of its request, its tokens (the stop token included) with their
-    log-probs, how it ended; kept: what its sampler still has of it, where it may go on."""
-
-    request: int
-    tokens: Sequence[int]
-    logp: Sequence[float]
-    finished: bool
-    kept: Kept | None = None
+LAST = 16   # steps that are left to rows of which none has ended: they start together
 
 
 class ActiveRows:
@@ -131,17 +120,20 @@ class ActiveRows:
         looks: deque[Look] = deque()
         steps, ahead = self.pace
         least = self.least if len(seeds) >= LEAST else 1
-        now = 0  # steps so far
+        now, quiet = 0, False  # steps so far; whether the last look saw no row end
         while here or queue.waiting:
             here += queue.admit(len(here), now)
             most = self.settings.max_new_tokens - (now - here[-1].since)  # the last is the youngest
-            self.step(max(len(here), least), min(steps, most))
-            now += steps
+            soon = quiet and 0 < most <= LAST and not queue.waiting
+            times = most if soon else min(steps, most)
+            self.step(max(len(here), least), times)
+            now += max(times, steps)
             looks.append(Look(here, self.done, self.count))
             if len(looks) <= ahead and most > steps:
                 continue
             ended = self.ended(look := looks.popleft())
-            if not ended and most <= steps and ahead:
+            quiet = ahead > 0 and not ended
+            if soon and quiet:
                 self.spell(look)
             if ended:
                 if going is not None:
@@ -199,11 +191,12 @@ class ActiveRows:
         """So many more tokens for the first n rows. On a GPU by graphs, for the next larger size that has
         one: of a step, and after a while of all steps between two looks."""
         size = min(self.rows, bucket(n))
-        self.used[size] += times == LOOK
-        if times == LOOK and self.used[size] > OFTEN and (size, 1) in self.graphs:
+        self.used[size] += times >= LOOK
+        while times >= LOOK and self.used[size] > OFTEN and (size, 1) in self.graphs:
             if (size, LOOK) not in self.graphs:
                 self.capture(size, LOOK)
-            return self.graphs[size, LOOK].replay()
+            self.graphs[size, LOOK].replay()
+            times -= LOOK
         for _ in range(times):
             if self.device.type != "cuda" or not self.engine.graphs:
                 self.advance(n)
@@ -245,12 +238,11 @@ class ActiveRows:
                  if row is not None and (done[i] or self.settings.stop)]
         if not asked:
             return {}
-        slots, wide = [look.rows[i].slot for i in asked], max(count[i] for i in asked)
-        texts = [self.taken(x, slots, wide) for x in (self.out, self.logp)]
+        texts = self.taken([look.rows[i].slot for i in asked], max(count[i] for i in asked))
         last = texts[0][range(len(asked)), [count[i] - 1 for i in asked]]
         found = {}
-        for i, tokens, logp, stopped in zip(asked, *texts, np.isin(last, self.chat.stop).tolist(),
-                                            strict=True):
+        stops = np.isin(last, self.chat.stop).tolist()
+        for i, tokens, logp, stopped in zip(asked, *texts, stops, strict=True):
             cut = self.stops_at(tokens[: count[i]].tolist()) if self.settings.stop else None
             if done[i] or cut is not None:
                 length = count[i] if cut is None else cut
@@ -263,15 +255,16 @@ class ActiveRows:
     def spell(self, look: Look) -> None:
         """What rows have written that are all about to end, for their texts: the GPU writes on meanwhile."""
         here = {row: n for row, n in zip(look.rows, look.seen()[1], strict=True) if row is not None}
-        tokens = self.taken(self.out, [row.slot for row in here], max(here.values()))
+        tokens, _ = self.taken([row.slot for row in here], max(here.values()))
         said = self.chat.spell([Numbers(row[:n]) for row, n in zip(tokens, here.values(), strict=True)])
         if said is not None:
             self.begun = {row: (n, text) for (row, n), text in zip(here.items(), said, strict=True)}
 
-    def taken(self, column: Tensor, slots: list[int], wide: int) -> np.ndarray:
-        """Of what is written in these slots, without waiting for the steps under way."""
+    def taken(self, slots: list[int], wide: int) -> list[np.ndarray]:
+        """The first tokens in these slots and their log-probs, without waiting for the steps under way."""
         with torch.cuda.stream(self.aside) if self.aside else nullcontext():
-            return column[self.whole(slots), :wide].cpu().numpy()
+            which = self.whole(slots)
+            return [x[which, :wide].cpu().numpy() for x in (self.out, self.logp)]
 
     def stops_at(self, tokens: list[int]) -> int | None:
         """How many tokens it takes to complete a stop string."""

@@ -13,10 +13,10 @@ from collections.abc import Generator, Iterable, Sequence
 
 from postgrad.maths.noise import seed_of
 from postgrad.records import Prompt
-from postgrad.sampler.active import ActiveRows, Written
+from postgrad.sampler.active import ActiveRows
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.rows import RowSampler
-from postgrad.sampler.waiting import Kept
+from postgrad.sampler.waiting import Kept, Written
 
 LONGER = 64  # contexts and rows that grow turn by turn are given room by so many
 

@@ -10,9 +10,9 @@ from itertools import groupby
 
 from postgrad.maths.noise import seed_of
 from postgrad.records import Prompt, Rollout
-from postgrad.sampler.active import Written
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.numbers import Numbers
+from postgrad.sampler.waiting import Written
 
 SHOWN = 20  # prompts that are named where many do not fit
 KEPT = 2**22  # tokens of prompts that are kept, for when they come again

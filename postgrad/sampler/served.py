@@ -22,9 +22,9 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from postgrad.ranks.group import timeout, world
-from postgrad.sampler.active import Written
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.rows import RowSampler
+from postgrad.sampler.waiting import Written
 from postgrad.sampler.wire import NotThere, SamplerFault, ask, check_address
 
 AT_ONCE = 64       # rows that are asked of a sampler at once, where it does not say how many it has room for

@@ -12,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from postgrad.sampler.active import Written
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.served import CHECKED, Asked, ServedSampler
+from postgrad.sampler.waiting import Written
 from postgrad.sampler.wire import SamplerFault
 
 SHARE = 0.4  # of a GPU's memory, for its weights and its cache: the rest is for training

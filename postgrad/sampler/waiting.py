@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 READ = 16_384  # tokens of waiting prompts that are read together
 # rows of a step and tokens of a reading, filled up with some for no one: a matrix product of fewer may round
@@ -43,6 +44,17 @@ class Kept:
     place: int
     read: int
     tokens: list[int]
+
+
+class Written(NamedTuple):
+    """One finished row: the number of its request, its tokens (the stop token included) with their
+    log-probs, how it ended; kept: what its sampler still has of it, where it may go on."""
+
+    request: int
+    tokens: Sequence[int]
+    logp: Sequence[float]
+    finished: bool
+    kept: Kept | None = None
 
 
 class Queue:

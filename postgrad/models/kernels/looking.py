@@ -99,8 +99,9 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
     EACH: tl.constexpr = BLOCK // GROUP  # keys of a row among those that are looked at together
     pair, kv, part, parts = tl.program_id(0), tl.program_id(1), 0, 1
     g, m, j, i = tl.arange(0, GROUP), tl.arange(0, MANY), tl.arange(0, BLOCK), tl.arange(0, ROUND)[None, :]
-    row, of, its = pair * GROUP + g, pair * GROUP + m // TIMES, pair * GROUP + j // EACH  # of a query, a key
-    exists, its_exists, head = row < R, its < R, m % TIMES
+    row, of, head = pair * GROUP + g, pair * GROUP + m // TIMES, m % TIMES
+    its = pair if GROUP == 1 else pair * GROUP + j // EACH  # the row of a key
+    exists, its_exists = row < R, its < R
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
@@ -143,7 +144,7 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
     q = (q * _by(_each(scale, GROUP, TIMES), q_square, eps, INNER)[:, None]).to(kind)
     q = (q.to(tl.float32) * heat).to(kind)
     # rows that have the same prompt see it together, if they see all of it
-    alike = (tl.max(((place != lead) & exists | (begin > 0)).to(tl.int32)) == 0) & (CHUNK == 0)
+    alike = (tl.max(((place != lead) & exists | (begin > 0)).to(tl.int32)) == 0) & (GROUP > 1)
     its_end = its_read + its_new
     its_begin = tl.maximum(its_end + 1 - window, 0)
     if CHUNK:
@@ -168,20 +169,24 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
     last = tl.where(alike, lead_read, tl.minimum(its_end, its_read))
     stride = tl.where(alike, BLOCK, EACH)
     own_first, own_last = tl.maximum(its_begin - its_read, 0) + j % EACH, its_end - its_read
-    base, own_base = (tl.where(alike, lead, its_place) * KV + kv) * S, (its_slot * KV + kv) * NEW
-    sees = (m // TIMES)[:, None] == (j // EACH)[None, :]
+    base, own_base = (tl.where(alike, lead, its_place) * KV + kv) * S * D, (its_slot * KV + kv) * NEW * D
+    sees = True if GROUP == 1 else (m // TIMES)[:, None] == (j // EACH)[None, :]
     for n in range(0, rounds):
         common = n < prompts
         token = tl.where(common, first + n * stride, own_first + (n - prompts) * EACH)
         real = token < tl.where(common, last, own_last)
-        there = (tl.where(common, base, own_base) + token)[:, None] * D + i
-        within = real[:, None] & (i < D)
-        score = tl.dot(q, tl.trans(tl.load(tl.where(common, k_prompt, k_cache) + there, within, 0.0)),
-                       input_precision="ieee")
-        score = tl.where(real[None, :] & (sees | (common & alike)), score, float("-inf"))
+        there, within = token[:, None] * D + i, real[:, None] & (i < D)
+        keys_at = tl.where(common, k_prompt + base, k_cache + own_base)
+        values_at = tl.where(common, v_prompt + base, v_cache + own_base)
+        if GROUP > 1:
+            keys_at, values_at = keys_at[:, None], values_at[:, None]
+        score = tl.dot(q, tl.trans(tl.load(keys_at + there, within, 0.0)), input_precision="ieee")
+        if GROUP > 1:
+            score = tl.where(sees | (common & alike), score, float("-inf"))
+        score = tl.where(real[None, :], score, float("-inf"))
         higher = tl.maximum(top, tl.max(score, 1))
         p, fade = tl.exp(score - higher[:, None]), tl.exp(top - higher)
-        said = tl.load(tl.where(common, v_prompt, v_cache) + there, within, 0.0)
+        said = tl.load(values_at + there, within, 0.0)
         acc = acc * fade[:, None] + tl.dot(p.to(said.dtype), said, input_precision="ieee")
         total, top = total * fade + tl.sum(p, 1), higher
     to = out + ((of.to(tl.int64) * KV + kv) * REP + head)[:, None] * D + i
