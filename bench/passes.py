@@ -19,6 +19,7 @@ from work import Work  # noqa: E402
 
 from postgrad import methods, objectives  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
+from postgrad.garbage import seldom_collected  # noqa: E402
 from postgrad.maths.weights import sequence_mean  # noqa: E402
 from postgrad.models import Models, load_model  # noqa: E402
 from postgrad.optim import Optim, OptimSettings  # noqa: E402
@@ -97,11 +98,13 @@ def draw(s: Setting, chance: float, new: int, rounds: int = 3,
     asked = [Prompt.ask(q, id=str(i))
              for i, q in enumerate(questions(s.prompts, s.prompt, SHAPES[s.shape].vocab_size))]
     sampler, seconds, speeds, rows = LocalSampler(model, chat, **slots), [], [], []
-    for turn in range(rounds + 1):
-        passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new), turn))
-        rows = [r for g in groups for r in g]
-        seconds.append(passed)
-        speeds.append(sum(len(r.tokens) for r in rows) / passed)
+    with seldom_collected():  # as in a run
+        for turn in range(rounds + 1):
+            passed, groups = timed(partial(sampler.sample, asked, s.group, Sampling(max_new_tokens=new),
+                                           turn))
+            rows = [r for g in groups for r in g]
+            seconds.append(passed)
+            speeds.append(sum(len(r.tokens) for r in rows) / passed)
     return seconds, sum(len(r.tokens) for r in rows), statistics.median(speeds[1:]), model, rows
 
 

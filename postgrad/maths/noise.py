@@ -48,4 +48,14 @@ def seed_of(*parts: int | str) -> int:
     """A seed in [0, 2^63) from names and numbers, the same in every process: seed_of("rollout", 3,
     "arithmetic/7")."""
     text = repr(tuple(part if isinstance(part, str) else int(part) for part in parts))
+    return hashed(text)
+
+
+def seeds_of(*parts: int | str, numbers: range) -> list[int]:
+    """seed_of(*parts, n) for each of these numbers, in half the time."""
+    begun = repr((*(part if isinstance(part, str) else int(part) for part in parts), ""))[: -len("'')")]
+    return [hashed(f"{begun}{n})") for n in numbers]
+
+
+def hashed(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,6 +1,6 @@
 import torch
 
-from postgrad.maths.noise import GOLDEN, mix, seed_of, uniform
+from postgrad.maths.noise import GOLDEN, mix, seed_of, seeds_of, uniform
 
 
 def unsigned(x):
@@ -59,3 +59,8 @@ def test_seed_of_is_stable_and_tells_parts_apart():
     assert seed_of("rollout", 3, "arithmetic/7") == 8729121205015972073
     assert len({seed_of(1, 2), seed_of(12), seed_of("1", 2), seed_of("1, 2"), seed_of(2, 1), seed_of()}) == 6
     assert all(0 <= seed_of(i) < 2**63 for i in range(1000))
+
+
+def test_many_seeds_are_those_of_one_by_one():
+    for parts in ((3, "a'b\"\n"), ("rollout", 0, "é"), (5,), (True, 2, "x")):
+        assert seeds_of(*parts, numbers=range(2, 12)) == [seed_of(*parts, n) for n in range(2, 12)]

@@ -184,7 +184,7 @@ class ActiveRows:
 
     def whole(self, numbers: list) -> Tensor:
         """int64 on the device, without waiting for it."""
-        made = torch.tensor(numbers, dtype=torch.int64)
+        made = torch.from_numpy(np.array(numbers, np.int64))
         return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
 
     def step(self, n: int, times: int = 1) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import groupby
 
-from postgrad.maths.noise import seed_of
+from postgrad.maths.noise import seeds_of
 from postgrad.records import Prompt, Rollout
 from postgrad.sampler.base import Sampling
 from postgrad.sampler.numbers import Numbers
@@ -29,7 +29,7 @@ class Seeds(Sequence[int]):
         asked: Counter[str] = Counter()
         made = []
         for name in self.names:  # a prompt that is asked twice gets further samples, not the same ones again
-            made += [seed_of(self.seed, name, asked[name] + i) for i in range(self.group_size)]
+            made += seeds_of(self.seed, name, numbers=range(asked[name], asked[name] + self.group_size))
             asked[name] += self.group_size
         return made
 

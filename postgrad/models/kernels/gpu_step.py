@@ -38,10 +38,12 @@ def _gate(ab, x, out, F, width, eps, WIDE: tl.constexpr, EARLY: tl.constexpr, BL
     if EARLY:
         gdc_wait()
         gdc_launch_dependents()
+    # loaded before the sum of squares, for which a row's threads wait for one another
+    a = tl.load(ab + row * 2 * F + i, inside, 0.0).to(tl.float32)
+    b = tl.load(ab + row * 2 * F + F + i, inside, 0.0).to(tl.float32)
     if WIDE:
         scale = _scale(x, row, width, eps, WIDE)
-    a = tl.load(ab + row * 2 * F + i, inside, 0.0).to(tl.float32) * scale
-    b = tl.load(ab + row * 2 * F + F + i, inside, 0.0).to(tl.float32) * scale
+    a, b = a * scale, b * scale
     tl.store(out + row * F + i, a * tl.sigmoid(a) * b, inside)
 
 

@@ -17,7 +17,7 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from postgrad.models.kernels.scaled import launched
 
-LOOK = (32, 1, 2), (64, 4, 3)  # keys at a time, warps and stages of a program of one row, and of several
+LOOK = (64, 2, 3), (64, 4, 3)  # keys at a time, warps and stages of a program of one row, and of several
 QUERIES = 16  # of a program, at least; rows of one are as many as have so many queries
 WIDEST = 128  # head of which a program has several rows
 PROGRAMS = 256  # with fewer than that a program has fewer rows
