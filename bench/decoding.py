@@ -93,11 +93,11 @@ def sweep(now: Midway) -> None:
     looks = ((32, 1, 2), (32, 1, 3), (64, 1, 3), (32, 2, 3), (64, 2, 2), (64, 2, 3), (64, 2, 4), (64, 4, 3),
              (128, 4, 2), (128, 4, 3))
     for look, looking.QUERIES in product(looks, (16, 32)):
-        looking.LOOK = look, look
+        looking.LOOK = look, look, look
         tried(f"attention by {look}, {looking.QUERIES} queries", lambda: micros(now.states))
     looking.PROGRAMS = 1 << 30
     for look in looks[:6]:
-        looking.LOOK = look, look
+        looking.LOOK = look, look, look
         tried(f"attention by {look}, each row alone", lambda: micros(now.states))
     looking.LOOK, looking.QUERIES, looking.PROGRAMS = usual
     for gpu.PICK in product((1024, 2048, 4096, 8192), (4, 8, 16)):

@@ -63,7 +63,8 @@ class Spans:
             return None
         first = torch.stack([self.prefix_start, self.start], 1).flatten()  # prefix, own, prefix, own, ...
         many = torch.stack([self.prefix, self.own], 1).flatten()
-        return torch.arange(int(many.sum())) + (first - many.cumsum(0) + many).repeat_interleave(many)
+        ahead = (first - many.cumsum(0) + many).numpy().repeat(many.numpy())  # torch's would wake all threads
+        return torch.from_numpy(ahead + np.arange(len(ahead)))
 
     @cached_property
     def places(self) -> tuple[Tensor, Tensor] | None:  # [len(keys)], [N + 1]

@@ -99,7 +99,7 @@ def of_heads(D: int) -> Iterator[Launch]:
     yield Launch(f"keys given back, of {D}", training._give_back, moved, 1, 3)
     for REP in (1, 4):
         for group in {looking.QUERIES // REP if D <= looking.WIDEST else 1, 1}:
-            keys, *how = looking.LOOK[group > 1]
+            keys, *how = looking.division(group, D)
             yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows", looking._attend,
                          {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": 1024 // group, "PIECES": 2,
                           "INNER": True, "EARLY": False, "GROUP": group, "TIMES": max(REP, 16 // group),

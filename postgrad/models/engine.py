@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -177,7 +178,7 @@ class Engine:
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first
         new token is chosen."""
-        packed, place = pack(lengths, tokens), torch.tensor(places).repeat_interleave(lengths)
+        packed, place = pack(lengths, tokens), torch.from_numpy(np.repeat(places, lengths.numpy()))
         states = self.readings(tokens, packed, place) if self.readings else None
         if states is None:
             packed, place = packed.to(self.device), sent(place, self.device)

@@ -17,7 +17,8 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from postgrad.models.kernels.scaled import launched
 
-LOOK = (64, 2, 3), (64, 4, 3)  # keys at a time, warps and stages of a program of one row, and of several
+# keys at a time, warps and stages of a program of one row, of several, and where heads are wider than WIDEST
+LOOK = (64, 2, 3), (64, 4, 3), (32, 1, 2)
 QUERIES = 16  # of a program, at least; rows of one are as many as have so many queries
 WIDEST = 128  # head of which a program has several rows
 PROGRAMS = 256  # with fewer than that a program has fewer rows
@@ -209,7 +210,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     parts = max(1, triton.cdiv(tokens, chunk))
     group = rows_of_program(R, KV, REP) if parts == 1 and D <= WIDEST else 1
     out = qkv.new_empty(R, KV * REP * D)
-    keys, warps, stages = LOOK[group > 1]
+    keys, warps, stages = division(group, D)
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
     kept = count = out
@@ -224,6 +225,10 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
         TIMES=times, BLOCK=keys, CHUNK=chunk if parts > 1 else 0, num_warps=warps, num_stages=stages,
         PIECES=0 if x is None else triton.cdiv(x.shape[1], early["WIDE"]), **early)
     return out
+
+
+def division(group: int, head: int) -> tuple[int, int, int]:
+    return LOOK[2 if head > WIDEST else group > 1]
 
 
 def rows_of_program(rows: int, kv: int, queries: int) -> int:
