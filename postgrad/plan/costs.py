@@ -31,13 +31,13 @@ class Fitted:
     step: seconds of an update, beside. row: seconds of a row beside sampling and training: text, verdict,
     log, columns."""
 
-    layer: float = 20e-6
+    layer: float = 16e-6
     read: float = 0.85
-    picked: float = 7.0
+    picked: float = 5.0
     moved: float = 9.0
     headed: float = 20.0
-    step: float = 8e-3
-    row: float = 0.02e-3
+    step: float = 3e-3
+    row: float = 0.01e-3
 
 
 FITTED = Fitted()
