@@ -30,7 +30,7 @@ from shapes import SHAPES, questions, write_model  # noqa: E402
 from postgrad.chat import Chat  # noqa: E402
 from postgrad.models import load_model  # noqa: E402
 from postgrad.models.engine import Engine  # noqa: E402
-from postgrad.models.kernels import choosing, gpu, gpu_step, looking, scaled  # noqa: E402
+from postgrad.models.kernels import choosing, gpu, gpu_step, looking  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
 
@@ -163,9 +163,9 @@ def main() -> None:
             now = Midway(folder, args, torch.bfloat16)
             off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
             tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda n=now: micros(n.states))
-            early, scaled.starts_early = scaled.starts_early, lambda x: False
+            early, gpu_step.starts_early = gpu_step.starts_early, lambda x: False
             tried("the same, each kernel after the end of the one before", lambda n=now: micros(n.states))
-            scaled.starts_early = early
+            gpu_step.starts_early = early
             if args.profile:
                 profile(folder, args)
         around(now)

@@ -12,16 +12,17 @@ _one_at_a_time = RLock()
 
 
 @contextmanager
-def capturing() -> Iterator[None]:
-    """For as long as the block lasts the garbage collector is off, what it would have freed is freed before,
-    and no thread is in `beside`.
+def capturing(tidy: bool = True) -> Iterator[None]:
+    """For as long as the block lasts the garbage collector is off, and no thread is in `beside`. tidy: what
+    it would have freed is freed before, for a graph that takes much memory.
 
     A model and its graphs know each other, so an earlier run's are freed by the collector, whenever it likes;
     freeing a graph while another is being captured makes the capture invalid. So does another thread that
     waits for the GPU.
     """
     with _one_at_a_time:
-        gc.collect()
+        if tidy:
+            gc.collect()
         on = gc.isenabled()
         gc.disable()
         try:

@@ -102,7 +102,7 @@ def of_heads(D: int) -> Iterator[Launch]:
             keys, *how = looking.division(group, D)
             yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows", looking._attend,
                          {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": 1024 // group, "PIECES": 2,
-                          "INNER": True, "EARLY": False, "GROUP": group, "TIMES": max(REP, 16 // group),
+                          "INNER": True, "GROUP": group, "TIMES": max(REP, 16 // group),
                           "BLOCK": keys, "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
 
 

@@ -162,7 +162,7 @@ class Engine:
         """All that a plain decoder's weights are taken by, as one graph: for as long as they stand where they
         do, the GPU need not wait for some hundred launches before it samples."""
         graph = torch.cuda.CUDAGraph()
-        with capturing(), torch.cuda.graph(graph):
+        with capturing(tidy=False), torch.cuda.graph(graph):
             self.take_again()
             self.ops.whole_step(self)
         return graph

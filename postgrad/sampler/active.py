@@ -128,7 +128,7 @@ class ActiveRows:
             times = most if soon else min(steps, most)
             self.step(max(len(here), least), times)
             now += max(times, steps)
-            looks.append(Look(here, self.done, self.count))
+            looks.append(Look(here, self.done, self.count, (self.out, self.logp) if soon else ()))
             if len(looks) <= ahead and most > steps:
                 continue
             ended = self.ended(look := looks.popleft())
@@ -211,7 +211,7 @@ class ActiveRows:
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
-            with capturing(), torch.cuda.graph(graph, pool=pool):
+            with capturing(tidy=steps == 1), torch.cuda.graph(graph, pool=pool):
                 for _ in range(steps):
                     self.advance(size)
         except RuntimeError as error:
@@ -238,7 +238,7 @@ class ActiveRows:
                  if row is not None and (done[i] or self.settings.stop)]
         if not asked:
             return {}
-        texts = self.taken([look.rows[i].slot for i in asked], max(count[i] for i in asked))
+        texts = self.taken(look, [look.rows[i].slot for i in asked], max(count[i] for i in asked))
         last = texts[0][range(len(asked)), [count[i] - 1 for i in asked]]
         found = {}
         stops = np.isin(last, self.chat.stop).tolist()
@@ -255,13 +255,15 @@ class ActiveRows:
     def spell(self, look: Look) -> None:
         """What rows have written that are all about to end, for their texts: the GPU writes on meanwhile."""
         here = {row: n for row, n in zip(look.rows, look.seen()[1], strict=True) if row is not None}
-        tokens, _ = self.taken([row.slot for row in here], max(here.values()))
+        tokens, _ = self.taken(look, [row.slot for row in here], max(here.values()))
         said = self.chat.spell([Numbers(row[:n]) for row, n in zip(tokens, here.values(), strict=True)])
         if said is not None:
             self.begun = {row: (n, text) for (row, n), text in zip(here.items(), said, strict=True)}
 
-    def taken(self, slots: list[int], wide: int) -> list[np.ndarray]:
+    def taken(self, look: Look, slots: list[int], wide: int) -> list[np.ndarray]:
         """The first tokens in these slots and their log-probs, without waiting for the steps under way."""
+        if look.written:
+            return [x.numpy()[slots, :wide] for x in look.written]
         with torch.cuda.stream(self.aside) if self.aside else nullcontext():
             which = self.whole(slots)
             return [x[which, :wide].cpu().numpy() for x in (self.out, self.logp)]

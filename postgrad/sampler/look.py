@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,12 +12,13 @@ from postgrad.sampler.waiting import Row
 
 
 class Look:
-    """Which of these rows were done, and how much of each was written, at one moment:
-    asked for now, known later."""
+    """Which of these rows were done, and how much of each was written, at one moment: asked for now, known
+    later. written: what else is asked for."""
 
-    def __init__(self, rows: list[Row], done: Tensor, count: Tensor):
+    def __init__(self, rows: list[Row], done: Tensor, count: Tensor, written: Sequence[Tensor] = ()):
         self.rows: list[Any] = list(rows)  # None in the place of one that has ended since
         self.columns = [x[: len(rows)].to("cpu", non_blocking=True, copy=True) for x in (done, count)]
+        self.written = [x.to("cpu", non_blocking=True, copy=True) for x in written]
         self.event = torch.cuda.Event() if done.is_cuda else None
         if self.event:
             self.event.record()

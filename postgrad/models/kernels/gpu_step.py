@@ -19,16 +19,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from postgrad.models.kernels.looking import look_back
-from postgrad.models.kernels.scaled import _scale, launched
 
 NEEDED = ("before_attention", "before_mlp", "qkv", "o", "gate_up", "down")  # by the short names of layer.py
 OPTIONAL = ("q_norm", "k_norm")
+
+
+@triton.jit
+def _scale(x, row, width, eps, WIDE: tl.constexpr):
+    """1 / rms of a row of x."""
+    i = tl.arange(0, WIDE)
+    value = tl.load(x + row * width + i, i < width, 0.0).to(tl.float32)
+    return tl.rsqrt(tl.sum(value * value) / width + eps)
 
 
 @triton.jit
@@ -51,9 +59,16 @@ def gate_halves(ab: Tensor, x: Tensor | None = None, eps: float = 0.0) -> Tensor
     """As in plain.py. x: what ab is a product of, which has yet to be divided by its rms."""
     R, F = len(ab), ab.shape[1] // 2
     out, block = ab.new_empty(R, F), min(2048, triton.next_power_of_2(F))
-    _gate[(R, triton.cdiv(F, block))](ab, ab if x is None else x, out, F, 0 if x is None else x.shape[1], eps,
-                                      BLOCK=block, **launched(ab, x))
+    early, wide = starts_early(ab), 0 if x is None else x.shape[1]
+    _gate[(R, triton.cdiv(F, block))](ab, ab if x is None else x, out, F, wide, eps, BLOCK=block, EARLY=early,
+                                      WIDE=triton.next_power_of_2(wide) if wide else 0,
+                                      **{"launch_pdl": True} if early else {})
     return out
+
+
+def starts_early(x: Tensor) -> bool:
+    """From Hopper on a kernel can start while the one before it ends: of these the gate, in which it pays."""
+    return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
 
 
 def knows(names) -> bool:

@@ -13,9 +13,6 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-from postgrad.models.kernels.scaled import launched
 
 # keys at a time, warps and stages of a program of one row, of several, and where heads are wider than WIDEST
 LOOK = (64, 2, 3), (64, 4, 3), (32, 1, 2)
@@ -88,8 +85,8 @@ def _join(top, total, acc, there, inside, d, kept, count, pair, part, parts, D: 
 def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
             v_cache, out, kept, count, R, S, NEW, width, heat, window, eps, KV: tl.constexpr,
             REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr,
-            PIECES: tl.constexpr, INNER: tl.constexpr, EARLY: tl.constexpr, GROUP: tl.constexpr,
-            TIMES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
+            PIECES: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr, TIMES: tl.constexpr,
+            BLOCK: tl.constexpr, CHUNK: tl.constexpr):
     """The queries of GROUP rows that share a key, TIMES places for those of each: first the row's own new
     one, then the prompt, then what the row has written before. CHUNK: tokens of a part of each row, if there
     are several; the first one has the new tokens, too.
@@ -103,9 +100,6 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
     row, of, head = pair * GROUP + g, pair * GROUP + m // TIMES, m % TIMES
     its = pair if GROUP == 1 else pair * GROUP + j // EACH  # the row of a key
     exists, its_exists = row < R, its < R
-    if EARLY:
-        gdc_wait()
-        gdc_launch_dependents()
     new, read = (tl.load(at + row, exists, 0).to(tl.int32),
                  tl.load(prompt_length + row, exists, 0).to(tl.int32))
     end = read + new
@@ -214,7 +208,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
     kept = count = out
-    early = launched(qkv, x, 1024 // group)
+    wide = 0 if x is None else min(1024 // group, triton.next_power_of_2(x.shape[1]))
     if parts > 1:
         kept = torch.empty(pairs * parts * group * times * (ROUND + 2), device=qkv.device)
         count = zeros(triton.next_power_of_2(pairs), qkv.device)
@@ -223,7 +217,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
         k_prompt, v_prompt, k_cache, v_cache, out, kept, count, R, S, NEW, 0 if x is None else x.shape[1],
         D**-0.5, window, eps, KV=KV, REP=REP, D=D, ROUND=ROUND, INNER=norms is not None, GROUP=group,
         TIMES=times, BLOCK=keys, CHUNK=chunk if parts > 1 else 0, num_warps=warps, num_stages=stages,
-        PIECES=0 if x is None else triton.cdiv(x.shape[1], early["WIDE"]), **early)
+        WIDE=wide, PIECES=0 if x is None else triton.cdiv(x.shape[1], wide))
     return out
 
 
