@@ -67,7 +67,7 @@ def rates(s: Setting) -> dict:
 
 
 def sampling(s: Setting) -> dict:
-    seconds, tokens, speed, model, rows = draw(s, 0.0, s.new)
+    seconds, tokens, speed, model, rows = draw(s, 0.0, s.new, rounds=5)
     assert tokens == s.rows * s.new, f"{tokens} tokens instead of {s.rows * s.new}: the stop token was drawn"
     floor = decode_floor(SHAPES[s.shape], s.rates(s.shape), s.prompts, s.group, s.prompt, s.new)
     return {"tokens/s": speed, "seconds": seconds, "first call": seconds[0], "floor tokens/s": tokens / floor,
@@ -148,7 +148,7 @@ def ragged(s: Setting) -> dict:
     """
     many = replace(s, prompts=32 * s.prompts)
     equal, uneven = draw(many, 0.0, s.new, rounds=1), draw(many, 1 / s.new, s.cap, rounds=1)
-    few = draw(s, 1 / s.new, s.cap, rounds=2)
+    few = draw(s, 1 / s.new, s.cap, rounds=5)  # in the first of them graphs are captured
     half = draw(many, 1 / s.new, s.cap, rounds=1, rows_at_once=s.rows)
     lengths = sorted(len(r.tokens) for r in uneven[4])
     return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2],

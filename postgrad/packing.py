@@ -248,7 +248,8 @@ def pad_rows(rows: Sequence[Sequence], width: int | None = None, fill=0, dtype=t
 
 def flat(rows: Sequence[Sequence], dtype: type = np.int64) -> np.ndarray:
     """Rows of different length end to end; one that stands there several times is read once."""
-    arrays = [getattr(row, "array", None) for row in rows]  # as of sampler.numbers.Numbers
+    # as of sampler.numbers.Numbers, or arrays themselves
+    arrays = [row if isinstance(row, np.ndarray) else getattr(row, "array", None) for row in rows]
     if rows and all(x is not None for x in arrays):
         return np.concatenate(arrays).astype(dtype, copy=False)
     once = {id(row): row for row in rows}

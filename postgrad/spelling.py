@@ -45,7 +45,7 @@ class Spelling:
         """As the tokenizer decodes them; what is no text in UTF-8 becomes U+FFFD. Of rows that are begun
         (sampler/numbers.py) only the rest is spelled."""
         begun = [getattr(row, "begun", (0, b"")) for row in rows]
-        rest = [type(row)(row.array[n:]) if n else row for row, (n, _) in zip(rows, begun, strict=True)]
+        rest = [row.array[n:] if n else row for row, (n, _) in zip(rows, begun, strict=True)]
         return [(said + more).decode("utf-8", "replace")
                 for (_, said), more in zip(begun, self.spelled(rest), strict=True)]
 

@@ -256,7 +256,7 @@ class ActiveRows:
         """What rows have written that are all about to end, for their texts: the GPU writes on meanwhile."""
         here = {row: n for row, n in zip(look.rows, look.seen()[1], strict=True) if row is not None}
         tokens, _ = self.taken(look, [row.slot for row in here], max(here.values()))
-        said = self.chat.spell([Numbers(row[:n]) for row, n in zip(tokens, here.values(), strict=True)])
+        said = self.chat.spell([row[:n] for row, n in zip(tokens, here.values(), strict=True)])
         if said is not None:
             self.begun = {row: (n, text) for (row, n), text in zip(here.items(), said, strict=True)}
 
