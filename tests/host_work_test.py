@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from threading import Event
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -145,6 +146,32 @@ def test_weights_are_taken_again_without_a_walk_through_the_model(monkeypatch):
     engine.refresh()
     assert engine.weights.keys() == wanted.keys()
     assert all(torch.equal(engine.weights[name], x) for name, x in wanted.items())
+
+
+@torch.no_grad()
+def test_weights_are_taken_by_a_graph_for_as_long_as_they_stand_where_they_do(monkeypatch):
+    model = small_model()
+    engine = model.engine(rows=4, prompts=2, read=8, new=8)
+    engine.ops, engine.own, engine.panels = plain, set(), {}
+    engine.refresh()
+    made, replayed = [], []
+
+    def capture():
+        made.append(graph := len(made) + 1)
+        return SimpleNamespace(replay=lambda: replayed.append(graph))
+
+    engine.device = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(engine, "capture_taking", capture)
+    weight = model.model.layers[0].mlp.up_proj.weight
+    for _ in range(3):
+        engine.refresh(often=True)
+    assert made == [1] and replayed == [1, 1]
+    weight.data = weight.data + 0.1  # it stands elsewhere: what is captured would read the old one
+    engine.refresh(often=True)
+    assert made == [1, 2] and torch.equal(engine.weights["0.gate_up"][-len(weight):], weight)
+    engine.refresh(often=True)
+    engine.refresh()  # as it is
+    assert replayed == [1, 1, 2] and engine.taking is None
 
 
 class Counted:

@@ -119,11 +119,13 @@ class Engine:
         self.turn(positions)
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied."""
+    def refresh(self, often: bool = False) -> None:
+        """Takes the model's weights as they are now, but for matrices in 4 bits: those are never copied.
+        often: on a GPU by a graph, where it is done again and again."""
         plain = not (self.merged.adapter or self.merged.packed)
         again = plain and self.weights.keys() | self.own >= self.layout.keys()
-        where = [x.data_ptr() for x in self.merged.plain.values()] if again and self.k.is_cuda else None
+        graph = again and often and self.device.type == "cuda"
+        where = [x.data_ptr() for x in self.merged.plain.values()] if graph else None
         if self.taking and self.taking[0] == where:
             return self.taking[1].replay()
         if again:

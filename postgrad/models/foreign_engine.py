@@ -45,7 +45,7 @@ class ForeignEngine:
         if self.graphs:
             self.rehearse()
 
-    def refresh(self) -> None:
+    def refresh(self, often: bool = False) -> None:
         """The weights are the model's own: always fresh."""
 
     @torch.no_grad()

@@ -87,7 +87,7 @@ class LocalSampler(RowSampler):
             self._active = None  # the old one's memory is free before the new one's is taken
             self._active = ActiveRows(self.model, self.chat, settings, **need)
         else:
-            self._active.engine.refresh()
+            self._active.engine.refresh(often=True)
         return self._active
 
 
