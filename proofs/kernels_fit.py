@@ -97,6 +97,8 @@ def of_heads(D: int) -> Iterator[Launch]:
     moved = {"D": D, "TIMES": 4, "BLOCK": training.COLUMNS, "AT_ONCE": training.AT_ONCE}
     yield Launch(f"keys taken, of {D}", training._take, moved, 1, 3)
     yield Launch(f"keys given back, of {D}", training._give_back, moved, 1, 3)
+    yield Launch(f"kept, heads of {D}", looking._keep, {"KV": 8, "D": D, "WIDE": 8 * D}, 1, 3,
+                 {"place": "*i64", "position": "*i64"})
     for REP in (1, 4):
         for group in {looking.QUERIES // REP if D <= looking.WIDEST else 1, 1}:
             keys, *how = looking.division(group, D)

@@ -1,7 +1,9 @@
 """The sampler: what it says it sampled from is what it sampled from,
 and a row is a function of its prompt and its seed."""
 
+import gc
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -179,6 +181,19 @@ def test_rows_that_end_together_are_spelled_before(model, chat, monkeypatch):
     found = LocalSampler(model, chat).sample(PROMPTS[:6], 4, settings, seed=1)
     assert begun == [12] * 24 and found == wanted
     assert all(r.tokens.begun[0] == 12 and r.text == chat.decode(r.tokens) for g in found for r in g)
+
+
+def test_what_is_given_back_is_free_at_once(model, chat):
+    """Nothing of it waits for the garbage collector: a GPU's memory is needed for what comes next."""
+    sampler = LocalSampler(model, chat)
+    gc.disable()
+    try:
+        sampler.sample(PROMPTS[:4], 4, Sampling(max_new_tokens=8), seed=0)
+        held = [weakref.ref(x) for x in (sampler._active, sampler._active.engine)]
+        sampler.release()
+        assert [x() for x in held] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_stop_string_ends_a_row_where_it_is_complete(sampler, chat):

@@ -27,6 +27,7 @@ def inside():
     for head_dim, groups, window in product((32, 64, 48), (1, 3, 20), (None, 5)):
         looks(gpu, head_dim, groups, window)
     in_parts(gpu)
+    kept(gpu)
     together()
     chosen(gpu)
     whole_steps(gpu)
@@ -51,6 +52,19 @@ def looks(gpu, head_dim, groups, window):
             for ops, cache in zip((plain, gpu), caches, strict=True)))
     for mine, right in zip(*caches, strict=True):
         close(mine, right)
+
+
+def kept(gpu):
+    """Keys and values that stand by themselves, among others, and in another order."""
+    make = torch.Generator().manual_seed(0)
+    both, place = torch.randn(7, 5, 48, generator=make), torch.tensor([2, 2, 2, 0, 0, 3, 3])
+    position, turned = torch.tensor([0, 1, 2, 0, 1, 0, 8]), torch.randn(3, 7, 48, generator=make)
+    for k, v in ((both[:, :3], both[:, 2:]), (both[:, :3].contiguous(), turned.transpose(0, 1))):
+        places = [[torch.zeros(4, 3, 9, 48) for _ in "kv"] for _ in range(2)]
+        for ops, (keys, values) in zip((plain, gpu), places, strict=True):
+            ops.keep(k, v, place, position, keys, values)
+        for mine, right in zip(*places, strict=True):
+            assert torch.equal(mine, right) and mine.any()
 
 
 def in_parts(gpu):

@@ -83,7 +83,7 @@ class Engine:
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
         self.own = self.ops.in_panels(self)  # the weights that are kept in panels
-        self.keep = partial(keep, self.k_prompt, self.v_prompt)
+        self.keep = partial(keep, self.ops, self.k_prompt, self.v_prompt)
         self.readings = Readings(model, self.keep, min(64, read), prompts) if self.reads_by_graphs else None
         self.taking: tuple[list[int], torch.cuda.CUDAGraph] | None = None
         self.refresh()
@@ -115,7 +115,7 @@ class Engine:
         self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
                                         for x in (self.k_prompt, self.v_prompt))
         self.read, self.new = read, new
-        self.keep = partial(keep, self.k_prompt, self.v_prompt)
+        self.keep = partial(keep, self.ops, self.k_prompt, self.v_prompt)
         self.turn(positions)
 
     @torch.no_grad()
@@ -248,10 +248,11 @@ class Engine:
         return torch.cat([*parts, v], dim=1).flatten(1)
 
 
-def keep(k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int, k: Tensor,
+def keep(ops, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int, k: Tensor,
          v: Tensor) -> None:
-    """Keys and values [N, kv, head_dim] of prompts' tokens, to their places."""
-    k_prompt[layer][place, :, position], v_prompt[layer][place, :, position] = k, v
+    """Keys and values [N, kv, head_dim] of prompts' tokens, to their places in a layer. Not a method: the
+    readings have it, and an engine that they would know would not be freed at once."""
+    ops.keep(k, v, place, position, k_prompt[layer], v_prompt[layer])
 
 
 def layout(config, layers: list[Layer]) -> dict[str, tuple[str, ...]]:

@@ -221,7 +221,7 @@ class ActiveRows:
 
     def advance(self, n: int) -> None:
         slot = self.slot[:n]
-        token, where = self.chooser(n) if self.chooser else self.choose(n)
+        token, where = self.chooser(self, n) if self.chooser else self.choose(n)
         self.hidden[:n] = self.engine.step(token, where, slot, self.prompt[:n], self.prompt_length[:n])
 
     def choose(self, n: int) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,6 @@ vocabulary: its logits are never written, which takes as long as their product.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 import triton
@@ -82,13 +81,13 @@ def _choose(states, head, tops, sums, u, at, slot, shown, done, count, out, logp
     tl.store(done + row, over)
 
 
-def chooser(rows) -> Callable[[int], tuple[Tensor, Tensor]] | None:
-    """The next tokens of the first n of these rows, the sampler's, and where they stand in their slots; None
-    where the logits themselves are wanted, or nothing is won."""
+def chooser(rows) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """(rows, n) -> the next tokens of the first n of these rows, the sampler's, and where they stand in their
+    slots; None where the logits themselves are wanted, or nothing is won."""
     head, settings = rows.engine.weights.get("head"), rows.settings
     if head is None or head.dtype == torch.float32 or not (settings.whole and settings.temperature):
         return None
-    return partial(chosen, rows) if len(head) >= LARGE and head.shape[1] <= NARROW else None
+    return chosen if len(head) >= LARGE and head.shape[1] <= NARROW else None
 
 
 def chosen(rows, n: int) -> tuple[Tensor, Tensor]:

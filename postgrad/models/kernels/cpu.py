@@ -15,10 +15,11 @@ from torch.autograd.function import once_differentiable
 
 from postgrad.models.kernels.compiled import call, check, library, pointer
 from postgrad.models.kernels.decode import chooser, in_panels, whole_step
-from postgrad.models.kernels.plain import lay, linear, looking_back
+from postgrad.models.kernels.plain import keep, lay, linear, looking_back
 
-__all__ = ["add_norm", "attend", "attention", "chooser", "gate", "gate_halves", "in_panels", "lay", "library",
-           "linear", "look_back", "move_up", "norm", "note", "pick", "place", "rotate", "whole_step"]
+__all__ = ["add_norm", "attend", "attention", "chooser", "gate", "gate_halves", "in_panels", "keep", "lay",
+           "library", "linear", "look_back", "move_up", "norm", "note", "pick", "place", "rotate",
+           "whole_step"]
 
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Tensor:  # [R, D]

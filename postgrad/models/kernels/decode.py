@@ -93,9 +93,10 @@ def whole_step(engine) -> Callable | None:
     return step
 
 
-def chooser(rows) -> Callable[[int], tuple[Tensor, Tensor]] | None:
-    """The next tokens of the first n of these rows, the sampler's, chosen from their states and noted in one
-    call, and where they stand in their slots; None where tokens are left out, or the likeliest is taken."""
+def chooser(rows) -> Callable[..., tuple[Tensor, Tensor]] | None:
+    """(rows, n) -> the next tokens of the first n of these rows, the sampler's, chosen from their states and
+    noted in one call, and where they stand in their slots; None where tokens are left out, or the likeliest
+    is taken."""
     settings, engine = rows.settings, rows.engine
     if not (engine.independent and settings.whole and settings.temperature):
         return None
@@ -106,7 +107,7 @@ def chooser(rows) -> Callable[[int], tuple[Tensor, Tensor]] | None:
     u, logp = torch.empty(size, dtype=torch.float64), torch.empty(size)
     token, where = torch.empty(2, size, dtype=torch.int64)
 
-    def choose(n: int) -> tuple[Tensor, Tensor]:
+    def choose(rows, n: int) -> tuple[Tensor, Tensor]:
         head = engine.panels["head"]
         logits = torch.empty(n, head.outputs)
         check(call("choose", ctypes.byref(known), n, head.inputs, head.outputs, rows.hidden, head.values,

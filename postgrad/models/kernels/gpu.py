@@ -18,12 +18,12 @@ from postgrad.models.kernels import plain, shared_attention, training
 from postgrad.models.kernels.choosing import chooser
 from postgrad.models.kernels.gpu_step import gate_halves, whole_step
 from postgrad.models.kernels.joined import gated, looked, turned
-from postgrad.models.kernels.looking import look_back
+from postgrad.models.kernels.looking import keep, look_back
 from postgrad.models.kernels.plain import gate, in_panels, linear, move_up, norm
 from postgrad.models.kernels.shared_attention import lay_blocks
 from postgrad.packing import Laid, Spans
 
-__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "lay",
+__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "keep", "lay",
            "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "pick", "rotate",
            "turned", "whole_step"]
 

@@ -221,6 +221,24 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     return out
 
 
+@triton.jit
+def _keep(k, v, place, position, k_prompt, v_prompt, S, k_row, v_row, KV: tl.constexpr, D: tl.constexpr,
+          WIDE: tl.constexpr):
+    token, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDE)
+    head, inside = i // D, i < KV * D
+    cell = ((tl.load(place + token) * KV + head) * S + tl.load(position + token)) * D + i % D
+    tl.store(k_prompt + cell, tl.load(k + token * k_row + i, inside), inside)
+    tl.store(v_prompt + cell, tl.load(v + token * v_row + i, inside), inside)
+
+
+def keep(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor, v_prompt: Tensor) -> None:
+    """As in plain.py. A token's keys stand together, and so do its values."""
+    (_, KV, S, D), (k, v) = k_prompt.shape, (x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
+                                             for x in (k, v))
+    _keep[(len(k),)](k, v, place, position, k_prompt, v_prompt, S, k.stride(0), v.stride(0), KV=KV, D=D,
+                     WIDE=triton.next_power_of_2(KV * D), num_warps=1)
+
+
 def division(group: int, head: int) -> tuple[int, int, int]:
     return LOOK[2 if head > WIDEST else group > 1]
 

@@ -140,6 +140,11 @@ def looking_back(place: Callable, attend: Callable) -> Callable:
 look_back = looking_back(place, attend)
 
 
+def keep(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor, v_prompt: Tensor) -> None:
+    """Keys and values [N, kv, head_dim] of prompts' tokens, to their places."""
+    k_prompt[place, :, position], v_prompt[place, :, position] = k, v
+
+
 def in_panels(engine) -> set[str]:
     """The weights that `whole_step` keeps in an order of its own, by their names in the engine."""
     return set()
