@@ -180,10 +180,10 @@ class Engine:
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first
         new token is chosen."""
-        packed, place = pack(lengths, tokens), torch.from_numpy(np.repeat(places, lengths.numpy()))
-        states = self.readings(tokens, packed, place) if self.readings else None
+        states = self.readings(tokens, lengths, places) if self.readings else None
         if states is None:
-            packed, place = packed.to(self.device), sent(place, self.device)
+            packed = pack(lengths, tokens).to(self.device)
+            place = sent(torch.from_numpy(np.repeat(places, lengths.numpy())), self.device)
             states = self.model.states(sent(tokens, self.device), packed,
                                        partial(self.keep, place, packed.positions))
         return states[sent(lengths.cumsum(0) - 1, self.device)]

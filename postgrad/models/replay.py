@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -146,25 +147,32 @@ class Readings:
         self.made: dict[tuple[int, ...], tuple] = {}
         self.pool = None
 
-    def __call__(self, tokens: Tensor, packed: Packed, place: Tensor) -> Tensor | None:
-        """The states [N, D] of packed tokens that go to these places [N], all in main memory; None where
-        their size has no graph and will get none."""
-        wide, device = padded(packed, size(len(packed.cells)), self.piece), self.decoder.head.device
-        laid, N = wide.spans.laid("cpu"), len(wide.cells)
-        key = N, power(len(laid.queries_to)), power(laid.longest)
+    def __call__(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor | None:
+        """The states [N, D] of the tokens of rows [P, T], which go to these places, all in main memory; None
+        where their size has no graph and will get none."""
+        real = np.arange(tokens.shape[1]) < lengths.numpy()[:, None]
+        many, device = int(real.sum()), self.decoder.head.device
+        N = size(many)
+        more = np.diff(np.arange(many, N + self.piece, self.piece).clip(max=N))
+        own = np.concatenate([lengths.numpy(), more])
+        stop = own.cumsum()
+        key = N, power(len(own) + 1), power(int(own.max()))
         if key not in self.made and len(self.made) >= READ_MOST:
             return None
-        ends = torch.cat([laid.queries_to, laid.queries_to[-1:].expand(key[1] - len(laid.queries_to))])
-        place = torch.cat([place, place.new_full((N - len(place),), self.nobody)])
-        columns = sent(torch.stack([tokens.flatten()[wide.cells], wide.positions, place]), device)
-        inputs = columns, sent(ends, device)
+        columns = np.zeros((3, N), np.int64)  # tokens, their positions and places
+        columns[0, :many] = tokens.numpy()[real]
+        columns[1] = np.arange(N) - np.repeat(stop - own, own)
+        columns[2] = np.repeat([*places, *[self.nobody] * len(more)], own)
+        ends = np.full(key[1], N, np.int32)
+        ends[: len(own) + 1] = 0, *stop
+        inputs = sent(torch.from_numpy(columns), device), sent(torch.from_numpy(ends), device)
         if key in self.made:
             graph, held, states, _ = self.made[key]
             states = replayed(graph, held, states, *inputs)
         else:
             states = self.read(*inputs, key[2])  # the first one as it is, so that all kernels are loaded
             self.made[key] = self.capture(inputs, key[2])
-        return states[: len(packed.cells)]
+        return states[:many]
 
     def capture(self, inputs: tuple[Tensor, ...], longest: int) -> tuple:
         """The graph, what it reads and gives, and the table of angles that it looks into."""
