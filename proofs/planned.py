@@ -17,7 +17,7 @@ from results import bar  # noqa: E402
 def planned(folder: Path) -> list[dict]:
     found = points()
     near, worst = [p for p in found if abs(p.off) <= 0.15], max(found, key=lambda p: abs(p.off))
-    return [bar("postgrad plan against every point measured on one H200 at the commit of "
+    return [bar("postgrad plan against the points of docs/scale.md, measured on one H200 at the commit of "
                 "docs/results/speed-h200.md", "within 15 %",
                 f"{len(near)} of {len(found)}; furthest {worst.off:+.0%} ({worst.what})",
                 len(near) == len(found), "python proofs/scale.py FOLDER plan")]
