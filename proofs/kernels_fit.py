@@ -103,8 +103,8 @@ def of_heads(D: int) -> Iterator[Launch]:
         for group in {looking.QUERIES // REP if D <= looking.WIDEST else 1, 1}:
             keys, *how = looking.division(group, D)
             yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows", looking._attend,
-                         {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": 1024 // group, "PIECES": 2,
-                          "INNER": True, "GROUP": group, "TIMES": max(REP, 16 // group),
+                         {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": looking.columns(2048, group),
+                          "PIECES": 8, "INNER": True, "GROUP": group, "TIMES": max(REP, 16 // group),
                           "BLOCK": keys, "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
 
 

@@ -208,7 +208,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
     kept = count = out
-    wide = 0 if x is None else min(1024 // group, triton.next_power_of_2(x.shape[1]))
+    wide = 0 if x is None else columns(x.shape[1], group)
     if parts > 1:
         kept = torch.empty(pairs * parts * group * times * (ROUND + 2), device=qkv.device)
         count = zeros(triton.next_power_of_2(pairs), qkv.device)
@@ -237,6 +237,12 @@ def keep(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor
                                              for x in (k, v))
     _keep[(len(k),)](k, v, place, position, k_prompt, v_prompt, S, k.stride(0), v.stride(0), KV=KV, D=D,
                      WIDE=triton.next_power_of_2(KV * D), num_warps=1)
+
+
+def columns(width: int, group: int) -> int:
+    """Numbers of a state that are squared together: few, but no more than eight times."""
+    whole = triton.next_power_of_2(width)
+    return min(whole, max(1024 // group, whole // 8))
 
 
 def division(group: int, head: int) -> tuple[int, int, int]:
