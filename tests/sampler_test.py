@@ -10,9 +10,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
+from postgrad.batches.collect import Rollouts
 from postgrad.chat import Chat
 from postgrad.models import Config, Decoder, find_model, load_model
 from postgrad.models.engine import Engine
+from postgrad.plan.costs import SLOTS
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import Verifying
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler, active
@@ -181,6 +183,23 @@ def test_rows_that_end_together_are_spelled_before(model, chat, monkeypatch):
     found = LocalSampler(model, chat).sample(PROMPTS[:6], 4, settings, seed=1)
     assert begun == [12] * 24 and found == wanted
     assert all(r.tokens.begun[0] == 12 and r.text == chat.decode(r.tokens) for g in found for r in g)
+
+
+def test_of_rows_that_end_late_only_their_own_is_brought_along(model, chat, monkeypatch):
+    """Others have ended before them, so they stand in other columns than slots."""
+    settings, brought = Sampling(max_new_tokens=48, temperature=3.0), []
+    wanted = LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2)
+    monkeypatch.setattr(active.ActiveRows, "pace", (4, 1))
+    taken = active.ActiveRows.taken
+    monkeypatch.setattr(active.ActiveRows, "taken", lambda mine, look, which, wide: (
+        brought.extend((len(x), [look.rows[i].slot for i in which] == which) for x in look.written[:1])
+        or taken(mine, look, which, wide)))
+    assert LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2) == wanted
+    assert brought and all(rows < 32 and not same for rows, same in brought)
+
+
+def test_as_many_slots_are_the_default_everywhere(model, chat):
+    assert LocalSampler(model, chat).rows_at_once == Rollouts().slots == SLOTS
 
 
 def test_what_is_given_back_is_free_at_once(model, chat):

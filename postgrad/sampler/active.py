@@ -128,7 +128,8 @@ class ActiveRows:
             times = most if soon else min(steps, most)
             self.step(max(len(here), least), times)
             now += max(times, steps)
-            looks.append(Look(here, self.done, self.count, (self.out, self.logp) if soon else ()))
+            written = self.rows_of(self.slot[: len(here)]) if soon else ()
+            looks.append(Look(here, self.done, self.count, written))
             if len(looks) <= ahead and most > steps:
                 continue
             ended = self.ended(look := looks.popleft())
@@ -238,7 +239,7 @@ class ActiveRows:
                  if row is not None and (done[i] or self.settings.stop)]
         if not asked:
             return {}
-        texts = self.taken(look, [look.rows[i].slot for i in asked], max(count[i] for i in asked))
+        texts = self.taken(look, asked, max(count[i] for i in asked))
         last = texts[0][range(len(asked)), [count[i] - 1 for i in asked]]
         found = {}
         stops = np.isin(last, self.chat.stop).tolist()
@@ -254,19 +255,22 @@ class ActiveRows:
 
     def spell(self, look: Look) -> None:
         """What rows have written that are all about to end, for their texts: the GPU writes on meanwhile."""
-        here = {row: n for row, n in zip(look.rows, look.seen()[1], strict=True) if row is not None}
-        tokens, _ = self.taken(look, [row.slot for row in here], max(here.values()))
-        said = self.chat.spell([row[:n] for row, n in zip(tokens, here.values(), strict=True)])
+        here, (_, count) = [i for i, row in enumerate(look.rows) if row is not None], look.seen()
+        tokens, _ = self.taken(look, here, max(count[i] for i in here))
+        said = self.chat.spell([row[: count[i]] for i, row in zip(here, tokens, strict=True)])
         if said is not None:
-            self.begun = {row: (n, text) for (row, n), text in zip(here.items(), said, strict=True)}
+            self.begun = {look.rows[i]: (count[i], text) for i, text in zip(here, said, strict=True)}
 
-    def taken(self, look: Look, slots: list[int], wide: int) -> list[np.ndarray]:
-        """The first tokens in these slots and their log-probs, without waiting for the steps under way."""
+    def taken(self, look: Look, which: list[int], wide: int) -> list[np.ndarray]:
+        """The first tokens of these rows of a look, and log-probs; steps under way are not waited for."""
         if look.written:
-            return [x.numpy()[slots, :wide] for x in look.written]
+            return [x.numpy()[which, :wide] for x in look.written]
         with torch.cuda.stream(self.aside) if self.aside else nullcontext():
-            which = self.whole(slots)
-            return [x[which, :wide].cpu().numpy() for x in (self.out, self.logp)]
+            slots = self.whole([look.rows[i].slot for i in which])
+            return [x.cpu().numpy() for x in self.rows_of(slots, wide)]
+
+    def rows_of(self, slots: Tensor, wide: int | None = None) -> list[Tensor]:
+        return [x[slots, :wide] for x in (self.out, self.logp)]
 
     def stops_at(self, tokens: list[int]) -> int | None:
         """How many tokens it takes to complete a stop string."""

@@ -13,7 +13,7 @@ from postgrad.sampler.waiting import Row
 
 class Look:
     """Which of these rows were done, and how much of each was written, at one moment: asked for now, known
-    later. written: what else is asked for."""
+    later. written: what was written of them, where that is asked for too."""
 
     def __init__(self, rows: list[Row], done: Tensor, count: Tensor, written: Sequence[Tensor] = ()):
         self.rows: list[Any] = list(rows)  # None in the place of one that has ended since
