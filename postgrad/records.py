@@ -134,6 +134,14 @@ class Rollout:
     earlier: tuple[Rollout, ...] = ()
     verdict: Verdict | None = None
 
+    @classmethod
+    def made(cls, **said: Any) -> Rollout:
+        """Rollout(**said), in less than half the time: a GPU waits for hundreds of them. A frozen record's
+        own __init__ sets field by field past the lock on it; what is not said is found in the class."""
+        rollout = object.__new__(cls)
+        rollout.__dict__.update(said)
+        return rollout
+
     @property
     def rows(self) -> tuple[Rollout, ...]:
         """The episode row by row, this one last."""

@@ -98,6 +98,7 @@ def test_what_c_chooses_in_one_call_is_what_is_chosen_step_by_step(model, chat, 
     for chooser in (active.chooser, None):
         active.chooser = chooser
         assert sampler.sample(PROMPTS[:few], 2, settings, seed=1) == at_once
+        active.keep([], active.size)
         with torch.no_grad(), pytest.raises(ValueError, match="row 1 of the logits has no distribution"):
             active.hidden[1] = torch.nan
             active.advance(2)
@@ -154,23 +155,20 @@ def test_rows_leave_and_others_take_their_slots(model, chat, monkeypatch):
         assert (a.tokens, a.logp, a.text, a.finished) == (b.tokens, b.logp, b.text, b.finished)
 
 
-def test_steps_between_two_looks_become_one_graph(model, chat, monkeypatch):
-    """Of a size that comes often, on a GPU: a step first as it is, then by its graph, then several by one."""
-    monkeypatch.setattr(active, "OFTEN", 3)
+def test_a_step_becomes_a_graph(model, chat, monkeypatch):
+    """On a GPU, by sizes: the first one as it is, then all others by its graph."""
     rows = LocalSampler(model, chat)._active_for([[1] * 16], 16, Sampling(max_new_tokens=8))
-    seen, made = [], []
+    seen = []
     monkeypatch.setattr(rows, "advance", seen.append)
 
-    def capture(size, steps):
-        made.append((size, steps))
-        rows.graphs[size, steps] = SimpleNamespace(replay=lambda: seen.extend([f"{steps} by a graph"]))
+    def capture(size):
+        rows.graphs[size] = SimpleNamespace(replay=lambda: seen.append(f"{size} by a graph"))
 
     monkeypatch.setattr(rows, "capture", capture)
     rows.device = SimpleNamespace(type="cuda")
-    for times in (1, 4, 2, 4, 4, 4, 9, 3, 0):
-        rows.step(13, times)
-    assert made == [(16, 1), (16, 4)]
-    assert seen == [16, *["1 by a graph"] * 14, *["4 by a graph"] * 3, *["1 by a graph"] * 4]
+    for n, times in ((13, 1), (16, 4), (5, 2), (12, 3), (8, 0)):
+        rows.step(n, times)
+    assert seen == [16, *["16 by a graph"] * 4, 8, "8 by a graph", *["16 by a graph"] * 3]
 
 
 def test_rows_that_end_together_are_spelled_before(model, chat, monkeypatch):

@@ -1,12 +1,12 @@
 """The rows being written, side by side: a step gives each of them one more token.
 
-On a GPU a step of all rows is one captured graph, soon several steps are, and the host looks for finished
-rows now and then instead of at every token.
+On a GPU a step of all rows is one captured graph, and the host looks for finished rows now and then instead
+of at every token.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 
@@ -24,7 +24,6 @@ from postgrad.sampler.numbers import NOTHING, Numbers
 from postgrad.sampler.waiting import LEAST, Kept, Queue, Row, Written, filled_up
 
 LOOK = 4    # on a GPU, steps between two looks for finished rows
-OFTEN = 32  # looks at rows of one size after which the steps between two of them are one graph
 LAST = 16   # steps that are left to rows of which none has ended: they start together
 
 
@@ -57,8 +56,7 @@ class ActiveRows:
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
         self.chooser = self.engine.ops.chooser(self)
-        self.graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}  # by rows, and steps
-        self.used: Counter[int] = Counter()
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by rows
         self.begun: dict[Row, tuple[int, bytes]] = {}  # of rows about to end: tokens that are spelled, bytes
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
 
@@ -113,7 +111,6 @@ class ActiveRows:
         On a GPU the next steps are under way while the host looks at what the last ones wrote,
         so it never waits for the host.
         """
-        self.keep([], self.size)  # a call that was broken off may have left rows behind
         queue = Queue(self, prompts, group_size, seeds, going or {})
         self.kept, self.begun = queue.kept, {}
         here = queue.go_on()
@@ -143,13 +140,18 @@ class ActiveRows:
                 yield list(ended.values())
                 if going is None:
                     queue.leave(ended)
-                self.keep([i for i, row in enumerate(here) if row not in ended], len(here))
-                here = [row for row in here if row not in ended]
+                stay = [i for i, row in enumerate(here) if row not in ended]
+                if stay:
+                    self.keep(stay, len(here))
+                here = [here[i] for i in stay]
                 for look in looks:
                     look.rows = [None if row in ended else row for row in look.rows]
 
     def admit(self, rows: list[Row], at: int, seeds: Sequence[int], states: Tensor) -> None:  # [R, D]
-        """New rows in the columns from `at`; states: from which the first token of each is chosen."""
+        """New rows in the columns from `at`, where nobody stands behind them; states: from which the first
+        token of each is chosen."""
+        if not at:
+            self.keep([], self.size)  # rows that have ended, and those of a call that was broken off
         columns = slice(at, at + len(rows))
         numbers = self.whole([(row.slot, row.place, row.read, row.shown) for row in rows]).T
         for i, column in enumerate((self.slot, self.prompt, self.prompt_length, self.shown)):
@@ -159,10 +161,12 @@ class ActiveRows:
         seed = self.whole([seeds[row.request] for row in rows])
         number = torch.arange(self.u.shape[1], device=self.device)
         self.u[self.slot[columns]] = uniform(seed[:, None], number[None])
+        self.engine.ops.nudge(self.hidden)  # the steps come next
 
     def read(self, prompts: list[list[int]], places: list[int]) -> None:
         read, into = filled_up(prompts, places, self.engine.prompts)
         lengths = torch.tensor([len(p) for p in read])
+        self.engine.ops.nudge(self.hidden)
         states = self.engine.prefill(pad_rows(read), lengths, into)
         self.first[self.whole(places)] = states[: len(places)]
 
@@ -189,36 +193,29 @@ class ActiveRows:
         return made.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else made
 
     def step(self, n: int, times: int = 1) -> None:
-        """So many more tokens for the first n rows. On a GPU by graphs, for the next larger size that has
-        one: of a step, and after a while of all steps between two looks."""
+        """So many more tokens for the first n rows; on a GPU by the graph of a step of the next larger
+        size."""
         size = min(self.rows, bucket(n))
-        self.used[size] += times >= LOOK
-        while times >= LOOK and self.used[size] > OFTEN and (size, 1) in self.graphs:
-            if (size, LOOK) not in self.graphs:
-                self.capture(size, LOOK)
-            self.graphs[size, LOOK].replay()
-            times -= LOOK
         for _ in range(times):
             if self.device.type != "cuda" or not self.engine.graphs:
                 self.advance(n)
-            elif (size, 1) in self.graphs:
-                self.graphs[size, 1].replay()
+            elif size in self.graphs:
+                self.graphs[size].replay()
             else:
                 self.advance(size)  # the first one as it is, so that all kernels are compiled and loaded
-                self.capture(size, 1)
+                self.capture(size)
 
-    def capture(self, size: int, steps: int) -> None:
-        """The graph of so many steps of so many rows; where there can be none, the engine says so."""
+    def capture(self, size: int) -> None:
+        """The graph of a step of so many rows; where there can be none, the engine says so."""
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
         pool = next((g.pool() for g in self.graphs.values()), None)
         try:
-            with capturing(tidy=steps == 1), torch.cuda.graph(graph, pool=pool):
-                for _ in range(steps):
-                    self.advance(size)
+            with capturing(), torch.cuda.graph(graph, pool=pool):
+                self.advance(size)
         except RuntimeError as error:
             torch.cuda.set_stream(stream)  # that of a capture which failed is left current
             return self.engine.uncaptured(error)
-        self.graphs[size, steps] = graph
+        self.graphs[size] = graph
 
     def advance(self, n: int) -> None:
         slot = self.slot[:n]
@@ -286,7 +283,6 @@ class ActiveRows:
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:
         """The tokens of one row as they are chosen."""
-        self.keep([], self.size)
         (row,) = Queue(self, [prompt], 1, [seed], {}).admit(0)
         tokens: list[int] = []
         while not bool(self.done[0]) and self.stops_at(tokens) is None:

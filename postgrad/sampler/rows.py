@@ -77,9 +77,9 @@ class RowSampler:
             texts = self.chat.decode_all([row.tokens for row in rows])
             for row, text in zip(rows, texts, strict=True):
                 p, g = divmod(row.request, group_size)
-                made = Rollout(prompt=prompts[p], prompt_tokens=shown[p], tokens=fixed(row.tokens),
-                               logp=fixed(row.logp), text=text, finished=row.finished,
-                               seed=seeds[row.request], policy_step=self.policy_step)
+                made = Rollout.made(prompt=prompts[p], prompt_tokens=shown[p], tokens=fixed(row.tokens),
+                                    logp=fixed(row.logp), text=text, finished=row.finished,
+                                    seed=seeds[row.request], policy_step=self.policy_step)
                 groups[p][g] = made
                 if self.ended:
                     self.ended(made)

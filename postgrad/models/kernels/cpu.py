@@ -15,10 +15,10 @@ from torch.autograd.function import once_differentiable
 
 from postgrad.models.kernels.compiled import call, check, library, pointer
 from postgrad.models.kernels.decode import chooser, in_panels, whole_step
-from postgrad.models.kernels.plain import keep, lay, linear, looking_back
+from postgrad.models.kernels.plain import keep, lay, linear, looking_back, nudge
 
 __all__ = ["add_norm", "attend", "attention", "chooser", "gate", "gate_halves", "in_panels", "keep", "lay",
-           "library", "linear", "look_back", "move_up", "norm", "note", "pick", "place", "rotate",
+           "library", "linear", "look_back", "move_up", "norm", "note", "nudge", "pick", "place", "rotate",
            "whole_step"]
 
 

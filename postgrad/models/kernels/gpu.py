@@ -16,7 +16,7 @@ from torch import Tensor
 from postgrad.models.blocks import Blocks
 from postgrad.models.kernels import plain, shared_attention, training
 from postgrad.models.kernels.choosing import chooser
-from postgrad.models.kernels.gpu_step import gate_halves, whole_step
+from postgrad.models.kernels.gpu_step import gate_halves, nudge, whole_step
 from postgrad.models.kernels.joined import gated, looked, turned
 from postgrad.models.kernels.looking import keep, look_back
 from postgrad.models.kernels.plain import gate, in_panels, linear, move_up, norm
@@ -24,8 +24,8 @@ from postgrad.models.kernels.shared_attention import lay_blocks
 from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "keep", "lay",
-           "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "pick", "rotate",
-           "turned", "whole_step"]
+           "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "nudge", "pick",
+           "rotate", "turned", "whole_step"]
 
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 

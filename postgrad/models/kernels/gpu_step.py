@@ -71,6 +71,20 @@ def starts_early(x: Tensor) -> bool:
     return x.is_cuda and torch.cuda.get_device_capability(x.device)[0] >= 9
 
 
+@triton.jit
+def _nothing(x):
+    gdc_wait()
+    gdc_launch_dependents()
+
+
+def nudge(x: Tensor) -> None:
+    """A kernel that does nothing and may start while the one before it ends. On an H200 graphs that are
+    replayed after it take a third of a microsecond less between two kernels, a twentieth of a small model's
+    step, until other work comes between; what it changes in the driver or the card is not known."""
+    if starts_early(x):
+        _nothing[(1,)](x, num_warps=1, launch_pdl=True)
+
+
 def knows(names) -> bool:
     """Whether these kernels compute a layer with these weights, by their short names."""
     return {*NEEDED} <= {*names} <= {*NEEDED, *OPTIONAL}

@@ -135,5 +135,8 @@ class _Gated(torch.autograd.Function):
 
 
 def gated(x: Tensor, ab: Tensor, weight: Tensor) -> Tensor:  # [N, D], [N, 2F], [D, F] -> [N, D]
-    """x and what the MLP adds to it: ab are the products by gate and up."""
+    """x and what the MLP adds to it: ab are the products by gate and up. Without gradients x itself is added
+    to."""
+    if not torch.is_grad_enabled():
+        return x.addmm_(gate_halves(ab), weight.T)
     return _Gated.apply(x, ab, weight)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 # keys at a time, warps and stages of a program of one row, of several, and where heads are wider than WIDEST
+# or few rows are looked at in parts
 LOOK = (64, 2, 3), (64, 4, 3), (32, 1, 2)
 QUERIES = 16  # of a program, at least; rows of one are as many as have so many queries
 WIDEST = 128  # head of which a program has several rows
@@ -204,7 +205,7 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     parts = max(1, triton.cdiv(tokens, chunk))
     group = rows_of_program(R, KV, REP) if parts == 1 and D <= WIDEST else 1
     out = qkv.new_empty(R, KV * REP * D)
-    keys, warps, stages = division(group, D)
+    keys, warps, stages = division(group, D, parts > 1 and R * KV < SPLIT[2])
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
     kept = count = out
@@ -245,8 +246,8 @@ def columns(width: int, group: int) -> int:
     return min(whole, max(1024 // group, whole // 8))
 
 
-def division(group: int, head: int) -> tuple[int, int, int]:
-    return LOOK[2 if head > WIDEST else group > 1]
+def division(group: int, head: int, few: bool = False) -> tuple[int, int, int]:
+    return LOOK[2 if few or head > WIDEST else group > 1]
 
 
 def rows_of_program(rows: int, kv: int, queries: int) -> int:
