@@ -2,15 +2,18 @@
 (models/kernels/gpu_step.py), in this and in other divisions; what stands around the layers; a whole call.
 
     python bench/decoding.py [--shape 135M] [--rows 512] [--prompt 128] [--new 64] [--sweep] [--profile]
+        [--nudge]
 
 Microseconds of a replayed graph, in the middle of a call of groups of 8 rows, and how far the states are from
 those of float32, with norms of random weights. --sweep: attention and the choice of a token in other
-divisions. --profile: the kernels of a call of the sampler, and how long the GPU had none.
+divisions. --profile: the kernels of a call of the sampler, and how long the GPU had none. --nudge: calls with
+the kernel that does nothing before steps (gpu_step.nudge), and without, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -28,6 +31,7 @@ from passes import timed  # noqa: E402
 from shapes import SHAPES, questions, write_model  # noqa: E402
 
 from postgrad.chat import Chat  # noqa: E402
+from postgrad.garbage import seldom_collected  # noqa: E402
 from postgrad.models import load_model  # noqa: E402
 from postgrad.models.engine import Engine  # noqa: E402
 from postgrad.models.kernels import choosing, gpu, gpu_step, looking  # noqa: E402
@@ -43,6 +47,7 @@ def micros(work: Callable[[], object], times: int = 1) -> float:
     with torch.cuda.graph(graph):
         for _ in range(times):
             work()
+    gpu.nudge(torch.empty(1, device="cuda"))  # so that all are measured in the same state of the card
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     found = []
     for _ in range(12):
@@ -104,12 +109,32 @@ def sweep(now: Midway) -> None:
         tried(f"pick by {gpu.PICK}", lambda: micros(lambda: gpu.pick(logits, u, 1.0), 20))
 
 
-def profile(folder: Path, args: argparse.Namespace) -> None:
-    """Of the third call of a sampler."""
+def caller(folder: Path, args: argparse.Namespace) -> Callable:
+    """Of a sampler, by the seed."""
     sampler = LocalSampler(load_model(folder, device="cuda", dtype=torch.bfloat16), Chat.load(folder))
     asked = [Prompt.ask(q, id=str(i)) for i, q in enumerate(
         questions(args.rows // 8, args.prompt, SHAPES[args.shape].vocab_size))]
-    call = partial(sampler.sample, asked, 8, Sampling(max_new_tokens=2 * args.new))
+    return partial(sampler.sample, asked, 8, Sampling(max_new_tokens=2 * args.new))
+
+
+def nudged(folder: Path, args: argparse.Namespace) -> None:
+    call, nudge = caller(folder, args), gpu.nudge
+    seconds: dict[str, list[float]] = {"with a nudge": [], "without": []}
+    for turn in range(3):
+        call(turn)
+    with seldom_collected():
+        for turn in range(10):
+            for name, found in seconds.items():
+                gpu.nudge = nudge if name == "with a nudge" else lambda x: None
+                found.append(timed(partial(call, turn))[0])
+    gpu.nudge = nudge
+    for name, found in seconds.items():
+        print(f"a call {name}: {1e3 * statistics.median(found):.1f} ms, the median of {len(found)}")
+
+
+def profile(folder: Path, args: argparse.Namespace) -> None:
+    """Of the third call of a sampler."""
+    call = caller(folder, args)
     seconds = [timed(partial(call, turn))[0] for turn in range(4)]
     kinds = torch.profiler.ProfilerActivity
     with torch.profiler.profile(activities=[kinds.CUDA]) as seen:
@@ -152,9 +177,12 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--sweep", action="store_true")
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--nudge", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = write_model(Path(place) / "model", SHAPES[args.shape], dtype=torch.bfloat16)
+        if args.nudge:
+            return nudged(folder, args)
         exact = Midway(folder, args, torch.float32).states()
         known, programs = gpu_step.knows, looking.PROGRAMS
         ways = {"kernel by kernel": (lambda names: False, programs),

@@ -25,19 +25,19 @@ ADAMW = 30    # bytes that an update moves for each weight
 
 @dataclass(frozen=True)
 class Fitted:
-    """layer: seconds that a layer takes to start, in a step of sampling. read: of the bandwidth, what
+    """layer: seconds that a layer takes at least, in a step of sampling. read: of the bandwidth, what
     sampling reaches. picked: bytes that choosing a token moves, for each of the vocabulary. moved: how often
     training moves what is kept of a token. headed: bytes that the loss moves, for each of the vocabulary.
     step: seconds of an update, beside. row: seconds of a row beside sampling and training: text, verdict,
     log, columns."""
 
-    layer: float = 16e-6
-    read: float = 0.85
+    layer: float = 26e-6
+    read: float = 0.78
     picked: float = 5.0
-    moved: float = 9.0
+    moved: float = 9.5
     headed: float = 20.0
     step: float = 3e-3
-    row: float = 0.01e-3
+    row: float = 0.03e-3
 
 
 FITTED = Fitted()
@@ -105,15 +105,15 @@ class Costs:
     # sampling
 
     def token(self, rows: float, context: float, tensor: int = 1) -> float:
-        """One more token for so many rows, each with so many behind it. tensor: GPUs that share each
-        matrix."""
+        """One more token for so many rows, each with so many behind it: of much work, what a layer takes at
+        least is hidden in part. tensor: GPUs that share each matrix."""
         f, vocabulary = self.fitted, self.shape.vocab_size
         read = self.weights - (0 if self.shape.tie_word_embeddings else 2 * self.head)  # one is looked up
         moved = read + rows * context * self.cached + rows * vocabulary * f.picked
         products = 2 * rows * (self.matrices + self.head)
         busy = max(moved / (self.card.reached_bandwidth * f.read), products / self.card.reached_flops)
         talk = 2 * self.layers * TALK if tensor > 1 else 0.0
-        return self.layers * f.layer + busy / tensor + talk
+        return math.hypot(self.layers * f.layer, busy / tensor) + talk
 
     # training
 
