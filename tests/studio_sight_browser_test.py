@@ -91,7 +91,8 @@ def test_a_point_is_dragged_and_its_slider_and_the_picture_follow(reader, name, 
     handles = page.locator(f"[data-drag={name}-{slider}]")
     handle = next(h for h in handles.all() if h.is_visible())
     dragged(page, handle, 0.75)
-    scale = {key: float(handle.get_attribute(f"data-{key}")) for key in ("from", "to", "low", "high")}
+    found = handle.evaluate("e => ({...e.closest('[data-from]').dataset})")
+    scale = {key: float(found[key]) for key in ("from", "to", "low", "high")}
     width = float(handle.evaluate("e => e.ownerSVGElement.viewBox.baseVal.width"))
     share = (0.75 * width - scale["from"]) / (scale["to"] - scale["from"])
     wanted = scale["low"] + share * (scale["high"] - scale["low"])

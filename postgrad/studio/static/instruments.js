@@ -11,7 +11,7 @@ document.addEventListener("input", (event) => {
 });
 
 // <circle data-drag="ID" data-from="40" data-to="700" data-low="0" data-high="4">: from and to in units of the drawing, low and high of
-// the slider ID
+// the slider ID; where many have the same, they stand on an element around them
 let held = null;
 
 function drag(event) {
@@ -27,7 +27,7 @@ function drag(event) {
 document.addEventListener("pointerdown", (event) => {
   const handle = event.target.closest("[data-drag]"), slider = handle && document.getElementById(handle.dataset.drag);
   if (!slider || slider.matches(":disabled")) return;
-  const { from, to, low, high } = handle.dataset;
+  const { from, to, low, high } = handle.closest("[data-from]").dataset;
   held = { slider, toDrawing: handle.ownerSVGElement.getScreenCTM().inverse(), scale: { from: +from, to: +to, low: +low, high: +high } };
   slider.focus({ preventScroll: true });  // so that a late picture leaves its value alone
   event.preventDefault();
