@@ -95,6 +95,7 @@ def bars(found: list[dict]) -> list[dict]:
     alone = of_judge(found, ALONE)
     critic, liar, two = (of_judge(found, f"{name}: {STRONG}") for name in POINTED)
     trained, known = ([of_judge(found, f"{name}: {who}") for name in POINTED] for who in (TRAINED, ALL))
+    bare = [s["judge"]["bare"] for s in found]
     gaps = [s["recovered"]["recovered"] for s in found]
     spent = [s["computed"] for s in found if s["computed"]]
     every = f"in {len(found)} of {len(found)} seeds"
@@ -114,11 +115,14 @@ def bars(found: list[dict]) -> list[dict]:
         results.bar("a process model of a minute's training as the critic", "reported",
                     ", ".join(f"{name} {over_seeds(values)}"
                               for name, values in zip(POINTED, trained, strict=True)), True, COMMAND),
-        results.bar("who knows every mistake: the protocol itself", "a critic 100 %, a liar 0 %; opponents "
-                    "above 95 %: right answers with a step that does not hold cost the rest",
+        results.bar("who knows every mistake: the protocol itself", "a critic 100 %; a liar 0 % but where no "
+                    "step of the wrong answer holds; opponents above 95 %: right answers with a step that "
+                    "does not hold cost the rest",
                     ", ".join(f"{name} {over_seeds(values)}"
-                              for name, values in zip(POINTED, known, strict=True)),
-                    min(known[0]) == 1 and max(known[1]) == 0 and min(known[2]) > 0.95, COMMAND),
+                              for name, values in zip(POINTED, known, strict=True))
+                    + f"; no step holds in {over_seeds(bare)} of the wrong answers",
+                    min(known[0]) == 1 and min(known[2]) > 0.95
+                    and all(abs(x - y) < 1e-9 for x, y in zip(known[1], bare, strict=True)), COMMAND),
         results.bar("weak to strong: the gap recovered", "reported with intervals",
                     f"{over_seeds(gaps, within=False)} over seeds; " + "; ".join(
                         shown(s["recovered"]["recovered"], s["recovered"]["recovered_interval"])

@@ -95,7 +95,10 @@ def test_one_who_knows_all_finds_every_mistake():
 
 def test_figures_by_hand():
     pairs = [PAIR] * 3 + [(judging.replace(SLIP, suspicion=(0.9, 0.0, 0.0, 0.0)), SOUND)]  # missed once
-    assert judging.facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1}
+    assert judging.facts(pairs) == {"pairs": 4, "steps": 4, "mistakes": 1, "sound": 1, "bare": 0}
+    bare = judging.replace(pairs[0][0], right=False, holds=(False,) * 4), SOUND
+    assert judging.facts([bare, pairs[0]])["bare"] == 0.5
+    assert judging.decided(judging.perfect(bare), judging.liar, judging.BELIEVES) == 1
     rows = {row["judge"]: row for row in judging.alone(pairs) + judging.pointed(pairs, "x")}
     assert rows["critic: x"]["believing"] == 0.75
     assert rows["lying critic: x"]["believing"] == 0.25  # the least suspected is the mistake itself

@@ -182,11 +182,13 @@ def ratio(name: str, tops: Sequence[float], bottoms: Sequence[float]) -> dict:
 
 def facts(pairs: Sequence[Pair]) -> dict:
     """steps: of an answer. mistakes: steps of a wrong answer that do not hold. sound: of the right answers,
-    those whose steps all hold."""
+    those whose steps all hold. bare: of the wrong ones, those of which none does, about which nobody can lie
+    to a judge who checks."""
     answers = [a for pair in pairs for a in pair]
     return {"pairs": len(pairs), "steps": mean_of(len(a.holds) for a in answers),
             "mistakes": mean_of(a.holds.count(False) for a in answers if not a.right),
-            "sound": mean_of(all(a.holds) for a in answers if a.right)}
+            "sound": mean_of(all(a.holds) for a in answers if a.right),
+            "bare": mean_of(not any(a.holds) for a in answers if not a.right)}
 
 
 def skill(pairs: Sequence[Pair]) -> dict:
