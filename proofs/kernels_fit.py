@@ -101,11 +101,13 @@ def of_heads(D: int) -> Iterator[Launch]:
                  {"place": "*i64", "position": "*i64"})
     for REP in (1, 4):
         for group in {looking.QUERIES // REP if D <= looking.WIDEST else 1, 1}:
-            keys, *how = looking.division(group, D)
-            yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows", looking._attend,
-                         {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": looking.columns(2048, group),
-                          "PIECES": 8, "INNER": True, "GROUP": group, "TIMES": max(REP, 16 // group),
-                          "BLOCK": keys, "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
+            for few in {False, group == 1}:
+                keys, *how = looking.division(group, D, few)
+                yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows{', few' * few}",
+                             looking._attend,
+                             {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": looking.columns(2048, group),
+                              "PIECES": 8, "INNER": True, "GROUP": group, "TIMES": max(REP, 16 // group),
+                              "BLOCK": keys, "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
 
 
 def shared_memory(launch: Launch, kind: int) -> int:

@@ -2,8 +2,10 @@
 and a row is a function of its prompt and its seed."""
 
 import gc
+import pickle
 import threading
 import weakref
+from dataclasses import FrozenInstanceError, replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +17,7 @@ from postgrad.chat import Chat
 from postgrad.models import Config, Decoder, find_model, load_model
 from postgrad.models.engine import Engine
 from postgrad.plan.costs import SLOTS
-from postgrad.records import Prompt, Verdict
+from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import Verifying
 from postgrad.sampler import LocalSampler, Sampling, ScriptedSampler, active
 from postgrad.tasks import load_task
@@ -194,6 +196,16 @@ def test_of_rows_that_end_late_only_their_own_is_brought_along(model, chat, monk
         or taken(mine, look, which, wide)))
     assert LocalSampler(model, chat).sample(PROMPTS[:8], 4, settings, seed=2) == wanted
     assert brought and all(rows < 32 and not same for rows, same in brought)
+
+
+def test_a_rollout_made_at_once_is_one_like_others():
+    said = dict(prompt=PROMPTS[0], prompt_tokens=(1, 2), tokens=(3,), logp=(-0.5,), text="x", finished=True,
+                seed=4)
+    made, usual = Rollout.made(**said), Rollout(**said)
+    assert made == usual and repr(made) == repr(usual) and pickle.loads(pickle.dumps(made)) == usual
+    assert replace(made, text="y") == replace(usual, text="y") and (made.mask, made.rows) == (None, (usual,))
+    with pytest.raises(FrozenInstanceError):
+        made.text = "y"
 
 
 def test_as_many_slots_are_the_default_everywhere(model, chat):
