@@ -6,7 +6,7 @@
 # make proof-judges   50,000 hostile replies through every verifier, every generator of reasoning-gym; half an hour
 # make proof-coverage   how often the 95 % intervals hold the truth, simulated; two minutes
 # make proof-files   hostile files and folders through the command; ten minutes
-# make proof-mistakes   the mistakes of tests/hostile/mistakes.py at the command line, through the real main; a minute
+# make proof-mistakes   the mistakes of tests/support/hostile/mistakes.py at the command line, through the real main; a minute
 # make proof-mend   what a second look found: every fault's tests and corpora; an hour; writes docs/results/mend.*
 # make proof-house   one door: TRL side by side, a stranger's changes, deliberate faults; writes docs/results/house.*
 # make proof-doctor   twenty planted faults and twenty healthy runs, named by the doctor; ten minutes; for proof-rows

@@ -30,13 +30,13 @@ import triton  # noqa: E402
 from passes import timed  # noqa: E402
 from shapes import SHAPES, questions, write_model  # noqa: E402
 
-from postgrad.chat import Chat  # noqa: E402
-from postgrad.garbage import seldom_collected  # noqa: E402
 from postgrad.models import load_model  # noqa: E402
+from postgrad.models.chat import Chat  # noqa: E402
 from postgrad.models.engine import Engine  # noqa: E402
 from postgrad.models.kernels import choosing, gpu, gpu_step, looking  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
+from postgrad.system.gc_tuning import seldom_collected  # noqa: E402
 
 
 def micros(work: Callable[[], object], times: int = 1) -> float:

@@ -27,10 +27,10 @@ sys.path[:0] = [str(HERE / name) for name in ("", "bench", "tests")]
 from ranks_launch import free_port  # noqa: E402
 from shapes import SHAPES, questions, shape, write_model  # noqa: E402
 
-from postgrad.opening.models import open_writer  # noqa: E402
-from postgrad.opening.weights import WeightsFolder  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling, ServedSampler  # noqa: E402
+from postgrad.resolve.models import open_writer  # noqa: E402
+from postgrad.resolve.weights import WeightsFolder  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling, ServedSampler  # noqa: E402
 
 PROMPTS, GROUP, PROMPT, NEW = 64, 8, 128, 128
 NONE = shape(1, 8, 1, 1, 8, 64)

@@ -13,11 +13,11 @@ import time
 import torch
 from transformers import LlamaForCausalLM
 
-from postgrad.chat import Chat
 from postgrad.models import find_model, load_model
+from postgrad.models.chat import Chat
 from postgrad.models.foreign import Foreign
 from postgrad.records import Prompt, pad_rows
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler, Sampling
 
 PROMPTS = [Prompt.ask(f"Tom has {n} apples and buys {n + 3} more. How many has he now?") for n in range(8)]
 ROUNDS = 5

@@ -21,16 +21,16 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaConfig
 
-from postgrad.chat import Chat
 from postgrad.models import find_model
+from postgrad.models.chat import Chat
 from postgrad.models.foreign import Foreign
 from postgrad.models.foreign_cache import Laid, Placed
 from postgrad.models.foreign_engine import ForeignEngine
 from postgrad.recipes import rollouts, running
 from postgrad.records import pad_rows
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import override
+from postgrad.runs import Run
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.settings import override
 
 GROUP = 8
 TASK = '''

@@ -50,12 +50,13 @@ from passes import Setting, draw, opened, timed, train  # noqa: E402
 from shapes import SHAPES, questions, write_model  # noqa: E402
 from work import Gate, Side, Work  # noqa: E402
 
-from postgrad import methods, objectives  # noqa: E402
-from postgrad.batches.collect import Rollouts, as_batch  # noqa: E402
-from postgrad.chat import Chat  # noqa: E402
+from postgrad import methods  # noqa: E402
 from postgrad.models import Models  # noqa: E402
+from postgrad.models.chat import Chat  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
+from postgrad.training import objectives  # noqa: E402
+from postgrad.training.batches.collect import Rollouts, as_batch  # noqa: E402
 
 
 def rates(s: Setting) -> dict:

@@ -38,10 +38,10 @@ def measure() -> dict:
     from torch.utils._python_dispatch import TorchDispatchMode
     from work import Gate, Work
 
-    from postgrad.adamw import AdamW
     from postgrad.models import Decoder
     from postgrad.models.engine import Engine
-    from postgrad.sampler.active import ActiveRows
+    from postgrad.sampling.active import ActiveRows
+    from postgrad.training.adamw import AdamW
 
     class Reads(TorchDispatchMode):
         count = 0

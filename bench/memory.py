@@ -32,15 +32,16 @@ except ImportError:  # files of weights are neither read nor written here
         sys.modules[name] = types.ModuleType(name)
         vars(sys.modules[name]).update(dict.fromkeys(("SafetensorError", "safe_open", "load_file"), OSError))
 
-from postgrad import memory, methods  # noqa: E402
+from postgrad import methods  # noqa: E402
 from postgrad.maths.logprob import chosen_logp  # noqa: E402
-from postgrad.memory import GB, SIZES, Memory, Setup, estimate, held, samples  # noqa: E402
-from postgrad.memory.setup import llama  # noqa: E402
+from postgrad.maths.packing import last_of, pack  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, Models, ScalarModel  # noqa: E402
 from postgrad.models.kernels import softmax_for  # noqa: E402
-from postgrad.optim import Optim, OptimSettings  # noqa: E402
-from postgrad.packing import last_of, pack  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
+from postgrad.training import memory  # noqa: E402
+from postgrad.training.memory import GB, SIZES, Memory, Setup, estimate, held, samples  # noqa: E402
+from postgrad.training.memory.setup import llama  # noqa: E402
+from postgrad.training.optim import Optim, OptimSettings  # noqa: E402
 
 SHAPES = SIZES | {"135M": llama(30, 576, 1536, 9, 3, 49152, tied=True)}
 SECONDS = 110  # after which no further case is begun

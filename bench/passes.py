@@ -17,14 +17,15 @@ from floors import Rates, train_floor  # noqa: E402
 from shapes import SHAPES, questions, write_model, write_task  # noqa: E402
 from work import Work  # noqa: E402
 
-from postgrad import methods, objectives  # noqa: E402
-from postgrad.chat import Chat  # noqa: E402
-from postgrad.garbage import seldom_collected  # noqa: E402
+from postgrad import methods  # noqa: E402
 from postgrad.maths.weights import sequence_mean  # noqa: E402
 from postgrad.models import Models, load_model  # noqa: E402
-from postgrad.optim import Optim, OptimSettings  # noqa: E402
+from postgrad.models.chat import Chat  # noqa: E402
 from postgrad.records import Batch, Prompt  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
+from postgrad.system.gc_tuning import seldom_collected  # noqa: E402
+from postgrad.training import objectives  # noqa: E402
+from postgrad.training.optim import Optim, OptimSettings  # noqa: E402
 
 
 @dataclass(frozen=True, kw_only=True)

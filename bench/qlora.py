@@ -20,11 +20,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).
 
 from shapes import SHAPES  # noqa: E402
 
+from postgrad.data.tasks import load_task  # noqa: E402
 from postgrad.models import Adapted, Adapter, Decoder, quantise  # noqa: E402
 from postgrad.models.nf4 import BLOCK, Linear4, held_bytes  # noqa: E402
-from postgrad.opening.models import open_model  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
-from postgrad.tasks import load_task  # noqa: E402
+from postgrad.resolve.models import open_model  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
 
 
 def best(act: Callable, times: int = 15) -> float:

@@ -21,8 +21,8 @@ from tokenizers.decoders import ByteLevel
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from postgrad.chat import Chat
 from postgrad.models import Config, Decoder, ScalarModel, save_model
+from postgrad.models.chat import Chat
 from postgrad.models.families import Parts
 
 SPECIAL = ("<|pad|>", "<|bos|>", "<|end|>", "<|user|>", "<|assistant|>")

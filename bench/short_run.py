@@ -93,13 +93,14 @@ def saves(args) -> dict:
     import torch
     from shapes import new_chat, shape
 
-    from postgrad import methods, objectives
-    from postgrad.loop import state_of, train
+    from postgrad import methods
     from postgrad.models import Decoder, Models
     from postgrad.models.checkpoint import copy_state, size_of
-    from postgrad.optim import Optim, OptimSettings
     from postgrad.records import Batch
-    from postgrad.run import Run, Saves
+    from postgrad.runs import Run, Saves
+    from postgrad.training import objectives
+    from postgrad.training.loop import state_of, train
+    from postgrad.training.optim import Optim, OptimSettings
 
     config = shape(1, 64, 1, 1, 64, 512) if args.small else shape(24, 896, 14, 2, 4864, 151_936, tied=False)
     rows, width = (4, 32) if args.small else (ROWS, TOKENS)

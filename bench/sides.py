@@ -29,15 +29,15 @@ def ours(work: Work, gate: Gate) -> None:
     from postgrad import recipes
     from postgrad.models.checkpoint import seed_everything
     from postgrad.recipes import running
-    from postgrad.run import Run
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.settings import plain
+    from postgrad.runs import Run
+    from postgrad.sampling import LocalSampler, Sampling
+    from postgrad.system.settings import plain
 
     recipe, config = recipes.resolve(*spec(work))
     seed_everything(config.seed)
     parts = recipes.module(recipe).build(config, running.beginning(config))
     if work.kind == "grpo":
-        from postgrad.tasks import load_task
+        from postgrad.data.tasks import load_task
         prompts, turn = load_task(work.data).prompts("train", work.prompts, 0), iter(range(10**9))
         sampler = LocalSampler(parts.models.policy, parts.chat)
         settings = Sampling(max_new_tokens=work.new_tokens)

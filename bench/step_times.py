@@ -28,7 +28,7 @@ import torch  # noqa: E402
 from passes import Setting  # noqa: E402
 from work import Gate  # noqa: E402
 
-from postgrad.run import Run  # noqa: E402
+from postgrad.runs import Run  # noqa: E402
 
 WARM = 3  # steps that are left out
 

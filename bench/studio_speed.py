@@ -30,7 +30,7 @@ sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tools", "tests"))]
 from playwright.sync_api import sync_playwright  # noqa: E402
 from results import bar  # noqa: E402
 
-from postgrad.run import Run  # noqa: E402
+from postgrad.runs import Run  # noqa: E402
 from postgrad.studio.instruments import INSTRUMENTS  # noqa: E402
 from postgrad.studio.instruments.base import Slider  # noqa: E402
 from postgrad.studio.pages import STATIC  # noqa: E402

@@ -16,9 +16,9 @@ import torch
 from shapes import SHAPES
 from torch import Tensor
 
+from postgrad.maths.packing import Packed, pack
 from postgrad.models.kernels import joined, plain, training
 from postgrad.models.kernels import shared_attention as kernels
-from postgrad.packing import Packed, pack
 
 # tokens of a program, tokens on the other side at a time, warps, stages
 GRID = [(64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 128, 4, 2), (128, 64, 4, 2), (128, 64, 8, 2),

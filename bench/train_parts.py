@@ -22,7 +22,8 @@ import torch  # noqa: E402
 from passes import Setting, opened, rows, step, timed, train_seconds  # noqa: E402
 from shapes import SHAPES, write_model  # noqa: E402
 
-from postgrad import methods, objectives  # noqa: E402
+from postgrad import methods  # noqa: E402
+from postgrad.training import objectives  # noqa: E402
 
 
 def speed(s: Setting) -> str:

@@ -15,9 +15,9 @@ _HOMES = {
     "compare": "recipes.measuring",
     "Run": "recipes.fit", "METHODS": "methods", "Policy": "methods", "Preference": "methods",
     "Supervised": "methods", "method": "methods", "register": "methods",
-    "Task": "tasks", "load_task": "tasks", "make_task": "opening.tasks",
-    "from_trl": "rewards.function:FromTRL", "Model": "opening.models", "load_model": "opening.models:load",
-    "train": "loop", "Pipeline": "recipes.pipelines.stages", "stage": "recipes.pipelines.stages",
+    "Task": "data.tasks", "load_task": "data.tasks", "make_task": "resolve.tasks",
+    "from_trl": "rewards.function:FromTRL", "Model": "resolve.models", "load_model": "resolve.models:load",
+    "train": "training.loop", "Pipeline": "recipes.pipelines.stages", "stage": "recipes.pipelines.stages",
     "keep": "recipes.pipelines.stages", "measure": "recipes.pipelines.stages",
 }
 __all__ = sorted(_HOMES)

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from postgrad.packing import Packed, common_prompts, here, pack, passes, sent
-from postgrad.packing import pad_rows as pad_rows
+from postgrad.maths.packing import Packed, common_prompts, here, pack, passes, sent
+from postgrad.maths.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
 

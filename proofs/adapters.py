@@ -9,7 +9,7 @@ from the package index; what this Python has (torch and the others) is seen behi
 the embedded model, for all but verifiers after a short SFT that shows the form, then GRPO. The
 reward and the success on held-out episodes are kept, before and after. The server of OpenEnv runs beside.
 record: no training; what the package says to a few scripted replies is written to a file of that folder, on
-which tests/adapters_recorded_test.py runs.
+which tests/data/adapters_recorded_test.py runs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def trained(door: str, folder: Path, collections: int) -> dict:
 
 def recorded(door: str) -> dict:
     """A slice of what is said between postgrad and the package."""
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
     if door == "verifiers":
         task = load_task("env:verifiers:sums-taskset(most=5)")
         prompts = sorted(task.verify.prompts, key=lambda prompt: prompt.id)
@@ -114,7 +114,7 @@ def recorded_steps(task) -> dict:
     """Episodes of scripted replies with skyrl-gym: each step of an environment, and the conversation."""
     import random
 
-    from postgrad.tasks.games import acted
+    from postgrad.data.tasks.games import acted
     make, talks = task.play.make, []
 
     def listening(name, **given):
@@ -143,8 +143,8 @@ def recorded_server(task) -> dict:
     """Episodes of scripted replies with a server: every message of both sides, and the verdict."""
     import random
 
-    from postgrad.tasks.adapters.openenv import schema_of
-    from postgrad.tasks.games import acted
+    from postgrad.data.tasks.adapters.openenv import schema_of
+    from postgrad.data.tasks.games import acted
     connect, talks = task.play.connect, []
 
     def listening(url, **settings):

@@ -33,13 +33,13 @@ from pathlib import Path
 import torch
 
 from postgrad import recipes
-from postgrad.audit import answers_of_pairs, audit, scorer
-from postgrad.chat import Chat
 from postgrad.data.edits import insert
+from postgrad.data.tasks.questions import ANNOTATORS, BY_QUESTION, prompts, quality, reply, words
+from postgrad.evaluation.audit import answers_of_pairs, audit, scorer
 from postgrad.models import load_scalar
-from postgrad.opening.models import open_folder
+from postgrad.models.chat import Chat
 from postgrad.records import Pair
-from postgrad.tasks.questions import ANNOTATORS, BY_QUESTION, prompts, quality, reply, words
+from postgrad.resolve.models import open_folder
 
 BIAS = 0.1    # in units of quality, a word: five words weigh as much as a greeting
 PAIRS, STEPS, HELD, ANSWERS = 2000, 60, 150, 60

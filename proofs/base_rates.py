@@ -8,11 +8,11 @@ import argparse
 import json
 from pathlib import Path
 
-from postgrad.chat import Chat
+from postgrad.data.tasks import Task, load_task, reflection
 from postgrad.evaluation import evaluate
 from postgrad.models import find_model, load_model
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.tasks import Task, load_task, reflection
+from postgrad.models.chat import Chat
+from postgrad.sampling import LocalSampler, Sampling
 
 TASK = "words+words-es+countdown"
 SHOWN = ("pass@1", "pass@8", "format", "mean_length", "finished", "turn_back", "restart", "recheck", "worded",

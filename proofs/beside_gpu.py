@@ -159,10 +159,10 @@ def handover(s: Setting, turns: int = 7) -> dict[str, dict[str, float]]:
     import torch
     from shapes import SHAPES, write_model
 
-    from postgrad.opening.handles import SharedWeights
-    from postgrad.opening.models import open_writer
-    from postgrad.opening.weights import WeightsFolder
-    from postgrad.sampler import ServedSampler
+    from postgrad.resolve.handles import SharedWeights
+    from postgrad.resolve.models import open_writer
+    from postgrad.resolve.weights import WeightsFolder
+    from postgrad.sampling import ServedSampler
     made = write_model(s.folder / "model", SHAPES[s.shape], dtype=torch.bfloat16)
     model, chat = open_writer(made, s.device)
     place = s.folder / "handed"

@@ -87,7 +87,7 @@ def test_by_hand():
 TASK = '''"""Which of two numbers is larger."""
 
 from postgrad.records import Prompt
-from postgrad.tasks.base import Task, distinct, generator, number_in_form, split_of, think
+from postgrad.data.tasks.base import Task, distinct, generator, number_in_form, split_of, think
 
 
 def load(name):
@@ -111,13 +111,13 @@ FAMILY = '''    "afternorm": Family(classes="Olmo2", silent={"max_position_embed
 FAMILY_CHECK = '''
 import torch
 from dataclasses import replace
-from postgrad.memory import parameters
+from postgrad.training.memory import parameters
 from postgrad.models import load_model, save_model
 from postgrad.models.decoder import Decoder
 from postgrad.models.families import Parts
-from postgrad.opening.models import load
+from postgrad.resolve.models import load
 from postgrad.records import Prompt
-from postgrad.sampler import LocalSampler, Sampling
+from postgrad.sampling import LocalSampler, Sampling
 tiny = load("tiny-chat")
 config = replace(tiny.net.config, parts=Parts(model_type="afternorm"))
 model = Decoder(config).start(torch.Generator().manual_seed(0))
@@ -168,13 +168,14 @@ def postgrad(*words: str) -> list[str]:
     return [sys.executable, "-m", "postgrad", *words]
 
 
-EVERY_ROW = ("tests/learning_test.py", "tests/microbatch_test.py", "tests/open_rows_test.py")
+EVERY_ROW = ("tests/training/learning_test.py", "tests/training/batches/microbatch_test.py",
+             "tests/methods/open_rows_test.py")
 CHANGES = (
     Change("row", {"postgrad/methods/gated.py": ROW}, {"postgrad/methods/gated_test.py": ROW_TEST}, (), (
         postgrad("methods", "gated"),
         postgrad("train", "gated:words", "tau=0.5", *SMALL, "--run", "runs/gated"),
         python(SHOWN.format(name="gated", constant="tau", setting="words")),
-        pytest("postgrad/methods/gated_test.py", *EVERY_ROW, "tests/oracle_test.py", "-k",
+        pytest("postgrad/methods/gated_test.py", *EVERY_ROW, "tests/training/oracle_test.py", "-k",
                "gated or by_hand"))),
     Change("loss", {"postgrad/methods/hinge.py": LOSS}, {"postgrad/methods/hinge_test.py": LOSS_TEST}, (), (
         postgrad("methods", "hinge"),
@@ -182,15 +183,16 @@ CHANGES = (
                  "pairs.per_step=4", "evaluation.every=0", "--run", "runs/hinge"),
         python(SHOWN.format(name="hinge", constant="beta", setting="questions")),
         pytest("postgrad/methods/hinge_test.py", *EVERY_ROW, "-k", "hinge or by_hand"))),
-    Change("task", {"postgrad/tasks/larger.py": TASK}, {}, (
-        ("postgrad/tasks/__init__.py", '    "constraints": "constraints",\n', '    "larger": "larger",\n'),),
+    Change("task", {"postgrad/data/tasks/larger.py": TASK}, {}, (
+        ("postgrad/data/tasks/__init__.py", '    "constraints": "constraints",\n',
+         '    "larger": "larger",\n'),),
            (
            postgrad("eval", "tiny-chat", "--task", "larger", "--problems", "4", "--samples", "2"),
            postgrad("train", "grpo", "--task", "larger", *SMALL, "--run", "runs/larger"),
-           pytest("tests/tasks_test.py"))),
+           pytest("tests/data/tasks/every_task_test.py"))),
     Change("family", {}, {}, (
         ("postgrad/models/families.py", '    "olmo2": Family(', FAMILY),), (
-        python(FAMILY_CHECK), pytest("tests/layer_test.py", "tests/memory_test.py"))),
+        python(FAMILY_CHECK), pytest("tests/models/layer_test.py", "tests/training/memory/memory_test.py"))),
 )
 
 
@@ -203,7 +205,7 @@ def made(change: Change, place: Path) -> dict:
         assert before[name].count(mark) == 1, f"{name}: {mark!r} is not there once"
         (place / name).write_text(before[name].replace(mark, text + mark))
     began, failed = time.perf_counter(), []
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (place, place / "tests"))),
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (place, place / "tests/support"))),
                                 "OMP_NUM_THREADS": "1"}
     for command in change.checks:
         done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False,

@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
+sys.path[:0] = [str(HERE / name) for name in ("", "tests/support", "proofs", "tools")]
 
 import kills  # noqa: E402
 from elsewhere_small import saying  # noqa: E402

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests")]
+sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests/support")]
 
 from results import bar  # noqa: E402
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import torch
 from doctor_runs import HEALTHY, PLANTED, Plan, make
 
-from postgrad.doctor import diagnose
-from postgrad.run import Run
+from postgrad.runs import Run
+from postgrad.runs.doctor import diagnose
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE / "tools")]

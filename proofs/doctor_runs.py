@@ -17,12 +17,12 @@ from unittest import mock
 import torch
 
 from postgrad import recipes
+from postgrad.data.tasks import Task, load_task
+from postgrad.data.tasks.base import think
 from postgrad.maths import surrogate
 from postgrad.methods import method
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import GARBAGE
-from postgrad.tasks import Task, load_task
-from postgrad.tasks.base import think
 
 SMALL = {  # what makes a run short, by recipe
     "rollouts": ["rollouts.prompts=400", "rollouts.prompts_per_step=8", "rollouts.group_size=4",
@@ -154,9 +154,9 @@ class NowAndThen:
 
 def other_reference():
     """The base model in the place of the model that the run starts from."""
-    from postgrad.opening.models import open_policy
     from postgrad.recipes import rollouts
     from postgrad.recipes.running import beginning
+    from postgrad.resolve.models import open_policy
 
     def opened(config, begins, policy):
         other = replace(config, model="tiny")
@@ -168,7 +168,7 @@ def other_reference():
 def other_temperature():
     """The sampler draws at 1.4 what is trained at 1."""
     from postgrad.recipes import rollouts
-    from postgrad.sampler import Sampling
+    from postgrad.sampling import Sampling
     return mock.patch.object(rollouts, "Sampling",
                              lambda **words: Sampling(**words | {"temperature": 1.4}))
 

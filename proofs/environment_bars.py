@@ -5,8 +5,8 @@ and in docs/results. What is not there was not measured, and does not hold.
     adapters.json       python proofs/adapters.py out=FOLDER/adapters.json
     serving.json        python proofs/serving.py --out FOLDER/serving.json
     kills.json          python proofs/kills.py games FOLDER
-    tests.xml           python -m pytest --junitxml=FOLDER/tests.xml tests/kept_rows_test.py
-                        tests/serve_limits_test.py tests/serve_tools_test.py
+    tests.xml           python -m pytest --junitxml=FOLDER/tests.xml tests/data/environments/rows_test.py
+                        tests/serving/limits_test.py tests/serving/tools_test.py
     docs/results/harnesses.json     python proofs/harnesses.py, for tiny-chat on words, and with
                         model=runs/smollm2-gsm8k suite=gsm8k:data/gsm8k tokens=200 ways=eval,chat: SmolLM2
                         after 21 of the 40 steps of postgrad train sft:gsm8k task=gsm8k:data/gsm8k
@@ -28,10 +28,10 @@ SERVED = {"throughput of the endpoint": ">= 0.8", "replies to 64 clients at once
           "malformed requests": "1,000 of 1,000",
           "slots free after 100 dropped connections": "all, and alive"}
 TESTS = {"of a later turn the tokens computed are those that were added":
-             ("tests/kept_rows_test.py::test_of_a_later_turn_what_was_added_is_computed",),
+             ("tests/data/environments/rows_test.py::test_of_a_later_turn_what_was_added_is_computed",),
          "the openai client: whole and streamed, tools over two turns, log-probs":
-             ("tests/serve_limits_test.py::test_the_openai_client",
-              "tests/serve_tools_test.py::test_the_openai_client_plays_a_game_with_tiny_tools")}
+             ("tests/serving/limits_test.py::test_the_openai_client",
+              "tests/serving/tools_test.py::test_the_openai_client_plays_a_game_with_tiny_tools")}
 HARNESSES = {"lm-eval's GSM8K on 200 problems": ("postgrad_gsm8k", "local-chat-completions"),
              "inspect-ai on 200 problems": ("postgrad_words", "inspect-ai")}
 

@@ -23,12 +23,11 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "proofs"), str(HERE / "tests"), str(HERE / "tools")]
+sys.path[:0] = [str(HERE), str(HERE / "proofs"), str(HERE / "tests/support"), str(HERE / "tools")]
 
 import environment_bars  # noqa: E402
 import results  # noqa: E402
 from results import bar  # noqa: E402
-from segments_test import observed  # noqa: E402
 from small import begins  # noqa: E402
 from talks import STYLES, conversation, spliced  # noqa: E402
 
@@ -36,6 +35,7 @@ import postgrad as pg  # noqa: E402
 from postgrad import recipes  # noqa: E402
 from postgrad.maths.logprob import align, logp_of_logits  # noqa: E402
 from postgrad.recipes import rollouts, running  # noqa: E402
+from tests.training.batches.segments_test import observed  # noqa: E402
 
 COMMAND, ABSENT = "python proofs/environments.py FOLDER", "not measured"
 TALKS, MINUTES = 1000, 5.0

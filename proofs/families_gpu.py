@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch  # noqa: E402
 
-from postgrad.batches.collect import as_batch  # noqa: E402
 from postgrad.models import Decoder  # noqa: E402
 from postgrad.models.families import FAMILIES, Config, Parts  # noqa: E402
-from postgrad.opening.models import load  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
+from postgrad.resolve.models import load  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
+from postgrad.training.batches.collect import as_batch  # noqa: E402
 
 PROMPTS = [Prompt.ask(f"What is {a}+{a + 3}?") for a in range(12)]
 

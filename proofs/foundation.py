@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / name) for name in ("tests", "proofs", "tools")]
+sys.path[:0] = [str(HERE / name) for name in ("tests/support", "proofs", "tools")]
 
 import kills  # noqa: E402
 import results  # noqa: E402
@@ -122,11 +122,11 @@ def parity() -> list[dict]:
     """The largest differences from transformers and between sampler and trainer, on the embedded model."""
     from transformers import LlamaForCausalLM
 
-    from postgrad.chat import Chat
+    from postgrad.data.tasks import load_task
     from postgrad.models import find_model, load_model
+    from postgrad.models.chat import Chat
     from postgrad.records import pad_rows
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.sampling import LocalSampler, Sampling
 
     ours = load_model("tiny")
     theirs = LlamaForCausalLM.from_pretrained(find_model("tiny"), dtype=torch.float32)
@@ -231,16 +231,17 @@ def main() -> None:
     bars, rows = demo(folder)
     more, bias = oracle()
     bars += [
-        tests("every row of the table passes the learning test", "all rows", "tests/learning_test.py"),
+        tests("every row of the table passes the learning test", "all rows",
+              "tests/training/learning_test.py"),
         *more,
         *parity(),
-        tests("batch, padding and packing invariance", "green", "tests/decoder_test.py",
-              "tests/model_files_test.py", "tests/sampler_test.py"),
+        tests("batch, padding and packing invariance", "green", "tests/models/decoder_test.py",
+              "tests/models/load_test.py", "tests/sampling/local_test.py"),
         tests("micro-batch sums equal the whole batch, float64, every row", "bit for bit",
-              "tests/microbatch_test.py"),
+              "tests/training/batches/microbatch_test.py"),
     ]
     more, killed = resume(folder)
-    bars += [*more, *fresh_clone(folder), tests("the layers hold", "green", "tests/layers_test.py"),
+    bars += [*more, *fresh_clone(folder), tests("the layers hold", "green", "tests/whole/layers_test.py"),
              *size(folder)]
     page = results.write(
         "foundation",

@@ -18,9 +18,9 @@ sys.path[:0] = [str(HERE), str(HERE / "tools")]
 
 from results import bar  # noqa: E402
 
+from postgrad.data.tasks import SPLITS, load_task  # noqa: E402
+from postgrad.data.tasks.gym import find, score  # noqa: E402
 from postgrad.rewards.sandbox import tier  # noqa: E402
-from postgrad.tasks import SPLITS, load_task  # noqa: E402
-from postgrad.tasks.gym import find, score  # noqa: E402
 
 PROMPTS = 8  # of each split
 

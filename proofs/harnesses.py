@@ -22,10 +22,10 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
-from postgrad.benchmarks.suite import judged, suite_of, write_suite
 from postgrad.evaluation import figures
-from postgrad.opening.models import open_folder
+from postgrad.recipes.benchmarks.suite import judged, suite_of, write_suite
 from postgrad.recipes.measuring import Measured
+from postgrad.resolve.models import open_folder
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE / "tools"))

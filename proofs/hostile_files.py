@@ -16,7 +16,7 @@ from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support"), str(ROOT / "tools")]
 
 from hostile import data_files, gguf_files, model_files, run_files, store_files  # noqa: E402
 from hostile.drive import BUDGET, Outcome, drive, small_run, warm  # noqa: E402

@@ -139,29 +139,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         bars = [
-            tested("the four fit lines, and every kind of argument", "run", "tests/door_test.py",
-                   "tests/door_rewards_test.py"),
+            tested("the four fit lines, and every kind of argument", "run", "tests/recipes/fit_test.py",
+                   "tests/recipes/door_rewards_test.py"),
             ports(),
-            tested("the scripts, both sides, on the embedded model", "run", "tests/trl_scripts_test.py"),
+            tested("the scripts, both sides, on the embedded model", "run",
+                   "tests/whole/trl_scripts_test.py"),
             tested("gradients, and weights after two steps, on the same rollouts or rows: ours against TRL",
-                   "<= 1e-5", "tests/trl_parity_test.py")]
+                   "<= 1e-5", "tests/training/trl_parity_test.py")]
         found, four = changes(args.kept or folder)
         bars += found
         bars.append(tested("a changed row is refused on resume; its constants are in the run, on the compare "
                            "page, in the card",
-                           "tests pass", "tests/open_rows_test.py", "tests/door_resume_test.py"))
+                           "tests pass", "tests/methods/open_rows_test.py", "tests/recipes/resume_test.py"))
         caught, faults = mutations(args.kept or folder)
         typed = run("-m", "mypy")
         bars += [caught, bar("types of the named modules", "clean", typed.stdout.strip().splitlines()[-1],
                              not typed.returncode, "make lint"),
-                 tested("layers hold, import cycles 0", "0", "tests/layers_test.py"), sizes(),
+                 tested("layers hold, import cycles 0", "0", "tests/whole/layers_test.py"), sizes(),
                  started("import postgrad", 0.2, "-c", "import time; t = time.perf_counter(); import "
                          "postgrad; print(time.perf_counter() - t)"),
                  started("postgrad --help", 0.5, "-m", "postgrad", "--help"), *unchanged(args.before, folder)]
     size = len((HOME / "README.md").read_bytes())
     bars += [bar("README", "<= 9,000 bytes", f"{size:,} bytes", size <= 9000, "wc -c README.md"),
              tested("commands, snippets and links of README and docs", "run by a test or marked",
-                    "tests/docs_test.py")]
+                    "tests/whole/docs_test.py")]
     tables = {"Four changes": four, "Deliberate faults": faults}
     if args.gpu:
         tables |= {f"On one NVIDIA H200: {k}": v for k, v in json.loads(args.gpu.read_text()).items()}

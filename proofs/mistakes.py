@@ -1,7 +1,7 @@
 """Mistakes at the command line, each through the real `main`: tracebacks, codes, words and time.
 
     python proofs/mistakes.py [--out FILE.json]
-The mistakes are those of tests/hostile/mistakes.py. Ten of them are made once more in processes of their own.
+The mistakes are those of tests/support/hostile/mistakes.py. Ten of them run again, each in its own process.
 About a minute on one core.
 """
 
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support"), str(ROOT / "tools")]
 
 from hostile.mistakes import BUDGET, MISTAKES, Answer, Mistake, lay, try_one  # noqa: E402
 from results import bar, end  # noqa: E402

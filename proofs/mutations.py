@@ -24,8 +24,9 @@ from typing import NamedTuple
 
 HOME = Path(__file__).parent.parent
 LIMIT = 180.0
-TESTS = ("tests/batches_test.py", "tests/batches_faults_test.py", "tests/learning_test.py",
-         "tests/oracle_test.py", "tests/loop_test.py", "tests/recipes_test.py")
+TESTS = ("tests/training/batches/rollouts_test.py", "tests/training/batches/faults_test.py",
+         "tests/training/learning_test.py",
+         "tests/training/oracle_test.py", "tests/training/loop_test.py", "tests/recipes/every_recipe_test.py")
 
 
 class Fault(NamedTuple):
@@ -63,7 +64,8 @@ FAULTS = (
     Fault("step-wide choice", "batches/columns.py", "counted = counted & method.choose",
           "counted = counted | method.choose"),
 )
-MORE = {"step-wide choice": ("tests/row_columns_test.py",), "kl coefficient": ("tests/rlhf_test.py",)}
+MORE = {"step-wide choice": ("tests/training/batches/columns_test.py",),
+        "kl coefficient": ("tests/training/rlhf_test.py",)}
 
 
 def copy_of(home: Path, to: Path) -> None:

@@ -67,9 +67,9 @@ def transformers_says(folder: str, questions: list[str], new: int) -> list[dict]
 
 
 def we_say(folder: str, questions: list[str], new: int) -> tuple[object, object, list[dict]]:
-    from postgrad.opening.models import open_model
     from postgrad.records import Prompt
-    from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     model, chat = open_model(folder)
     settings = Sampling(max_new_tokens=new, temperature=0)
     said = [row for (row,) in LocalSampler(model, chat).sample([Prompt.ask(q) for q in questions], 1,
@@ -146,7 +146,7 @@ def main() -> None:
     args = p.parse_args()
     questions = Path(args.prompts).read_text().splitlines() if args.prompts else list(QUESTIONS)
     with tempfile.TemporaryDirectory() as home:
-        from postgrad.opening.models import open_folder
+        from postgrad.resolve.models import open_folder
         folder = str(open_folder(args.model).resolve()) if args.model else trained(Path(home))
         name = Path(args.model).name if args.model else "trained"
         command = f"python proofs/opens.py{f' --model {args.model}' if args.model else ''}"

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from postgrad.chat import Chat
+from postgrad.data.tasks import load_task
 from postgrad.models import Decoder, Models, find_model, load_model
+from postgrad.models.chat import Chat
 from postgrad.models.computing import compute_in
-from postgrad.optim import OptimSettings
 from postgrad.records import Prompt, pad_rows
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.tasks import load_task
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.training.optim import OptimSettings
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE / "bench"), str(HERE / "tools")]

@@ -41,9 +41,9 @@ def main() -> None:
     args = asked.parse_args()
     from transformers import AutoModelForCausalLM
 
-    from postgrad.opening.models import open_model
     from postgrad.records import Prompt
-    from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     model, chat = open_model(args.folder)
     ids = torch.tensor([chat.encode((HERE / "LICENSE").read_text())[:TOKENS]])
     ours = perplexity(model.logits(ids), ids)

@@ -1,4 +1,4 @@
-"""The plan against what was measured on one H200: tests/plan_points.py has the points.
+"""The plan against what was measured on one H200: tests/support/plan_points.py has the points.
 
 A part of proofs/scale.py; takes a second.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
 
 from plan_points import points  # noqa: E402
 from results import bar  # noqa: E402

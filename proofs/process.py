@@ -20,20 +20,20 @@ from statistics import fmean
 
 import torch
 
+from postgrad.data.tasks import load_task
 from postgrad.evaluation import passed, score_samples
 from postgrad.maths.intervals import gain_interval, mean_interval
 from postgrad.maths.passk import best_of_n
 from postgrad.models import load_scalar
-from postgrad.opening import models as opening
 from postgrad.recipes import process, rollouts, running
 from postgrad.recipes.base import Evaluation
+from postgrad.resolve import models as opening
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.model import ModelJudge
 from postgrad.rewards.process import SO_FAR, ProcessJudge
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import override
-from postgrad.tasks import load_task
+from postgrad.runs import Run
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.settings import override
 
 N, SIZES, PROBLEMS, SUBSETS = 16, (1, 2, 4, 8, 16), 150, 200
 SEEDS, COLLECTIONS, METHOD = (0, 1), 20, "ppo"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
+sys.path[:0] = [str(HERE / name) for name in ("", "tests/support", "proofs", "tools")]
 
 from ranks_launch import carry_out  # noqa: E402
 from results import bar  # noqa: E402
@@ -22,8 +22,8 @@ PR_SET_THP_DISABLE = 41  # of prctl
 def weigh(path: str) -> None:
     """A training in this rank, and how much memory it took at most above what importing takes: before the
     checkpoint is written, and with it."""
-    from postgrad import ranks
     from postgrad.recipes import hooks
+    from postgrad.system import processes
     peaks, saved_after = [], hooks.saved_after
 
     def peak() -> int:
@@ -38,10 +38,10 @@ def weigh(path: str) -> None:
     if path.endswith("-4k.json"):
         ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
     hooks.saved_after = watched
-    ranks.join()
+    processes.join()
     before = peak()
     carry_out(json.loads(Path(path).read_text()))
-    Path(f"{path}.{ranks.rank()}").write_text(json.dumps([peaks[-1] - before, peak() - before]))
+    Path(f"{path}.{processes.rank()}").write_text(json.dumps([peaks[-1] - before, peak() - before]))
 
 
 def memory(folder: Path) -> list[dict]:

@@ -47,11 +47,11 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
     """pass@1 and pass@8 at temperature 1, and greedy, on test problems; in bfloat16, as it was trained."""
     import torch
 
-    from postgrad.chat import Chat
     from postgrad.evaluation import evaluate
     from postgrad.models import load_model
-    from postgrad.opening.models import open_folder
-    from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.models.chat import Chat
+    from postgrad.resolve.models import open_folder
+    from postgrad.sampling import LocalSampler, Sampling
     folder = open_folder(name)
     sampler = LocalSampler(load_model(folder, device=DEVICE, dtype=torch.bfloat16), Chat.load(folder))
     prompts = prompts or task.prompts("test", PROBLEMS[kind], 0)
@@ -62,7 +62,7 @@ def measured(name: str, task, kind: str, seed: int, prompts=None) -> dict:
 def run(recipe: str, folder: Path, *changes: str) -> dict:
     """One training run by its command line; how it went, with its curve."""
     from postgrad import recipes
-    from postgrad.run import Run
+    from postgrad.runs import Run
     command = " ".join(["postgrad train", recipe, *changes])
     began = time.perf_counter()
     kind, config = recipes.resolve(recipe, changes)
@@ -85,7 +85,7 @@ def save(folder: Path, name: str, found: dict) -> None:
 
 
 def sums(seed: int, folder: Path, path: str, *changes: str) -> None:
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
     task = load_task(path)  # the last number of a reply counts, in whatever form
     found = {"seed": seed, "before": measured(MODEL, task, "sums", seed)}
     found["grpo"] = run("grpo", folder / f"sums-{seed}", f"task={path}", f"model={MODEL}", f"seed={seed}",
@@ -95,7 +95,7 @@ def sums(seed: int, folder: Path, path: str, *changes: str) -> None:
 
 
 def gsm8k(seed: int, folder: Path, data: str, *changes: str) -> None:
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
     name = f"gsm8k:{data}"
     task, sft = load_task(name), folder / f"gsm8k-sft-{seed}"
     found = {"seed": seed, "before": measured(MODEL, task, "gsm8k", seed)}
@@ -109,7 +109,7 @@ def gsm8k(seed: int, folder: Path, data: str, *changes: str) -> None:
 
 
 def dpo(seed: int, folder: Path, data: str, *changes: str) -> None:
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
     name = f"gsm8k:{data}"
     task, sft = load_task(name), folder / f"gsm8k-sft-{seed}"
     shown = {p.messages[-1]["content"] for p in task.preferences("train", 10_000, 0)}

@@ -213,7 +213,7 @@ def stages(folder: Path) -> list[dict]:
 
 def ledgers(folder: Path, name: str) -> dict[int, tuple[str, list]]:
     """By seed: a pipeline's last stage, and what that gained and lost."""
-    from postgrad import ledger as book
+    from postgrad.runs import ledger as book
     paths = {seed: folder / f"ledger-{name}-{seed}.json" for seed in (*SEEDS, *R1_SEEDS)}
     found = {seed: list(json.loads(path.read_text())["against_first"].items())[-1]
              for seed, path in paths.items() if path.exists()}
@@ -222,14 +222,14 @@ def ledgers(folder: Path, name: str) -> dict[int, tuple[str, list]]:
 
 def taxed(folder: Path, name: str) -> list[dict]:
     """A line for each measure of a task that a ledger is read by: the last stage against the start."""
-    from postgrad import ledger as book
+    from postgrad.runs import ledger as book
     return [{"pipeline": name, "seed": seed, "stage": stage, **book.shown(line)}
             for seed, (stage, lines) in ledgers(folder, name).items()
             for line in lines if line.measure in ("pass@1", "reward", "nats", book.DIVERSITY)]
 
 
 def ledger_bar(folder: Path, name: str) -> dict:
-    from postgrad import ledger as book
+    from postgrad.runs import ledger as book
     found = ledgers(folder, name)
     return bar(f"the ledger of {name}, last stage against the start", "the tax with intervals, 3 seeds",
                " ".join(f"Seed {seed}: {' '.join(book.sentences(lines))}"

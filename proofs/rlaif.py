@@ -19,19 +19,19 @@ from pathlib import Path
 
 import torch
 
-from postgrad.display import table as show
+from postgrad.data.tasks import load_task
+from postgrad.data.tasks.questions import quality
 from postgrad.evaluation import mean_of, score_samples
 from postgrad.maths.intervals import mean_interval
-from postgrad.opening.models import open_model
-from postgrad.optim import OptimSettings
 from postgrad.recipes import preference, rlaif, running, sft
 from postgrad.recipes.base import Evaluation
 from postgrad.recipes.rlaif import RLAIFConfig
+from postgrad.resolve.models import open_model
 from postgrad.rewards.constitution import read_constitution
 from postgrad.rewards.judges import RuleJudge
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.tasks import load_task
-from postgrad.tasks.questions import quality
+from postgrad.runs.display import table as show
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.training.optim import OptimSettings
 
 START = "tiny-chat"
 SAMPLES = 16  # for each of the validation prompts

@@ -23,10 +23,10 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests", "proofs", "tools"))]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests/support", "proofs", "tools"))]
 
 SEEDS, LAB_SEEDS = [0, 1, 2], [26, 27, 28]
-SHIPPED = HERE / "postgrad" / "embedded" / "overoptimise" / "curves.json"
+SHIPPED = HERE / "postgrad" / "models" / "embedded" / "overoptimise" / "curves.json"
 LEASH = 0.3  # the KL weight that the bar is measured at
 
 
@@ -192,7 +192,8 @@ def write(folder: Path) -> None:
     import rlaif
     bars, best = optimum()
     bars.append(tests("losses equal TRL 1.16's own code, every row that it has",
-                      "1e-6 in float64, or explained", "tests/trl_test.py", "tests/trl_rollouts_test.py"))
+                      "1e-6 in float64, or explained", "tests/training/trl_objectives_test.py",
+                      "tests/training/trl_rollouts_test.py"))
     more, policies, judges = align(folder)
     bars += more
     more, turns, of_n = lab(folder)
@@ -200,8 +201,9 @@ def write(folder: Path) -> None:
     more, probed = audit(folder)
     bars += more
     bars.append(tests("bad input is a sentence with its line, and nothing is dropped uncounted", "green",
-                      "tests/preference_test.py", "tests/store_test.py", "tests/store_disk_test.py",
-                      "tests/label_cli_test.py"))
+                      "tests/recipes/preference_test.py", "tests/data/store_test.py",
+                      "tests/data/store_disk_test.py",
+                      "tests/cli/label_test.py"))
     tables = {"The closed-form optimum": best, "Alignment, seed by seed": policies,
               "Its reward models": judges, "Over-optimisation: turning points": turns,
               "Best of n against the same proxy": of_n, "The audit": probed,

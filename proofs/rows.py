@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests")]
+sys.path[:0] = [str(HERE), str(HERE / "tools"), str(HERE / "tests/support")]
 
 import bias  # noqa: E402
 import results  # noqa: E402
@@ -30,9 +30,9 @@ FOLDER = HERE / "runs" / "proof-rows"
 SLOWEST = 15.0  # minutes that `make test` may take
 EACH = 3  # rows against each of two libraries, at least
 POLICY = [name for name, row in METHODS.items() if row.kind == "policy"]
-LEARNS = "tests/learning_test.py::test_a_row_makes_the_good_likelier"
-BIASED = "tests/oracle_test.py::test_a_row_is_as_biased_as_it_says"
-SPLIT = "tests/microbatch_test.py::test_any_split_is_the_whole_bit_for_bit"
+LEARNS = "tests/training/learning_test.py::test_a_row_makes_the_good_likelier"
+BIASED = "tests/training/oracle_test.py::test_a_row_is_as_biased_as_it_says"
+SPLIT = "tests/training/batches/microbatch_test.py::test_any_split_is_the_whole_bit_for_bit"
 ONE_A_ROW = {  # bars that a test for every row holds: what, the test, the rows
     "every row: what is rewarded, chosen or shown becomes likelier": (LEARNS, list(METHODS)),
     "every policy row: as biased as it says, by enumeration": (BIASED, POLICY),
@@ -40,15 +40,16 @@ ONE_A_ROW = {  # bars that a test for every row holds: what, the test, the rows
 }
 TESTED = {  # bars that whole tests hold
     "kl_cov, and every choice of tokens: made once for a step": (
-        "tests/row_columns_test.py", "postgrad/maths/choice_test.py"),
+        "tests/training/batches/columns_test.py", "postgrad/maths/choice_test.py"),
     "maxrl is unbiased for sum of pass@k / k: k < G where an all-wrong group gets 0, k <= G with -1": (
-        "tests/oracle_test.py::test_maxrl_is_unbiased_for_the_objective_it_states",),
+        "tests/training/oracle_test.py::test_maxrl_is_unbiased_for_the_objective_it_states",),
     "a user's own row and correction, from the docs, in one file: trained, diffed, shown": (
-        "tests/own_row_test.py",),
-    "a page for every row: lines, links, figures, libraries": ("tests/pages_test.py",),
+        "tests/methods/own_row_test.py",),
+    "a page for every row: lines, links, figures, libraries": ("tests/methods/pages_test.py",),
 }
-EXACT = {"TRL": ("tests/trl_test.py", "tests/trl_rollouts_test.py", "tests/trl_distillation_test.py"),
-         "verl": ("tests/verl_formulas_test.py",)}
+EXACT = {"TRL": ("tests/training/trl_objectives_test.py", "tests/training/trl_rollouts_test.py",
+                 "tests/training/trl_distillation_test.py"),
+         "verl": ("tests/training/verl_formulas_test.py",)}
 ELSEWHERE = {  # file -> what it measures, the target, and the command that writes it
     "bakeoff": ("bake-off: all policy rows on one task, equal samples, 3 seeds", "one table with intervals",
                 "python proofs/bakeoff.py"),

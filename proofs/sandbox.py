@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "tools")]
 
 from hostile.arena import HONEST, CHEAT_SUITE, arena, cheat_jobs, family, left_running  # noqa: E402, I001
 from hostile.escapes import ESCAPES  # noqa: E402

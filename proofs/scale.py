@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / name) for name in ("", "tests", "proofs", "tools")]
+sys.path[:0] = [str(HERE / name) for name in ("", "tests/support", "proofs", "tools")]
 
 import decoupled  # noqa: E402
 import kills  # noqa: E402

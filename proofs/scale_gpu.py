@@ -60,8 +60,8 @@ def work_divided(path: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from postgrad.optim import OptimSettings
-    from postgrad.ranks import group
+    from postgrad.system.processes import group
+    from postgrad.training.optim import OptimSettings
     store = dist.HashStore()
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, store=dist.PrefixStore("work", store), rank=0, world_size=1)

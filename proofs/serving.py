@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support"), str(ROOT / "tools")]
 
 import httpx  # noqa: E402
 import torch  # noqa: E402
@@ -26,10 +26,10 @@ from results import bar, end  # noqa: E402
 from serve_fuzz import malformed  # noqa: E402
 from serve_small import ASK, idle, on_a_socket, served  # noqa: E402
 
-from postgrad.chat import Chat  # noqa: E402
+from postgrad.data.tasks import load_task  # noqa: E402
 from postgrad.models import find_model, load_model  # noqa: E402
-from postgrad.sampler import LocalSampler, Sampling  # noqa: E402
-from postgrad.tasks import load_task  # noqa: E402
+from postgrad.models.chat import Chat  # noqa: E402
+from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
 
 CLIENTS, EACH, ROWS, ROUNDS = 64, 4, 32, 3
 SETTINGS = Sampling(max_new_tokens=96, temperature=1.3)

@@ -20,10 +20,10 @@ import hashlib, json, tempfile, time
 from pathlib import Path
 from safetensors.torch import load_file
 from postgrad import fit
-from postgrad.chat import Chat
+from postgrad.models.chat import Chat
 from postgrad.models import find_model, load_model
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.tasks import load_task
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.data.tasks import load_task
 model, chat = load_model("tiny-chat").requires_grad_(False), Chat.load(find_model("tiny-chat"))
 sampler, prompts = LocalSampler(model, chat), load_task("words").prompts("test", 32, 0)
 settings = Sampling(max_new_tokens=64)

@@ -50,7 +50,7 @@ MUST = (  # what issue 6 asks for -> the tests that show it: a file, and words i
 def proofs() -> tuple[list[dict], list[dict]]:
     """The studio's tests, run once: a bar for each thing that they show, and the time of each file."""
     report = Path(tempfile.mkdtemp(prefix="studio-tests-")) / "junit.xml"
-    files = sorted(str(p.relative_to(HERE)) for p in (HERE / "tests").glob("studio_*_test.py"))
+    files = sorted(str(p.relative_to(HERE)) for p in (HERE / "tests/studio").glob("*_test.py"))
     subprocess.run([sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *files], cwd=HERE,
                    check=False, env=os.environ | {"OMP_NUM_THREADS": "1", "POSTGRAD_BROWSER": "1"})
     cases = [(c.get("classname").rpartition(".")[2], c.get("name"), float(c.get("time")), not len(c))

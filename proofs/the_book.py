@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests", "tools", "proofs"))]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tests/support", "tools", "proofs"))]
 
 import results  # noqa: E402
 from book_answers import ANSWERS  # noqa: E402
@@ -65,7 +65,7 @@ def questions() -> dict:
     right = sum(ANSWERS.get(key) == says for key, says in asked.items())
     return bar("Self-checks whose right answer is what a calculation of its own says", ">= 20, all",
                f"{right} of {len(asked)}", right == len(asked) >= 20,
-               "pytest tests/book_test.py -k the_questions")
+               "pytest tests/studio/book_test.py -k the_questions")
 
 
 def reading() -> dict:

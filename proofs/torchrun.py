@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / "tests")]
+sys.path[:0] = [str(HERE / "tests/support")]
 
 from ranks_launch import free_port  # noqa: E402
 

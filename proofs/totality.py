@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests/support"), str(ROOT / "tools")]
 
 from hostile.arena import family  # noqa: E402
 from hostile.replies import longest, replies  # noqa: E402

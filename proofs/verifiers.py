@@ -21,11 +21,11 @@ from pathlib import Path
 
 from digits import agree
 
+from postgrad.data.tasks import load_task
 from postgrad.records import Prompt
 from postgrad.rewards import maths
 from postgrad.rewards.named import read_spec
 from postgrad.rewards.number import parse_number
-from postgrad.tasks import load_task
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

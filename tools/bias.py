@@ -1,7 +1,7 @@
-"""The exact bias of every policy row on the language that can be listed whole (tests/toy.py): measured once,
+"""The exact bias of every policy row on an enumerable language (tests/support/toy.py): measured once,
 kept in docs/methods/bias.json, drawn as figures.
 
-tests/oracle_test.py holds what is kept against what it measures.
+tests/training/oracle_test.py holds what is kept against what it measures.
 """
 
 from __future__ import annotations

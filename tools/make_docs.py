@@ -25,8 +25,8 @@ ARCHITECTURE_HEAD = """\
 # Architecture
 
 Made by `python tools/make_docs.py` from the table of layers in
-[`tests/layers_test.py`](../tests/layers_test.py), which a test holds against every import, and from the
-docstrings of the modules. The ideas stand in the tool itself.
+[`tests/whole/layers_test.py`](../tests/whole/layers_test.py), which a test holds against every import,
+and from the docstrings of the modules. The ideas stand in the tool itself.
 
 ## Seven ideas
 
@@ -52,8 +52,9 @@ Pair --------------------- chat template -----------------------+   (loss * weig
 
 To read the project, open these in order: [`records.py`](../postgrad/records.py),
 [`methods/`](../postgrad/methods), [`maths/surrogate.py`](../postgrad/maths/surrogate.py),
-[`batches/columns.py`](../postgrad/batches/columns.py), [`objectives.py`](../postgrad/objectives.py),
-[`loop.py`](../postgrad/loop.py).
+[`batches/columns.py`](../postgrad/training/batches/columns.py),
+[`objectives.py`](../postgrad/training/objectives.py),
+[`loop.py`](../postgrad/training/loop.py).
 """
 NOUNS = {"Prompt": "records", "Rollout": "records", "Scored": "records", "Batch": "records",
          "Row": "methods.row", "Objective": "objectives", "Models": "models", "Run": "run", "Task": "tasks"}
@@ -74,7 +75,7 @@ def pages() -> dict[str, str]:
 # architecture.md
 
 def layers() -> list[list[str]]:
-    """The table of tests/layers_test.py, lowest layer first, read without running it."""
+    """The table of tests/whole/layers_test.py, lowest layer first, read without running it."""
     tree = ast.parse((HERE / "tests" / "layers_test.py").read_text())
     value = next(n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "LAYERS")
     return [sorted(names) for names in ast.literal_eval(value)]

@@ -1,12 +1,12 @@
 """Makes the embedded base model: the recipe `pretrain:tiny` on one GPU, about five minutes.
 
     python tools/make_tiny.py train OUT     train, and leave the weights (float32) and the log under OUT
-    python tools/make_tiny.py pack OUT      write postgrad/embedded/tiny from OUT: bfloat16 weights, and
+    python tools/make_tiny.py pack OUT      write models/embedded/tiny from OUT: bfloat16 weights, and
                                             origin.json with seed,
                                             config, loss curve and hash
     python tools/make_tiny.py chat OUT      fine-tune it on the average writer's demonstrations of all tasks,
                                             on a CPU in about
-                                            two minutes, and write postgrad/embedded/tiny-chat
+                                            two minutes, and write postgrad/models/embedded/tiny-chat
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from postgrad.chat import Chat
+from postgrad.data.tasks import load_task
 from postgrad.models import load_model, save_model
+from postgrad.models.chat import Chat
 from postgrad.models.load import EMBEDDED
-from postgrad.optim import OptimSettings
 from postgrad.recipes import pretrain, running, sft
 from postgrad.recipes.pretrain import PretrainConfig
 from postgrad.recipes.sft import SFTConfig
-from postgrad.tasks import load_task
+from postgrad.training.optim import OptimSettings
 
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json")
 CHAT = {"words": 5000, "words-easy": 1000, "words-hard": 1500, "words-es": 1500, "arithmetic": 2500,

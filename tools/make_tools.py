@@ -1,6 +1,6 @@
 """Makes `tiny-tools`, the embedded model that knows tools: tiny-chat with tokens and a template for them.
 
-    python tools/make_tools.py OUT      on a CPU in about three minutes; writes postgrad/embedded/tiny-tools
+    python tools/make_tools.py OUT      on a CPU in about three minutes; writes models/embedded/tiny-tools
 
 Each new token begins as a copy of the one that it resembles. Then the model imitates: demonstrations of the
 tasks it knows, so that they are not forgotten, and calls of the calculator where the user asks for one. That
@@ -16,17 +16,17 @@ import torch
 from make_tiny import CHAT, write
 from tokenizers import AddedToken
 
-from postgrad.chat import Chat
+from postgrad.data.tasks import load_task
+from postgrad.data.tasks.toolbox import calc
 from postgrad.models import Decoder, load_model, save_model
+from postgrad.models.chat import Chat
+from postgrad.models.chat.tools import schema
 from postgrad.models.load import EMBEDDED, EMBEDDING
-from postgrad.optim import OptimSettings
 from postgrad.recipes import running, sft
 from postgrad.recipes.own_rows import OwnRows
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Conversation
-from postgrad.tasks import load_task
-from postgrad.tasks.toolbox import calc
-from postgrad.tools import schema
+from postgrad.training.optim import OptimSettings
 
 # a control token is for the template alone; the others are text that the model writes
 LIKE = {"<|tools|>": "<|system|>", "<|tool|>": "<|user|>", "<tool>": "<think>", "</tool>": "</think>"}

@@ -2,7 +2,7 @@
 
     python tools/make_zero.py train OUT     train both from nothing: OUT/zero and OUT/control, each a model
                                             (float32) with its log
-    python tools/make_zero.py pack OUT      write postgrad/embedded/tiny-zero from OUT/zero: bfloat16 weights,
+    python tools/make_zero.py pack OUT      write models/embedded/tiny-zero from OUT/zero: bfloat16 weights,
                                             and origin.json
 
 The control reads the same text without chains that look back. It is not shipped:

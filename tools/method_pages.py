@@ -2,7 +2,7 @@
 docs/methods/NAME.md, a page a row.
 
 What is said of a row is data first: postgrad/methods/pages.py (functions, constants, departures, neighbours),
-tools/bias.py (the exact bias), tests/against.py (what tests hold of TRL and verl).
+tools/bias.py (the exact bias), tests/support/against.py (what tests hold of TRL and verl).
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def how_biased(row, page, measured: Mapping | None) -> str:
     out = [f"On the language of 15 sequences, with {bias.GROUP} samples of a prompt, on policy, its mean "
            f"gradient is {measured['scale']:.3g} times the exact gradient of {bias.climbs(row)}. "
            f"{told} The noise of one group is {measured['noise']:.2g} times the gradient. "
-           "(`tests/oracle_test.py` measures it.) Each point is a component of the gradient; on the dashed "
-           "line there is no bias.",
+           "(`tests/training/oracle_test.py` measures it.) Each point is a component of the gradient; on the "
+           "dashed line there is no bias.",
            f"![the mean gradient of {page.name} against the exact one](figures/{page.name}.svg)"]
     if own := measured.get("own"):
         name = f"{page.name}-own"

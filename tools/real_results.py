@@ -23,15 +23,15 @@ OTHERS = {  # files of bars in FOLDER, and what writes each
 }
 TESTED = {  # what the tests hold, and which
     "decoder parity with transformers, each family, fp32: logits 1e-4, gradients 1e-4 relative; padding and "
-    "packing; saved and reopened there": "tests/families_test.py tests/decoder_test.py "
-                                         "tests/model_files_test.py tests/packing_test.py",
+    "packing; saved and reopened there": "tests/models/families_test.py tests/models/decoder_test.py "
+                                         "tests/models/load_test.py tests/models/packing_test.py",
     "other architectures through transformers: logits, gradients, sampling, resume":
-        "tests/foreign_test.py tests/foreign_recipes_test.py",
-    "adapters: peft's layout both ways; 4-bit bodies": "tests/lora_test.py tests/peft_test.py "
-                                                       "tests/qlora_test.py",
+        "tests/models/foreign_test.py tests/models/foreign_recipes_test.py",
+    "adapters: peft's layout both ways; 4-bit bodies": "tests/models/lora_test.py tests/models/peft_test.py "
+                                                       "tests/models/nf4_test.py",
     "bad input (missing shard, wrong dtype, no chat template, unsupported architecture, a task file that "
     "raises, a verifier that rejects its gold ...): one sentence before any training":
-    "tests/bad_models_test.py tests/cli_test.py",
+    "tests/models/bad_models_test.py tests/cli/main_test.py",
 }
 
 

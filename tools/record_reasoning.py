@@ -3,7 +3,7 @@ the same with the language paid for, pass@k of the first and of its base, its le
 the trainer, and samples to choose from.
 
     python tools/record_reasoning.py FOLDER                  trains what is not in FOLDER yet and writes
-                                                             postgrad/embedded/recordings/*.json; about ten
+                                                             models/embedded/recordings/*.json; about ten
                                                              minutes on one core
     python tools/record_reasoning.py FOLDER languages tries  these alone
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE))
-OUT = HERE / "postgrad" / "embedded" / "recordings"
+OUT = HERE / "postgrad" / "models" / "embedded" / "recordings"
 BASE, PARTS = "tiny-zero", ("words", "words-es", "countdown")
 ZERO = ("postgrad train grpo task=words+words-es+countdown model=tiny-zero reward=correct+0.2*think seed=0 "
         "rollouts.collections=20 evaluation.every=2 evaluation.problems=48 evaluation.samples=4 save_every=2")
@@ -93,11 +93,11 @@ def right(model: str, part: str) -> list[int]:
 
 
 def sampled(model: str, part: str, problems: int, samples: int):
+    from postgrad.data.tasks import load_task
     from postgrad.evaluation import score_samples
-    from postgrad.opening.models import open_writer
     from postgrad.recipes.defaults import tokens_for
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.resolve.models import open_writer
+    from postgrad.sampling import LocalSampler, Sampling
     task, (net, chat) = load_task(part), open_writer(model)
     settings = Sampling(max_new_tokens=tokens_for(task, net))
     return task, score_samples(task, LocalSampler(net, chat), task.prompts("test", problems, 0), samples,
@@ -109,7 +109,7 @@ def sampled(model: str, part: str, problems: int, samples: int):
 def choosing(folder: Path) -> dict:
     from postgrad.evaluation import passed
     from postgrad.evaluation.compute import answers_in, scores_of
-    from postgrad.opening.models import open_reward
+    from postgrad.resolve.models import open_reward
     from postgrad.rewards.model import ModelJudge
     run = trained(folder, "outcome", OUTCOME)
     task, groups = sampled("tiny-chat", "words", CHOSEN, SPENT)
@@ -149,7 +149,7 @@ def samplers(folder: Path) -> dict:
     import torch
 
     from postgrad.models import load_model
-    from postgrad.opening.models import at_step, open_model, run_named
+    from postgrad.resolve.models import at_step, open_model, run_named
     run = trained(folder, "zero", ZERO)
     steps = sorted(int(p.name) for p in (run / "checkpoints").iterdir())
     trainer, chat = open_model(str(run))
@@ -169,10 +169,10 @@ def samplers(folder: Path) -> dict:
 
 def replies(sampler, trainer, chat) -> list[dict]:
     """Of each reply, the trainer's log-probabilities and how much more the sampler had said."""
-    from postgrad.batches.collect import as_batch
-    from postgrad.batches.shuffled import logp_of
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
+    from postgrad.sampling import LocalSampler, Sampling
+    from postgrad.training.batches.collect import as_batch
+    from postgrad.training.batches.shuffled import logp_of
     prompts = load_task("words").prompts("test", REPLIES, 0)
     groups = LocalSampler(sampler, chat).sample(prompts, EACH, Sampling(max_new_tokens=128), 0)
     batch = as_batch([r for group in groups for r in group])

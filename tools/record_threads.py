@@ -2,7 +2,7 @@
 refusal, a school problem, a program; helpful answers are those of recordings/pairs.json.
 
     python tools/record_threads.py FOLDER DATA     trains what is not in FOLDER yet and writes
-                                                   postgrad/embedded/recordings/threads.json; about five
+                                                   models/embedded/recordings/threads.json; about five
                                                    minutes on one core
 
 DATA holds gsm8k/test.jsonl, gsm8k/train.jsonl and humaneval/HumanEval.jsonl.gz; models/smollm2 is brought by
@@ -21,7 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE))
-OUT = HERE / "postgrad" / "embedded" / "recordings" / "threads.json"
+OUT = HERE / "postgrad" / "models" / "embedded" / "recordings" / "threads.json"
 SMALL, REAL = "tiny-chat", "models/smollm2"
 TRAINED = {  # run -> how it is trained; FOLDER stands for the folder
     "form": "postgrad train sft:big-numbers evaluation.every=0",
@@ -62,10 +62,10 @@ def trained(folder: Path) -> dict[str, Path]:
 
 def replies(model: str | Path, prompts: list, tokens: int, task=None) -> list:
     """The greedy reply to each prompt, played where the task has tools; judged where there is a task."""
-    from postgrad.environments import sampler_for
+    from postgrad.data.environments import sampler_for
     from postgrad.evaluation import score_samples
-    from postgrad.opening.models import open_model
-    from postgrad.sampler import LocalSampler, Sampling
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     sampler, greedy = LocalSampler(*open_model(str(model))), Sampling(max_new_tokens=tokens, temperature=0.0)
     if task is None:
         return [rollout for (rollout,) in sampler.sample(prompts, 1, greedy, 0)]
@@ -77,8 +77,8 @@ def row(thread: str, model: str, asked: str, reply: str, right: bool | None, say
 
 
 def products(runs: dict[str, Path]) -> list[dict]:
+    from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
-    from postgrad.tasks import load_task
     a, b = PRODUCT
     asked = f"What is {a}*{b}?"
     plain = load_task("arithmetic")
@@ -96,8 +96,8 @@ def products(runs: dict[str, Path]) -> list[dict]:
 
 def transcript(rollout) -> str:
     """What the model wrote and what it was shown, turn by turn."""
-    from postgrad.chat import Chat
     from postgrad.models import find_model
+    from postgrad.models.chat import Chat
     chat = Chat.load(find_model("tiny-tools"))
     return " → ".join(chat.decode(rollout.tokens[turn.start: turn.end]).strip() for turn in rollout.turns)
 
@@ -105,8 +105,8 @@ def transcript(rollout) -> str:
 def refusals(runs: dict[str, Path]) -> tuple[list[dict], dict]:
     """The same request before and after, and what was refused of what should be and should not: questions
     that were answered in the training, and harmless ones in the words of a dangerous request."""
+    from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
-    from postgrad.tasks import load_task
     harmful = [Prompt.ask(text) for text in asked_to_harm()[1]]
     harmless = load_task("questions").prompts("test", 40, 0)
     found = [row("refusal", model, ASKED, replies(place, harmful[:1], 48)[0].text, None, "")
@@ -124,7 +124,7 @@ def refusals(runs: dict[str, Path]) -> tuple[list[dict], dict]:
 
 def problems(data: Path) -> list[dict]:
     """A school problem and two programs, by a real model."""
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
     school, code = load_task(f"gsm8k:{data / 'gsm8k'}"), load_task(
         f"humaneval:{data / 'humaneval' / 'HumanEval.jsonl.gz'}")
     chosen = [next(p for p in school.prompts("test", 1319, 0) if p.question.startswith(PROBLEM))]

@@ -3,7 +3,7 @@ of samples of one problem, and pairs of answers to label. Every text was written
 and judged by its task's own verifier.
 
     python tools/recordings.py FOLDER       trains the RL stage in FOLDER, writes
-                                            postgrad/embedded/recordings; 6 minutes on
+                                            postgrad/models/embedded/recordings; 6 minutes on
                                             one core
 
 base is `tiny`, SFT is `tiny-chat`, RL is `postgrad train grpo:words` from there.
@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE))
-OUT = HERE / "postgrad" / "embedded" / "recordings"
+OUT = HERE / "postgrad" / "models" / "embedded" / "recordings"
 RL = "postgrad train grpo:words evaluation.every=0"
 SHOWN = {"words": 6, "questions": 4}     # prompts whose answers are kept
 PROBLEMS, SAMPLES, KEPT = 200, 8, 4      # what is measured on; how many of the samples are kept as text
@@ -30,7 +30,7 @@ def stages(folder: Path) -> list[dict]:
     _, config = recipes.resolve("grpo:words", RL.split()[3:])
     if not (folder / "rl").exists():
         recipes.start("rollouts", config, folder / "rl", command=RL)
-    origin = {name: json.loads((HERE / "postgrad" / "embedded" / name / "origin.json").read_text())
+    origin = {name: json.loads((HERE / "postgrad" / "models" / "embedded" / name / "origin.json").read_text())
               for name in ("tiny", "tiny-chat")}
     return [{"name": "base", "model": "tiny", "made_by": origin["tiny"]["made_by"]},
             {"name": "sft", "model": "tiny-chat", "made_by": origin["tiny-chat"]["made_by"]},
@@ -58,10 +58,10 @@ def measured(task, groups) -> dict:
 
 
 def pipeline(folder: Path) -> dict:
+    from postgrad.data.tasks import load_task
     from postgrad.evaluation import score_samples
-    from postgrad.opening.models import open_model
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     tasks = [load_task(name) for name in SHOWN]
     shown, out = [], []
     for task in tasks:
@@ -95,9 +95,9 @@ def distinct(rollouts, count: int):
 def group() -> dict:
     """32 different completions of tiny-chat for one problem, as sampled,
     of which the first four are not all alike."""
-    from postgrad.opening.models import open_model
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     task, sampler = load_task("words"), LocalSampler(*open_model("tiny-chat"))
     for prompt in task.prompts("test", 100, 0):
         (sampled,) = sampler.sample([prompt], 256, Sampling(max_new_tokens=64), 0)
@@ -115,9 +115,9 @@ def group() -> dict:
 def pairs() -> dict:
     """Two different answers of tiny-chat to a question, with the true quality of each:
     to label, and of other questions."""
-    from postgrad.opening.models import open_model
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     task, sampler = load_task("questions"), LocalSampler(*open_model("tiny-chat"))
 
     def drawn(splits, count, each):

@@ -1,7 +1,7 @@
 """The runs of the book's workshop, recorded: what its pages show until a reader has started a run.
 
     python tools/workshop.py FOLDER     trains what FOLDER does not have yet, about a minute a run on one
-                                        core, and writes postgrad/embedded/recordings/workshop.json
+                                        core, and writes postgrad/models/embedded/recordings/workshop.json
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE))
-OUT = HERE / "postgrad" / "embedded" / "recordings" / "workshop.json"
+OUT = HERE / "postgrad" / "models" / "embedded" / "recordings" / "workshop.json"
 
 
 def record(folder: Path) -> dict:
     from postgrad import recipes
-    from postgrad.run import Run
+    from postgrad.runs import Run
     from postgrad.studio.book.experiments import VARIANTS
     from postgrad.studio.book.workshop import followed
     found = {}

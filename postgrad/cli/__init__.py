@@ -9,10 +9,11 @@ import sys
 from difflib import get_close_matches
 from typing import NoReturn
 
-from postgrad import __version__, ranks
+from postgrad import __version__
 from postgrad.cli import exercise_options, measuring_options, options, plan_options
 from postgrad.cli.options import Command, add_options
 from postgrad.cli.settings import instead_of
+from postgrad.system import processes
 
 EPILOG = """\
 first steps:
@@ -159,8 +160,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return commands.COMMANDS[args.command](args) or 0
     except ValueError as error:
-        ranks.tell_end(str(error))
-        if ranks.says_first(str(error)):
+        processes.tell_end(str(error))
+        if processes.says_first(str(error)):
             print(f"postgrad: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has left

@@ -6,20 +6,20 @@ import json
 from functools import partial
 from pathlib import Path
 
-from postgrad import display
 from postgrad.cli.options import AuditOptions, made
 from postgrad.cli.output import say_json
-from postgrad.display import progress
-from postgrad.files import write_text
+from postgrad.runs import display
+from postgrad.runs.display import progress
+from postgrad.system.files import write_text
 
 COLUMNS = ("probe", "verdict", "effect", "95 % interval", "edits that rise", "tokens added", "by length",
            "true quality")
 
 
 def audit(args) -> int:
-    from postgrad.audit import audit as measure
-    from postgrad.audit import scorer
     from postgrad.data.edits import probes
+    from postgrad.evaluation.audit import audit as measure
+    from postgrad.evaluation.audit import scorer
     names, out = args.probes.split(","), Path(args.out) if args.out else None
     made(AuditOptions, args)  # checks itself
     probes(names, args.seed)  # so do they
@@ -33,7 +33,7 @@ def audit(args) -> int:
                     max_tokens=model.config.max_position_embeddings)
     found = {"model": args.model, "source": source, **found}
     if out:
-        from postgrad.run import plain
+        from postgrad.runs import plain
         write_text(out, json.dumps(plain(found), indent=1, allow_nan=False) + "\n")
     if args.json:
         say_json(found)
@@ -44,9 +44,9 @@ def audit(args) -> int:
 
 def gather(args) -> tuple[list, object, str]:
     """The answers to edit, their true quality if it is known, and where they are from."""
-    from postgrad.audit import SPLIT, answers_of_pairs, answers_of_task
     from postgrad.data.preferences import read_pairs
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
+    from postgrad.evaluation.audit import SPLIT, answers_of_pairs, answers_of_task
     if args.pairs and args.task:
         raise ValueError("the answers come either from --task NAME or from --pairs FILE.jsonl, not both.")
     if args.pairs:
@@ -56,7 +56,7 @@ def gather(args) -> tuple[list, object, str]:
 
 
 def open_reward_model(name: str, device: str) -> tuple:
-    from postgrad.opening.models import open_reward
+    from postgrad.resolve.models import open_reward
     model, chat = open_reward(name, device)
     if not model.score_head.weight.any():
         raise ValueError(f"{name} is no reward model: it scores all 0; train one with `postgrad "

@@ -10,7 +10,7 @@ from postgrad.cli.output import say_json, table
 
 
 def bench(args) -> int:
-    from postgrad import benchmarks as standard
+    from postgrad.recipes import benchmarks as standard
     asked = made(BenchOptions, args)
     names = standard.suite_of(asked.suite)
     if asked.files:

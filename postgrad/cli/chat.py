@@ -13,7 +13,7 @@ from shutil import get_terminal_size
 
 from postgrad.cli.output import say_json
 from postgrad.cli.voices import Reply, Session, Voice
-from postgrad.display import clean, is_terminal
+from postgrad.runs.display import clean, is_terminal
 
 WIDE, COLUMN = 100, 30  # side by side in a terminal of so many columns, each model with so many of its own
 MOST = 8                # models at once
@@ -179,8 +179,8 @@ def answer_problem(session: Session, number: int, quiet: bool) -> bool:
 
 def named(args) -> list:
     """The models that the command line means: each by itself, by its steps, or with all that led to it."""
-    from postgrad.opening.models import is_run, runs_in
-    from postgrad.opening.stages import Stage, stages
+    from postgrad.resolve.models import is_run, runs_in
+    from postgrad.resolve.stages import Stage, stages
     found = []
     for name in args.model:
         if args.steps:
@@ -201,9 +201,9 @@ def named(args) -> list:
 
 
 def open_session(args) -> Session:
-    from postgrad.opening.models import open_writer
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
+    from postgrad.resolve.models import open_writer
+    from postgrad.sampling import LocalSampler, Sampling
     if args.samples < 1 or args.samples > 1 and (args.turns or args.temperature == 0):
         raise ValueError(f"--samples {args.samples}: expected 1 or more, without --turns (which one would be "
                          "remembered?) and with a temperature above 0 (else all are the same).")

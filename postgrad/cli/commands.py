@@ -24,7 +24,7 @@ from postgrad.cli.runs import runs
 from postgrad.cli.settings import find, told
 from postgrad.cli.settings import known as every_setting
 from postgrad.cli.training import demo, resume, train
-from postgrad.display import progress
+from postgrad.runs.display import progress
 
 
 def rlaif(args) -> int:
@@ -43,8 +43,8 @@ def verifiers(args) -> int:
 
 def explain(args) -> int:
     """A metric, a method or a setting. Metrics come first; a setting of the same name is shown beside."""
-    from postgrad.explain import METRICS
-    from postgrad.explain import explain as look_up
+    from postgrad.runs.explain import METRICS
+    from postgrad.runs.explain import explain as look_up
     if args.name is None:
         known = {name: m.meaning for name, m in METRICS.items()}
         return (say_json(known) if args.json
@@ -76,8 +76,8 @@ def explain_method(args, metrics: list[str]) -> int:
 
 
 def pick(args) -> int:
-    from postgrad.options import PickConfig
     from postgrad.recipes.pick import run
+    from postgrad.system.options import PickConfig
     config = made(PickConfig, args)
     found = run(config, Path(args.out), rates=Path(args.rates) if args.rates else None,
                 track=iter if args.json else partial(progress, label=f"sampling {args.model}"))

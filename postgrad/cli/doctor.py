@@ -7,8 +7,8 @@ from pathlib import Path
 
 from postgrad.cli.options import DoctorOptions, made
 from postgrad.cli.output import say_json
-from postgrad.doctor import Diagnosis, diagnose
-from postgrad.run import Run
+from postgrad.runs import Run
+from postgrad.runs.doctor import Diagnosis, diagnose
 
 
 def doctor(args) -> int:

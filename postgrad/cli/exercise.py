@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from postgrad.cli.output import say_json, table
-from postgrad.display import clean, figure, sparkline
-from postgrad.exercises import EXERCISES, QUESTIONS, get, number_of, progress
-from postgrad.exercises.base import Exercise, Verdict
-from postgrad.files import read_text, write_text
+from postgrad.runs.display import clean, figure, sparkline
+from postgrad.studio.exercises import EXERCISES, QUESTIONS, get, number_of, progress
+from postgrad.studio.exercises.base import Exercise, Verdict
+from postgrad.system.files import read_text, write_text
 
 
 def exercise(args) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from postgrad.cli.options import Command
-from postgrad.options import option
-from postgrad.settings import Settings
+from postgrad.system.options import option
+from postgrad.system.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

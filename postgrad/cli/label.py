@@ -9,7 +9,7 @@ from pathlib import Path
 
 from postgrad.cli.output import say_json
 from postgrad.data.store import Store
-from postgrad.display import clean, figure, plain, progress, table
+from postgrad.runs.display import clean, figure, plain, progress, table
 
 KEYS = "a, b: this answer is better   t: tie   s: skip   u: undo   q: leave"
 
@@ -60,10 +60,10 @@ def take_out(args) -> None:
 
 def make(args) -> None:
     from postgrad.data.exchange import draw_items
-    from postgrad.opening.models import open_writer
+    from postgrad.data.tasks import load_task
     from postgrad.recipes.defaults import tokens_for
-    from postgrad.sampler import LocalSampler, Sampling, counted
-    from postgrad.tasks import load_task
+    from postgrad.resolve.models import open_writer
+    from postgrad.sampling import LocalSampler, Sampling, counted
     if args.prompts < 1:
         raise ValueError(f"--prompts {args.prompts} must be at least 1.")
     if args.temperature <= 0:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from postgrad import ledger as book
 from postgrad.cli.measuring_options import LedgerOptions
 from postgrad.cli.options import made
 from postgrad.cli.output import say_json, table
+from postgrad.runs import ledger as book
 
 
 def ledger(args) -> int:

@@ -86,6 +86,6 @@ def page(asked: Measuring, found) -> str:
     """Writes the page that was asked for; says where it is."""
     if asked.html is None:
         return ""
-    from postgrad.report import write_comparison, write_evaluation
+    from postgrad.runs.report import write_comparison, write_evaluation
     write = write_evaluation if isinstance(found, dict) else write_comparison
     return f" The page: {write(asked.html, found)}"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postgrad.cli.options import SPLITS
-from postgrad.options import MODEL, Asking, Writing, option
-from postgrad.settings import Settings
+from postgrad.system.options import MODEL, Asking, Writing, option
+from postgrad.system.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

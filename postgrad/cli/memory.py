@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from postgrad import display
 from postgrad.cli.options import made
 from postgrad.cli.output import say_json
-from postgrad.options import Held
+from postgrad.runs import display
+from postgrad.system.options import Held
 
 CARDS = (12, 24, 40, 80)
 
 
 def memory(args) -> int:
     from postgrad import methods
-    from postgrad.memory import PARTS, Setup, estimate, parameters
+    from postgrad.training.memory import PARTS, Setup, estimate, parameters
     shape, rows = shape_of(args.model), [methods.get(name) for name in args.method.split(",")]
     found = []
     for row in rows:
@@ -36,13 +36,13 @@ def memory(args) -> int:
 
 def shape_of(name: str):
     """A size of the table, or the config.json of a model, which is all that is fetched of a hub id."""
-    from postgrad.memory import SIZES
-    from postgrad.opening.models import shape_of as read
+    from postgrad.resolve.models import shape_of as read
+    from postgrad.training.memory import SIZES
     return SIZES[name.upper()] if name.upper() in SIZES else read(name)
 
 
 def line(row: dict) -> dict:
-    from postgrad.memory import GB, PARTS
+    from postgrad.training.memory import GB, PARTS
     fits = next((f"{card} GB" for card in CARDS if row["peak"] <= card * GB), f"over {CARDS[-1]} GB")
     parts = {part: f"{row[part] / GB:.1f}" for part in (*PARTS, "peak")}
     return {"method": row["method"], "models": ", ".join(row["models"]), **parts, "fits": fits}

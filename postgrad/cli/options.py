@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import NamedTuple
 
-from postgrad.options import MODEL, PickConfig, RLAIFConfig, Writing, option
-from postgrad.settings import Settings
+from postgrad.system.options import MODEL, PickConfig, RLAIFConfig, Writing, option
+from postgrad.system.settings import Settings
 
 SPLITS = ("train", "validation", "test")
 PROBES = "length,format,position,sycophancy,repetition"

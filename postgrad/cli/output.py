@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
-from postgrad import display
+from postgrad.runs import display
 
 
 def say_json(obj, file=None) -> None:
     """One strict JSON document on one line, for another program:
     not-finite numbers as "nan", "inf", "-inf"."""
-    from postgrad.run import plain as as_json
+    from postgrad.runs import plain as as_json
 
     print(json.dumps(as_json(obj), allow_nan=False), file=file or sys.stdout, flush=True)
 

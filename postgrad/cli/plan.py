@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from postgrad import display
 from postgrad.cli.memory import shape_of
 from postgrad.cli.options import made
 from postgrad.cli.output import say_json
 from postgrad.cli.plan_options import PlanOptions
+from postgrad.runs import display
 
 SHOWN = 6  # ways in the table
 
 
 def plan(args) -> int:
     from postgrad import methods
-    from postgrad.memory import Setup, parameters
-    from postgrad.plan import Lengths, Work, cards_named, options
+    from postgrad.recipes.plan import Lengths, Work, cards_named, options
+    from postgrad.training.memory import Setup, parameters
     asked = made(PlanOptions, args)
     shape, (count, card) = shape_of(asked.model), cards_named(asked.gpus)
     method = methods.get(asked.method)
@@ -56,7 +56,7 @@ def line(option) -> dict:
 
 
 def memory_lines(option) -> list[dict]:
-    from postgrad.memory import GB
+    from postgrad.training.memory import GB
     phases = (("training", option.training), ("sampling", option.sampling))
     return [{"GPU": phase, "part": part, "GB": f"{size / GB:.1f}"}
             for phase, parts in phases for part, size in (*parts.items(), ("in all", sum(parts.values())))]

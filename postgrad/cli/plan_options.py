@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postgrad.options import Held, option
-from postgrad.settings import Settings
+from postgrad.system.options import Held, option
+from postgrad.system.settings import Settings
 
 SHAPE = "1B, 7B, 13B or 70B; or tiny, a run, a model's folder or a hub id"
 

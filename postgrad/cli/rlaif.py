@@ -7,12 +7,12 @@ from pathlib import Path
 
 from postgrad.cli.options import made
 from postgrad.cli.output import say_json
-from postgrad.display import clean, progress, table
+from postgrad.runs.display import clean, progress, table
 
 
 def label(args) -> int:
-    from postgrad.options import RLAIFConfig
     from postgrad.recipes.rlaif import run
+    from postgrad.system.options import RLAIFConfig
     config, folder = made(RLAIFConfig, args), Path(args.out)
     summary = run(config, folder,
                   track=iter if args.json else partial(progress, label=f"{args.model} on {args.task}"))

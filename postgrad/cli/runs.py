@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 
-from postgrad import display
 from postgrad.cli.options import RunsOptions
 from postgrad.cli.output import say_json, table
-from postgrad.display import duration, figure, when
-from postgrad.pace import told
+from postgrad.runs import display
+from postgrad.runs.display import duration, figure, when
+from postgrad.system.throughput import told
 
 COLUMNS = ("run", "method", "model", "task", "state", "steps", "latest", "pass@1", "started")
 HOME = Path(RunsOptions().run)
 
 
 def runs(args) -> int | None:
-    from postgrad.run import Run
+    from postgrad.runs import Run
     folder = named(args.run)
     if (folder / "run.json").is_file():
         run = Run.open(folder)
@@ -51,7 +51,7 @@ def named(word: str) -> Path:
 
 def listed(folder: Path) -> Iterator[dict]:
     """Summaries, newest first; the runs of a pipeline or demo together, oldest first, by its name."""
-    from postgrad.run import list_runs
+    from postgrad.runs import list_runs
     groups = [[row | {"pipeline": None}] for row in list_runs(folder)]
     for inside in sorted(path for path in folder.glob("*/") if not (path / "run.json").exists()):
         if stages := list_runs(inside)[::-1]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from postgrad.cli.options import ServeOptions, made
 from postgrad.cli.output import say_json
-from postgrad.listening import bind, is_loopback, keep_token, origin, token_file
+from postgrad.system.sockets import bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8000
 OFTEN = 0.05  # seconds between two looks into a folder of weights, for which a training waits
@@ -16,10 +16,10 @@ OFTEN = 0.05  # seconds between two looks into a folder of weights, for which a 
 def serve(args) -> int:
     import uvicorn
 
-    from postgrad.opening.handles import begins_with
-    from postgrad.opening.models import open_folder, open_writer, run_named
-    from postgrad.opening.weights import is_weights_folder, shown_in
-    from postgrad.serve import Checkpoints, Pushed, Recorder, Served, create_app
+    from postgrad.resolve.handles import begins_with
+    from postgrad.resolve.models import open_folder, open_writer, run_named
+    from postgrad.resolve.weights import is_weights_folder, shown_in
+    from postgrad.serving import Checkpoints, Pushed, Recorder, Served, create_app
     made(ServeOptions, args)  # checks itself
     sock = bind(args.host, args.port, PORT)
     pushed = is_weights_folder(args.model)

@@ -9,7 +9,7 @@ import webbrowser
 from pathlib import Path
 
 from postgrad.cli.output import say_json
-from postgrad.listening import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
+from postgrad.system.sockets import LOOPBACK, bind, is_loopback, keep_token, origin, token_file
 
 PORT = 8765
 

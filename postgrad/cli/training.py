@@ -11,7 +11,7 @@ from postgrad.cli.output import say_json
 from postgrad.cli.pipelines import carry_out
 from postgrad.cli.settings import show
 from postgrad.cli.watching import stopping
-from postgrad.display import Watch
+from postgrad.runs.display import Watch
 
 
 def demo(args) -> int:
@@ -45,16 +45,18 @@ def move_aside(folder: Path) -> str:
 
 
 def train(args) -> int:
-    from postgrad import ranks, recipes
+    from postgrad import recipes
     from postgrad.recipes.fit import free_folder
-    from postgrad.settings import flat
+    from postgrad.system import processes
+    from postgrad.system.settings import flat
     args.changes = [*args.changes, *([f"agent.command={args.agent}"] if args.agent else [])]
     if args.show:
         return show(args)
     from postgrad.recipes.defaults import fitted
     from postgrad.recipes.running import check_place
-    ranks.join()
-    folder = Path(args.run) if args.run else ranks.agreed(lambda: free_folder(args.recipe), "named the run")
+    processes.join()
+    folder = (Path(args.run) if args.run
+              else processes.agreed(lambda: free_folder(args.recipe), "named the run"))
     recipe, config = recipes.resolve(args.recipe, args.changes, args.task)
     if recipe not in recipes.STAGED:
         check_place(folder)
@@ -70,18 +72,19 @@ def train(args) -> int:
 
 
 def resume(args) -> int:
-    from postgrad import ranks, recipes
+    from postgrad import recipes
     from postgrad.recipes.running import finished
-    from postgrad.run import Run
+    from postgrad.runs import Run
+    from postgrad.system import processes
     folder, changed = Path(args.run), changes_in(args.changes)
     steps, go = changed.get("steps"), partial(recipes.resume, folder, **changed)
     if recipes.pipeline_in(folder):
         return carry_out(args, folder, go)
-    ranks.join()
+    processes.join()
     run = Run.open(folder)
     recipe, made = run.started()
     if said := finished(run, steps):
-        if not ranks.leads():
+        if not processes.leads():
             return 0
         return say_json(run.summary() | {"folder": str(folder)}) if args.json else print(said)
     return follow(args, folder, run.info.get("method") or recipe, steps or made, go)
@@ -89,7 +92,7 @@ def resume(args) -> int:
 
 def changes_in(changes: list[str]) -> dict:
     """["steps=80"] -> {"steps": 80}: what can change when a run is resumed."""
-    from postgrad.settings import parse
+    from postgrad.system.settings import parse
     kinds = {"steps": int, "sampler": str}
     found: dict = {}
     for change in changes:
@@ -105,15 +108,15 @@ def changes_in(changes: list[str]) -> dict:
 def follow(args, folder: Path, title: str, steps: int, go, intro: str = "") -> int:
     """Runs a training with its display, and says at the end where things are. intro: what is said once all
     has been checked."""
-    from postgrad import ranks
-    leads = ranks.leads()
+    from postgrad.system import processes
+    leads = processes.leads()
     with stopping(folder, again=f"postgrad resume {folder}"):
         if args.json or not leads:
             run = go(watch=None)
         else:
             with Watch(title, steps, intro=intro) as watch:
                 run = go(watch=watch)
-    ranks.leave()
+    processes.leave()
     if not leads:
         return 0
     if args.json:

@@ -78,7 +78,7 @@ class Session:
         """The task's own problem with these words, if it is among the first thousand of a split."""
         if self.task is None:
             return None
-        from postgrad.tasks import SPLITS
+        from postgrad.data.tasks import SPLITS
         return next((p for split in SPLITS for p in self.task.prompts(split, 1000, 0)
                      if p.question == question), None)
 
@@ -120,7 +120,7 @@ class Session:
 
     def play(self, reply: Reply) -> Iterator[str]:
         """An episode as training plays it, turn by turn."""
-        from postgrad.environments import Episode, turns_of, using_tools
+        from postgrad.data.environments import Episode, turns_of, using_tools
         from postgrad.maths.noise import seed_of
         sampler, task = reply.voice.sampler, self.task
         prompt = replace(reply.problem, messages=reply.prompt.messages) if reply.problem else reply.prompt

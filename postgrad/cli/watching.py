@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from postgrad.display import Watch, progress
+from postgrad.runs.display import Watch, progress
 
 
 class Stages:
@@ -35,12 +35,12 @@ class Stages:
 def stopping(folder: Path, again: str):
     """A signal ends the command with its code, after saying how to go on; of several ranks the first says
     it."""
-    from postgrad import ranks
-    from postgrad.signals import Stopped
+    from postgrad.system import processes
+    from postgrad.system.signals import Stopped
     try:
         yield
     except Stopped as end:
-        if ranks.leads():
+        if processes.leads():
             print(f"\n{end}; saved. Go on with: {again}", file=sys.stderr)
         sys.exit(end.exit_code)
     except KeyboardInterrupt:

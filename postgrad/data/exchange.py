@@ -11,9 +11,9 @@ from postgrad.data.items import Item, Label, check_labeller
 from postgrad.data.preferences import answers_of, filled, pairs_of, report
 from postgrad.data.rows import gathered
 from postgrad.data.store import Store
-from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
 from postgrad.records import Message, Pair, Prompt
+from postgrad.system.files import write_text
 
 FORMATS = ("pairs", "singles")
 BLOCK = 32   # prompts that are sampled together

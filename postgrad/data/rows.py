@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from postgrad.data.bad_rows import BadRows
-from postgrad.files import said
 from postgrad.records import Conversation
+from postgrad.system.files import said
 
 ROLES = ("system", "user", "assistant")
 LONGEST_LINE = 2**24  # bytes

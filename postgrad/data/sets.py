@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from postgrad.data.bad_rows import BadRows
 from postgrad.data.rows import parse
-from postgrad.hub import download
+from postgrad.system.hub import download
 
 LONGEST_LINE = 1_000_000     # bytes
 LONGEST_LIST = 256_000_000   # bytes of a .json file, which is read whole

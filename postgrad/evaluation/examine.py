@@ -12,7 +12,7 @@ from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.records import Prompt, Rollout, Scored
 from postgrad.rewards.base import Judge, judge_all, judge_of
-from postgrad.sampler import Sampling, Track, counted
+from postgrad.sampling import Sampling, Track, counted
 
 BLOCK = 128  # prompts that are sampled together
 SHARE = (0.0, 1.0)  # what a share of right samples can be

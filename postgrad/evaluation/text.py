@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from postgrad.chat import Chat
-from postgrad.tasks import corpus
+from postgrad.data.tasks import corpus
+from postgrad.models.chat import Chat
 
 LENGTH = 128       # tokens in a row
 SEED = 1_000_000   # the first seed of documents that no model here was pretrained on

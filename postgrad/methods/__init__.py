@@ -23,8 +23,8 @@ from pathlib import Path
 from postgrad.methods.constants import change, constants, described, difference, parts, title
 from postgrad.methods.parts import PARTS
 from postgrad.methods.row import SOURCES, Method, Policy, Preference, Row, Supervised
-from postgrad.settings import suggest
-from postgrad.user_code import load_file
+from postgrad.system.settings import suggest
+from postgrad.system.user_code import load_file
 
 __all__ = ["METHODS", "PARTS", "SOURCES", "Method", "Policy", "Preference", "Row", "Supervised", "change",
            "constants", "described", "difference", "get", "is_file", "method", "named", "register", "rows_in",

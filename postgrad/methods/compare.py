@@ -9,7 +9,7 @@ from typing import NamedTuple
 from postgrad.methods.constants import bound, constants, functions
 from postgrad.methods.docstrings import docstring, first_paragraph, set_apart
 from postgrad.methods.row import Method
-from postgrad.user_code import called, text_hash
+from postgrad.system.user_code import called, text_hash
 
 FLAGS = ("compares", "ratio", "unbiased", "teacher", "shown")  # what a row says of itself that no run can set
 WORDS = ("about", "paper")

@@ -12,8 +12,8 @@ from typing import Any
 
 from postgrad.methods.parts import PARTS
 from postgrad.methods.ranges import range_of
-from postgrad.settings import check_range, suggest
-from postgrad.user_code import called, text_hash
+from postgrad.system.settings import check_range, suggest
+from postgrad.system.user_code import called, text_hash
 
 Row = Any  # a frozen dataclass of methods/row.py, which stands on this module
 WORDS = ("name", "source", "paper", "about", "file", "unbiased", "compares", "ratio", "shown")  # no constants

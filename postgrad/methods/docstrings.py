@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 APART = "    "
 

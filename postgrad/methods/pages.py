@@ -19,7 +19,7 @@ from postgrad.methods.docstrings import Piece, docstring, pieces, plain
 from postgrad.methods.ranges import range_of
 from postgrad.methods.row import COLUMNS, Method, Policy
 from postgrad.methods.words import words_of
-from postgrad.user_code import called, syntax
+from postgrad.system.user_code import called, syntax
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from postgrad.settings import COUNT, ERROR_RATE, FRACTION, NOT_NEGATIVE, POSITIVE, Range
-from postgrad.user_code import called
+from postgrad.system.settings import COUNT, ERROR_RATE, FRACTION, NOT_NEGATIVE, POSITIVE, Range
+from postgrad.system.user_code import called
 
 RANGES: dict[str, Range] = {
     "low": NOT_NEGATIVE, "high": NOT_NEGATIVE, "kl_in_loss": NOT_NEGATIVE, "kl_in_reward": NOT_NEGATIVE,

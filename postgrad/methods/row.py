@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from postgrad.maths import credit, kl
 from postgrad.methods.constants import constants, same, set_constant
-from postgrad.settings import Open, suggest
-from postgrad.user_code import GIVEN
+from postgrad.system.settings import Open, suggest
+from postgrad.system.user_code import GIVEN
 
 SOURCES = ("conversations", "pairs", "singles", "steps", "outcomes", "rollouts", "rollouts to pairs",
            "rollouts to conversations")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from postgrad.methods.constants import bound, functions
 from postgrad.methods.row import Method
-from postgrad.user_code import called
+from postgrad.system.user_code import called
 
 
 class Words(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.packing import Packed, Spans, sent
+from postgrad.maths.packing import Packed, Spans, sent
 
 
 class Blocks(NamedTuple):

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.capturing import beside
-from postgrad.files import load_json, said
+from postgrad.models.graph_capture import beside
 from postgrad.models.load import save_model, weights_of
 from postgrad.models.lora import is_adapted
 from postgrad.models.peft import adapter_of, write_adapter
 from postgrad.models.weights import described, give_tensors, read_tensors, write_tensors
+from postgrad.system.files import load_json, said
 
 SLOT = "__tensor__"
 LARGEST = 2**30  # bytes of state.json

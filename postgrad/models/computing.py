@@ -8,7 +8,7 @@ import torch
 
 from postgrad.models import Decoder, Models
 from postgrad.models.recompute import set_recompute
-from postgrad.pace import compiling_pays
+from postgrad.system.throughput import compiling_pays
 
 
 class Computing(Protocol):

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import chosen_logp, product
+from postgrad.maths.packing import Packed, last_of, pack, take_rows
 from postgrad.models.choices import Choices
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
@@ -28,7 +29,6 @@ from postgrad.models.layer import layer_spec
 from postgrad.models.modules import Layer, Linear, Norm, halves
 from postgrad.models.recompute import recomputed
 from postgrad.models.replay import Replays
-from postgrad.packing import Packed, last_of, pack, take_rows
 
 
 class Body(nn.Module):

@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from postgrad.capturing import capturing
+from postgrad.maths.packing import pack, sent
+from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import kernels_for
 from postgrad.models.kernels.panels import Panels
 from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
 from postgrad.models.parts import whole
 from postgrad.models.replay import Readings
-from postgrad.packing import pack, sent
 
 SMALL = 1024  # width of a model that waits for its launches
 

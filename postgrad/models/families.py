@@ -13,7 +13,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from postgrad.files import load_json, said
+from postgrad.system.files import load_json, said
 
 # Where the norms of a layer stand, and what Hugging Face calls them there.
 BEFORE = {"before_attention": "input_layernorm", "before_mlp": "post_attention_layernorm"}

@@ -10,9 +10,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from postgrad.files import is_full, whole_folder
 from postgrad.models.gguf import convert_gguf, gguf_package
 from postgrad.models.load import load_model
+from postgrad.system.files import is_full, whole_folder
 
 
 @dataclass(frozen=True, kw_only=True)

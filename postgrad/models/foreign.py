@@ -22,10 +22,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from postgrad.maths.packing import Packed, last_of, pack, take_rows
 from postgrad.models.choices import Choices, columns
 from postgrad.models.families import FAMILIES, check_positions, most_of
 from postgrad.models.foreign_engine import ForeignEngine
-from postgrad.packing import Packed, last_of, pack, take_rows
 
 ENDLESS = 1 << 20  # positions of a network whose config knows no end of them
 INSIDE = "network."  # where a Foreign has the network, in its names of weights

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from postgrad.maths.packing import sent
 from postgrad.models.families import check_positions
 from postgrad.models.kernels import kernels_for
-from postgrad.packing import sent
 
 TOLD: set[str] = set()
 

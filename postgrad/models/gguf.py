@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from postgrad.files import open_plain, said
 from postgrad.models.families import FAMILIES, Config, Parts, check_size
 from postgrad.models.layer import stored_tensors
 from postgrad.models.weights import write_weights
+from postgrad.system.files import open_plain, said
 
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.maths.logprob import align
+from postgrad.maths.packing import Packed, pack, take_rows
 from postgrad.models.decoder import Config
-from postgrad.packing import Packed, pack, take_rows
 
 
 class ScalarModel(nn.Module):

@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from postgrad import hub
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.engine import Merged
 from postgrad.models.families import FAMILIES, read_json
@@ -33,8 +32,9 @@ from postgrad.models.weights import (
     weight_files,
     write_weights,
 )
+from postgrad.system import hub
 
-EMBEDDED = {folder.name: folder for folder in sorted((Path(__file__).parent.parent / "embedded").iterdir())
+EMBEDDED = {folder.name: folder for folder in sorted((Path(__file__).parent / "embedded").iterdir())
             if (folder / "model.safetensors").is_file()}  # tiny, tiny-chat and what else is packed there
 
 # What is fetched of a hub id: never a pickle, never a program.

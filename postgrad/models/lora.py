@@ -21,7 +21,7 @@ from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.nf4 import linear_layers
 from postgrad.models.recompute import wearing
-from postgrad.settings import Settings, setting
+from postgrad.system.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

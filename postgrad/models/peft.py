@@ -16,13 +16,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from postgrad.capturing import beside
-from postgrad.files import load_json
-from postgrad.files import said as one_line
 from postgrad.models.foreign import INSIDE
+from postgrad.models.graph_capture import beside
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted, Adapter
 from postgrad.models.weights import read_tensors, weight_files
+from postgrad.system.files import load_json
+from postgrad.system.files import said as one_line
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 AHEAD, HEAD = "base_model.model.", "base_model.model.score.weight"  # how peft names what it has wrapped

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from postgrad.maths.packing import Packed
 from postgrad.models.choices import Choices
-from postgrad.packing import Packed
 
 
 class Trainable(Protocol):

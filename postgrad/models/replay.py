@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from postgrad.capturing import capturing
+from postgrad.maths.packing import Laid, Packed, padded, sent
 from postgrad.models.blocks import Blocks
-from postgrad.packing import Laid, Packed, padded, sent
+from postgrad.models.graph_capture import capturing
 
 MOST = 8  # graphs that are kept
 FINE, COARSE = 64, 8  # sizes in an octave: of the first half of the graphs, and of the others

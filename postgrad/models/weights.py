@@ -12,9 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from postgrad.capturing import beside
-from postgrad.files import load_json, said
+from postgrad.models.graph_capture import beside
 from postgrad.models.parts import own_rows, whole
+from postgrad.system.files import load_json, said
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}

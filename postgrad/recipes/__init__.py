@@ -13,10 +13,11 @@ from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 
-from postgrad import methods, ranks
-from postgrad.run.rows import read_json
-from postgrad.settings import override, suggest, unplain
-from postgrad.user_code import is_record, record
+from postgrad import methods
+from postgrad.runs.rows import read_json
+from postgrad.system import processes
+from postgrad.system.settings import override, suggest, unplain
+from postgrad.system.user_code import is_record, record
 
 RECIPES = {"sft": "SFTConfig", "reward": "RewardConfig", "process": "ProcessConfig",
            "preference": "PreferenceConfig", "rollouts": "RolloutConfig", "pretrain": "PretrainConfig"}
@@ -138,7 +139,7 @@ def start(recipe: str, config, folder: Path, *, command: str = "", watch=None,
           callback: Callable[[int, dict], None] | None = None, origin: Path | None = None):
     """Trains a new run in the folder; a pipeline gives its summary."""
     if recipe in STAGED:
-        if ranks.started() > 1:
+        if processes.started() > 1:
             raise ValueError(f"{recipe} is several trainings and goes on in one process: leave torchrun out, "
                              "or train its stages one by one with `torchrun ... -m postgrad train`.")
         from postgrad.recipes.defaults import fitted
@@ -160,7 +161,7 @@ def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None
     once more.
     """
     from postgrad.recipes import running
-    from postgrad.run import Run
+    from postgrad.runs import Run
     if started := pipeline_in(folder):
         if steps is not None or sampler is not None:
             raise ValueError(f"{folder} is a pipeline, whose stages have settings of their own: resume one "

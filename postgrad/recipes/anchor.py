@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from postgrad.maths.ensemble import RULES
-from postgrad.settings import Settings, setting
+from postgrad.system.settings import Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

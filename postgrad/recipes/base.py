@@ -7,23 +7,23 @@ from dataclasses import MISSING, dataclass, field
 from typing import ClassVar
 
 from postgrad import methods
-from postgrad.chat import Chat
-from postgrad.environments import sampler_for
+from postgrad.data.environments import sampler_for
+from postgrad.data.tasks import Task
+from postgrad.data.tasks.games import prove_play
 from postgrad.evaluation import evaluate
-from postgrad.loop import Batches, Now, Objective
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.opening.models import Beginning
-from postgrad.optim import Optim, OptimSettings
+from postgrad.models.chat import Chat
 from postgrad.recipes import recipe_for
 from postgrad.records import Prompt
+from postgrad.resolve.models import Beginning
 from postgrad.rewards.base import Judge, check
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
-from postgrad.tasks import Task
-from postgrad.tasks.games import prove_play
+from postgrad.runs import Run
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, parsed_names, setting
+from postgrad.training.loop import Batches, Now, Objective
+from postgrad.training.optim import Optim, OptimSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from postgrad.models import on_hub
-from postgrad.opening.models import run_named
-from postgrad.run import Run
+from postgrad.resolve.models import run_named
+from postgrad.runs import Run
 
 
 def card(name: str, *, adapter: bool = False) -> str | None:

@@ -35,14 +35,14 @@ from typing import NamedTuple
 
 import torch
 
-from postgrad.memory import Memory, Setup, beside, cache, estimate, parameters
+from postgrad.data.tasks import Task
 from postgrad.models.families import Config, read_json
 from postgrad.models.replay import MOST
 from postgrad.models.weights import list_weights
-from postgrad.opening.models import open_folder, shape_of
-from postgrad.opening.tasks import open_task
-from postgrad.settings import override
-from postgrad.tasks import Task
+from postgrad.resolve.models import open_folder, shape_of
+from postgrad.resolve.tasks import open_task
+from postgrad.system.settings import override
+from postgrad.training.memory import Memory, Setup, beside, cache, estimate, parameters
 
 EMBEDDED, TALKATIVE, LARGE = 2e6, 5e7, 1e9  # parameters
 STEEP, GENTLE = 0.71, 0.5

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from postgrad.data.rows import read_rows
 from postgrad.records import Prompt
-from postgrad.settings import FRACTION, Settings, setting
+from postgrad.system.settings import FRACTION, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 
 from postgrad import methods, recipes
+from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.recipes.defaults import TO_BE_NAMED, fitted_or_open
-from postgrad.settings import Open, described, flat
-from postgrad.tasks import Task
+from postgrad.system.settings import Open, described, flat
 
 
 def preview(spec: str, changes: Sequence[str] = (), task: str | None = None):

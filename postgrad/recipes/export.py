@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from postgrad.files import whole_folder
 from postgrad.models import load_model, load_scalar, save_model
 from postgrad.models.load import is_scalar
 from postgrad.models.peft import copy_adapter, is_adapter
-from postgrad.opening.models import open_chat, open_folder
 from postgrad.recipes.card import card
-from postgrad.run.disk import refuse_if_unwritable
+from postgrad.resolve.models import open_chat, open_folder
+from postgrad.runs.disk import refuse_if_unwritable
+from postgrad.system.files import whole_folder
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -10,15 +10,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 
-from postgrad import methods, ranks, recipes
-from postgrad.display import Watch
+from postgrad import methods, recipes
+from postgrad.data.tasks import Task
 from postgrad.methods import Method
-from postgrad.opening.models import Model, load
 from postgrad.recipes.defaults import fitted
 from postgrad.recipes.running import check_place, finished
-from postgrad.run import Run as Folder
-from postgrad.settings import Settings
-from postgrad.tasks import Task
+from postgrad.resolve.models import Model, load
+from postgrad.runs import Run as Folder
+from postgrad.runs.display import Watch
+from postgrad.system import processes
+from postgrad.system.settings import Settings
 
 Callback = Callable[[int, dict], None]
 
@@ -85,8 +86,9 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
         raise ValueError(f"method is {row!r:.80}: expected a row of the table, its name, or FILE.py with a "
                          "row of your own.")
     check_watching(watch, callback)
-    ranks.join()
-    folder = Path(run) if run is not None else ranks.agreed(lambda: free_folder(row.name), "named the run")
+    processes.join()
+    folder = (Path(run) if run is not None
+              else processes.agreed(lambda: free_folder(row.name), "named the run"))
     check_place(folder)
     recipe = recipes.recipe_for(row)
     handed = {"task": task, "data": data, "reward": reward, "teacher": teacher}
@@ -99,7 +101,7 @@ def fit(model: Source, method: str | Method = "grpo", *, task=None, data=None, r
     config = recipes.configured(row.name, recipe, "", words, given | groups | {"model": name, "method": row})
     with _origin(model, folder) as origin:
         config, chosen = fitted(config, origin)
-        if chosen and watch == "auto" and ranks.leads():
+        if chosen and watch == "auto" and processes.leads():
             print(chosen)
         with _eyes(watch, row.name, config.steps) as eyes:
             recipes.start(recipe, config, folder, watch=eyes, callback=callback, origin=origin,
@@ -121,11 +123,11 @@ def resume(run: str | Path | Folder, *, steps: int | None = None, sampler: str |
     recipe, made = opened.started()
     check_watching(watch, callback)
     objects = {name: as_given(name, value) for name, value in given.items()}
-    ranks.join()
+    processes.join()
     said = finished(opened, steps)
     with _eyes(None if said else watch, opened.info.get("method") or recipe, steps or made) as eyes:
         recipes.resume(folder, steps=steps, sampler=sampler, watch=eyes, callback=callback, **objects)
-    if said and watch == "auto" and ranks.leads():
+    if said and watch == "auto" and processes.leads():
         print(said)
     return Run.open(folder)
 
@@ -186,7 +188,7 @@ def written(name: str, value) -> list[str]:
 
 def _eyes(watch, title: str, steps: int):
     """Who looks on: nobody, the terminal's display, or an object with `stepped` and `examined`."""
-    watch = watch if ranks.leads() else None
+    watch = watch if processes.leads() else None
     return Watch(title, steps) if watch == "auto" else nullcontext(watch)
 
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from postgrad import ranks
-from postgrad.loop import Now, state_of
 from postgrad.models import is_adapted
 from postgrad.models.checkpoint import copy_state, give_parts, size_of, state_writer
-from postgrad.models.sharded import brought_together
-from postgrad.opening.models import base_name
-from postgrad.phases import phase
 from postgrad.recipes.base import Parts
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
 from postgrad.records import Scored
-from postgrad.run import Follower, Run, SampleLog, Saves
-from postgrad.signals import Stopped
+from postgrad.resolve.models import base_name
+from postgrad.runs import Follower, Run, SampleLog, Saves
+from postgrad.system import processes
+from postgrad.system.signals import Stopped
+from postgrad.training.distributed.sharding import brought_together
+from postgrad.training.loop import Now, state_of
+from postgrad.training.oom import phase
 
 
 class Watch(Protocol):
@@ -120,10 +120,10 @@ def taking_part(parts: Parts, config, stop: Callable) -> list[Callable[[Now], No
 
 def asked_to_stop(stop: Callable[[], int | None]) -> int | None:
     """The signal that this rank or another was sent, so that all of them stop after the same step."""
-    return next(filter(None, ranks.gather(stop(), "agreed to go on")), None)
+    return next(filter(None, processes.gather(stop(), "agreed to go on")), None)
 
 
 def end_if(asked: int | None) -> None:
     if asked:
-        ranks.tell_left()
+        processes.tell_left()
         raise Stopped(asked)

@@ -6,10 +6,10 @@ import hashlib
 from pathlib import Path
 
 from postgrad import methods
-from postgrad.files import file_hash
-from postgrad.opening import rewards, tasks
-from postgrad.opening.models import fingerprint, open_folder
-from postgrad.run import Run
+from postgrad.resolve import rewards, tasks
+from postgrad.resolve.models import fingerprint, open_folder
+from postgrad.runs import Run
+from postgrad.system.files import file_hash
 
 
 def inputs(config) -> dict:

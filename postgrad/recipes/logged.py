@@ -8,13 +8,13 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from postgrad.batches.keep import pick
-from postgrad.chat import Chat
-from postgrad.loop import Now
-from postgrad.packing import fetched
+from postgrad.maths.packing import fetched
+from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts
 from postgrad.records import Batch
-from postgrad.stats import Stats
+from postgrad.training.batches.keep import pick
+from postgrad.training.loop import Now
+from postgrad.training.stats import Stats
 
 
 def sample_rows(now: Now, parts: Parts) -> Callable[[], Iterator[dict]]:

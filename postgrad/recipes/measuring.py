@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from postgrad.display import progress
-from postgrad.environments import sampler_for
+from postgrad.data.environments import sampler_for
+from postgrad.data.tasks import Task
 from postgrad.evaluation import against_first, curve, diversity, draw, figures, judged_by_all, paired
-from postgrad.opening.models import Model, open_writer
-from postgrad.opening.rewards import judge_alone, model_list
-from postgrad.opening.tasks import open_task
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.fit import Source, as_given, check_watching
+from postgrad.resolve.models import Model, open_writer
+from postgrad.resolve.rewards import judge_alone, model_list
+from postgrad.resolve.tasks import open_task
 from postgrad.rewards.base import Judge
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.tasks import Task
+from postgrad.runs.display import progress
+from postgrad.sampling import LocalSampler, Sampling, Track
 
 
 class Measured:

@@ -8,15 +8,15 @@ from typing import TypeVar
 
 import torch
 
-from postgrad.batches.lengths import TokenLimit
-from postgrad.chat import Chat
 from postgrad.data.bad_rows import BadRows
 from postgrad.data.rows import called
-from postgrad.loop import Objective
 from postgrad.models import Models
+from postgrad.models.chat import Chat
 from postgrad.records import Batch, Conversation, Pair
-from postgrad.settings import Settings, setting
-from postgrad.stats import Stats
+from postgrad.system.settings import Settings, setting
+from postgrad.training.batches.lengths import TokenLimit
+from postgrad.training.loop import Objective
+from postgrad.training.stats import Stats
 
 RowT = TypeVar("RowT", Pair, Conversation)
 TRUNCATE = ("refuse", "drop", "left", "right")

@@ -6,21 +6,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from postgrad import ledger
-from postgrad.chat import Chat
-from postgrad.display import progress
-from postgrad.environments import sampler_for
+from postgrad.data.environments import sampler_for
+from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation import draw, mean_of, passed
 from postgrad.evaluation.text import held_out, nats
 from postgrad.maths.noise import seed_of
-from postgrad.opening.models import open_writer, run_named, runs_in
-from postgrad.opening.stages import SCORERS, stages
+from postgrad.models.chat import Chat
 from postgrad.recipes.base import Parts, RunConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Scored
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.tasks import Task, load_task
+from postgrad.resolve.models import open_writer, run_named, runs_in
+from postgrad.resolve.stages import SCORERS, stages
+from postgrad.runs import Run, ledger
+from postgrad.runs.display import progress
+from postgrad.sampling import LocalSampler, Sampling, Track
 
 TEXT = "text"  # held-out text of the pretraining, of which the perplexity is taken
 STANDARD = ("words", "arithmetic", "countdown", "questions", "constraints", "words-es", TEXT)

@@ -15,21 +15,21 @@ from pathlib import Path
 
 import torch
 
-from postgrad.environments import sampler_for
+from postgrad.data.environments import sampler_for
+from postgrad.data.tasks import Task, load_task
 from postgrad.evaluation import mean_of, sample_all
-from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
 from postgrad.maths.select import ROUNDING, best_of, best_of_n_kl, passing
-from postgrad.opening.models import Beginning, open_folder, open_writer
-from postgrad.opening.rewards import best_score, open_judge, reward_models
-from postgrad.options import PickConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.records import Rollout, Verdict
+from postgrad.resolve.models import Beginning, open_folder, open_writer
+from postgrad.resolve.rewards import best_score, open_judge, reward_models
 from postgrad.rewards.base import refuse_all_errors
-from postgrad.run.disk import refuse_if_unwritable
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.tasks import Task, load_task
+from postgrad.runs.disk import refuse_if_unwritable
+from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.system.files import write_text
+from postgrad.system.options import PickConfig
 
 NUMBER = re.compile(r"[0-9]+(?:[.][0-9]+)?")
 

@@ -13,24 +13,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from postgrad import methods, objectives
-from postgrad.batches import PairBatches, SingleBatches
+from postgrad import methods
 from postgrad.data.preferences import prompt_of, read_pairs, read_singles, report, sentence, split_rows
 from postgrad.data.rows import called
+from postgrad.data.tasks import Task
 from postgrad.maths.intervals import grouped_interval
 from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.opening.models import Beginning, open_policy, open_reference
-from postgrad.opening.tasks import open_task
-from postgrad.optim import Optim, OptimSettings
-from postgrad.ranks import lanes
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, examiner, one_source
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation, Pair
-from postgrad.settings import setting
-from postgrad.tasks import Task
+from postgrad.resolve.models import Beginning, open_policy, open_reference
+from postgrad.resolve.tasks import open_task
+from postgrad.system.settings import setting
+from postgrad.training import objectives
+from postgrad.training.batches import PairBatches, SingleBatches
+from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.optim import Optim, OptimSettings
 
 
 @dataclass(frozen=True, kw_only=True)

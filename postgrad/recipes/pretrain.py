@@ -4,8 +4,8 @@
     postgrad train pretrain:tiny --run runs/tiny device=cuda
     postgrad train pretrain:zero --run runs/zero device=cuda
 
-made the weights in `postgrad/embedded/tiny` and `tiny-zero`. Documents stand one after another in rows of
-fixed length. The tokenizer is made from the text of `tiny` whatever the corpus, so all of them share it.
+made the weights in `postgrad/models/embedded/tiny` and `tiny-zero`. Documents are packed into rows of fixed
+length. The tokenizer is made from the text of `tiny` whatever the corpus, so all of them share it.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import numpy as np
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from postgrad import methods, objectives
-from postgrad.chat import Chat
+from postgrad import methods
+from postgrad.data.tasks import corpus, corpus_zero
 from postgrad.maths.noise import seed_of
 from postgrad.models import Config, Decoder, Models, load_model
-from postgrad.opening.models import Beginning
-from postgrad.optim import Optim, OptimSettings
+from postgrad.models.chat import Chat
 from postgrad.recipes.base import DEVICE, SAVE, SEED, STEPS, Parts, no_adapter
 from postgrad.records import Batch
-from postgrad.settings import COUNT, Settings, setting
-from postgrad.tasks import corpus, corpus_zero
+from postgrad.resolve.models import Beginning
+from postgrad.system.settings import COUNT, Settings, setting
+from postgrad.training import objectives
+from postgrad.training.optim import Optim, OptimSettings
 
 CORPORA = {"tiny": corpus.documents, "zero": corpus_zero.documents, "zero-control": corpus_zero.control}
 CONTROL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")

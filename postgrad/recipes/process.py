@@ -19,24 +19,25 @@ from typing import ClassVar
 
 import torch
 
-from postgrad import methods, objectives
-from postgrad.batches import Marked, StepBatches
-from postgrad.batches.steps import mark
-from postgrad.chat import Chat
+from postgrad import methods
+from postgrad.data.tasks import Task
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
-from postgrad.opening.models import Beginning, open_reward, open_writer
-from postgrad.opening.tasks import open_task
-from postgrad.optim import Optim, OptimSettings
+from postgrad.models.chat import Chat
 from postgrad.recipes.base import METHOD, SAVE, STEPS, Evaluation, Parts, RunConfig, no_adapter, prove
 from postgrad.recipes.defaults import fits
 from postgrad.records import Rollout, Step
+from postgrad.resolve.models import Beginning, open_reward, open_writer
+from postgrad.resolve.tasks import open_task
 from postgrad.rewards.base import Verifying, judge_all
-from postgrad.sampler import LocalSampler, Sampling
-from postgrad.settings import Settings, setting
-from postgrad.tasks import Task
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.settings import Settings, setting
+from postgrad.training import objectives
+from postgrad.training.batches import Marked, StepBatches
+from postgrad.training.batches.steps import mark
+from postgrad.training.optim import Optim, OptimSettings
 
 # of the labels "right" and "wrong": 1 where the model agrees, 0 where not, 0.5 where it says 0
 Hits = dict[bool, list[float]]

@@ -15,23 +15,24 @@ from typing import ClassVar
 
 import torch
 
-from postgrad import methods, objectives
-from postgrad.batches import PairBatches
-from postgrad.chat import Chat
+from postgrad import methods
 from postgrad.data.preferences import prompt_of
 from postgrad.maths.calibration import calibration
 from postgrad.maths.noise import seed_of
 from postgrad.methods import Method
 from postgrad.models import Models, ScalarModel
-from postgrad.opening.models import Beginning, new_adapter, open_body, open_reward
-from postgrad.optim import Optim, OptimSettings
-from postgrad.ranks import lanes
+from postgrad.models.chat import Chat
 from postgrad.recipes.base import METHOD, STEPS, Evaluation, Parts, RunConfig, one_source
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import Reading
 from postgrad.recipes.preference import Pairs, judge, notes, read
-from postgrad.settings import Settings, setting
+from postgrad.resolve.models import Beginning, new_adapter, open_body, open_reward
+from postgrad.system.settings import Settings, setting
+from postgrad.training import objectives
+from postgrad.training.batches import PairBatches
+from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.optim import Optim, OptimSettings
 
 
 @dataclass(frozen=True, kw_only=True)

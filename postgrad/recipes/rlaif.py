@@ -20,18 +20,18 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+from postgrad.data.tasks import load_task
 from postgrad.evaluation import BLOCK
-from postgrad.files import read_text, whole_folder
 from postgrad.maths.noise import seed_of
-from postgrad.opening.models import open_writer
-from postgrad.options import RULES, RLAIFConfig
 from postgrad.recipes.defaults import tokens_for
 from postgrad.records import Prompt, Rollout
+from postgrad.resolve.models import open_writer
 from postgrad.rewards.constitution import SHIPPED, Constitution, read_constitution
 from postgrad.rewards.judges import PreferenceJudge, PromptedJudge, RuleJudge
-from postgrad.sampler import LocalSampler, Sampling, Track, counted
-from postgrad.settings import plain
-from postgrad.tasks import load_task
+from postgrad.sampling import LocalSampler, Sampling, Track, counted
+from postgrad.system.files import read_text, whole_folder
+from postgrad.system.options import RULES, RLAIFConfig
+from postgrad.system.settings import plain
 
 
 def run(config: RLAIFConfig, folder: Path, *, track: Track = iter) -> dict:

@@ -8,24 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, cast
 
-from postgrad import methods, objectives
-from postgrad.agents import Agent, played_by
-from postgrad.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
-from postgrad.batches.collect import as_batch
-from postgrad.batches.episodes import together
-from postgrad.batches.shuffled import logp_of
-from postgrad.chat import Chat
+from postgrad import methods
+from postgrad.data.environments import sampler_for, turns_of
 from postgrad.data.rows import read_conversations
-from postgrad.environments import sampler_for, turns_of
+from postgrad.data.tasks import Task, reflection
 from postgrad.methods import Method, Policy
 from postgrad.models import Models
-from postgrad.models.sharded import brought_together
-from postgrad.opening.models import Beginning, Model, open_policy, open_reference
-from postgrad.opening.rewards import best_score, new_critic, open_judge, reward_models
-from postgrad.opening.tasks import open_task
-from postgrad.opening.teachers import Again, demonstrated, open_teacher, prove_help
-from postgrad.optim import Optim, OptimSettings
-from postgrad.ranks import lanes
+from postgrad.models.chat import Chat
 from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import (
     METHOD,
@@ -43,10 +32,22 @@ from postgrad.recipes.defaults import fits
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.samplers import Elsewhere, open_sampler
 from postgrad.records import Prompt, Rollout
+from postgrad.resolve.models import Beginning, Model, open_policy, open_reference
+from postgrad.resolve.rewards import best_score, new_critic, open_judge, reward_models
+from postgrad.resolve.tasks import open_task
+from postgrad.resolve.teachers import Again, demonstrated, open_teacher, prove_help
 from postgrad.rewards.base import Judge, judge_all
-from postgrad.sampler import LocalSampler, RowSampler, Sampling
-from postgrad.settings import setting
-from postgrad.tasks import Task, reflection
+from postgrad.sampling import LocalSampler, RowSampler, Sampling
+from postgrad.serving.agents import Agent, played_by
+from postgrad.system.settings import setting
+from postgrad.training import objectives
+from postgrad.training.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
+from postgrad.training.batches.collect import as_batch
+from postgrad.training.batches.episodes import together
+from postgrad.training.batches.shuffled import logp_of
+from postgrad.training.distributed.sharding import brought_together
+from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.optim import Optim, OptimSettings
 
 
 def reward_of(said: object) -> object:
@@ -184,7 +185,7 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
         rows = [(c.id, *chat.conversation(c.messages, tools=c.tools))
                 for c in read_conversations(config.anchor.texts)]
     else:
-        from postgrad.tasks.corpus import documents
+        from postgrad.data.tasks.corpus import documents
         made = enumerate(documents(config.seed, 0, 2000))
         rows = [(str(i), *(chat.document(d) if isinstance(d, str) else chat.conversation(d)))
                 for i, d in made]

@@ -12,24 +12,25 @@ from pathlib import Path
 
 import torch
 
-from postgrad import __version__, methods, ranks
-from postgrad.files import said
-from postgrad.garbage import seldom_collected
-from postgrad.loop import restore, train
+from postgrad import __version__, methods
 from postgrad.models.checkpoint import read_state, seed_everything
-from postgrad.opening import tasks
-from postgrad.opening.models import Beginning, fingerprint, open_folder
 from postgrad.recipes import panel
 from postgrad.recipes.base import Parts
 from postgrad.recipes.defaults import fitted
 from postgrad.recipes.hooks import Watch, examine, hooks, look_too
 from postgrad.recipes.inputs import check_inputs, inputs
 from postgrad.recipes.short_of_memory import memory_advice
-from postgrad.run import Follower, Run, RunGone, SampleLog, Saves, check_name
-from postgrad.run.disk import refuse_if_taken, refuse_if_unwritable
-from postgrad.settings import plain
-from postgrad.signals import Stopped, stop_on_signal
-from postgrad.user_code import record
+from postgrad.resolve import tasks
+from postgrad.resolve.models import Beginning, fingerprint, open_folder
+from postgrad.runs import Follower, Run, RunGone, SampleLog, Saves, check_name
+from postgrad.runs.disk import refuse_if_taken, refuse_if_unwritable
+from postgrad.system import processes
+from postgrad.system.files import said
+from postgrad.system.gc_tuning import seldom_collected
+from postgrad.system.settings import plain
+from postgrad.system.signals import Stopped, stop_on_signal
+from postgrad.system.user_code import record
+from postgrad.training.loop import restore, train
 
 Build = Callable[..., Parts]  # (config, begins) -> Parts
 
@@ -50,14 +51,14 @@ def start(recipe: str, config, build: Build, folder: Path | str, *, command: str
     origin: the folder of a model that has no name of its own; it is moved into the run, as `start`, and
     config.model names it there. What the config leaves open is chosen here (recipes/defaults.py), and saved.
     """
-    ranks.join()
+    processes.join()
     check_division(config)
     check_place(Path(folder))
     begins = beginning(config, origin=origin)
     config = with_lanes(fitted(config, begins.origin if begins else None)[0])
     seed_everything(config.seed)
     parts = built(build, config, begins)
-    if not ranks.leads():
+    if not processes.leads():
         return carry_on(Follower(folder), parts, config)
     facts = {"command": command, "version": __version__, "python": platform.python_version(),
              "torch": torch.__version__, "seed": config.seed,
@@ -85,14 +86,14 @@ def built(build: Build, config, begins: Beginning | None) -> Parts:
 
 def with_lanes(config):
     """As many lanes as there are ranks at the start, where nothing else was said: saved with the run."""
-    if config.optim.lanes is not None or ranks.world() == 1:
+    if config.optim.lanes is not None or processes.world() == 1:
         return config
-    return replace(config, optim=replace(config.optim, lanes=ranks.world()))
+    return replace(config, optim=replace(config.optim, lanes=processes.world()))
 
 
 def check_place(folder: Path) -> None:
     """Before anything is read or built: a run can be made there. Asked by the rank that makes it."""
-    if not ranks.leads():
+    if not processes.leads():
         return
     folder = Path(os.path.abspath(folder))
     check_name(folder.name)
@@ -102,7 +103,7 @@ def check_place(folder: Path) -> None:
 
 def check_division(config) -> None:
     """Whether models can be divided among the ranks that are there: FSDP2 needs NCCL on a GPU."""
-    if config.optim.divides and config.device.startswith("cuda") and (few := ranks.too_few_gpus()):
+    if config.optim.divides and config.device.startswith("cuda") and (few := processes.too_few_gpus()):
         raise ValueError(f"shard=true wants a GPU for each rank, and there are {few}: start no more ranks "
                          "than GPUs (torchrun --nproc-per-node), or leave shard out.")
 
@@ -136,20 +137,20 @@ def resume(run: Run, config, build: Build, *, watch: Watch | None = None,
 
     Everything is built, and so checked, before anything in the run is changed.
     """
-    ranks.join()
+    processes.join()
     check_division(config)
     check_inputs(run, config)
     if finished(run, config.steps):
         return run
     seed_everything(config.seed)
-    with run.locked() if ranks.leads() else nullcontext():
-        checkpoint = ranks.agreed(run.newest, "looked for the checkpoint")
+    with run.locked() if processes.leads() else nullcontext():
+        checkpoint = processes.agreed(run.newest, "looked for the checkpoint")
         check_length(run, config, checkpoint)
         begins = beginning(config, checkpoint)
         parts = built(build, config, begins)
         if checkpoint:
             take_up(checkpoint, parts)
-        if not ranks.leads():
+        if not processes.leads():
             return carry_on(Follower(run.folder, int(checkpoint.name) if checkpoint else 0), parts, config)
         for damage in run.passed_over.values():
             say(watch, f"passed over: {damage}")
@@ -214,9 +215,9 @@ def carry_on(run: Run | Follower, parts: Parts, config, watch: Watch | None = No
         run.status("stopped", error="stopped at once, without a checkpoint")
         raise
     except BaseException as error:
-        ranks.tell_end(str(error))
+        processes.tell_end(str(error))
         run.status("failed", error=f"{type(error).__name__}: {error}")
         raise
     run.status("done")
-    ranks.gather(None, "came to the end")
+    processes.gather(None, "came to the end")
     return run

@@ -12,20 +12,20 @@ from urllib.parse import urlsplit
 
 import torch
 
-from postgrad import ranks
-from postgrad.batches.ahead import Present, Source
-from postgrad.batches.shuffled import assemble, logp_of
-from postgrad.chat import Chat
-from postgrad.listening import is_loopback
-from postgrad.opening.handles import SharedWeights, gpu_of
-from postgrad.opening.weights import WeightsFolder, named
-from postgrad.ranks.group import timeout
+from postgrad.models.chat import Chat
 from postgrad.records import Batch
-from postgrad.sampler import LocalSampler, RowSampler, ServedSampler
-from postgrad.sampler.served import Kept, Weights, compare, patiently
-from postgrad.sampler.vllm_here import VllmSampler
-from postgrad.sampler.wire import SamplerFault, check_address
-from postgrad.settings import POSITIVE, Settings, setting
+from postgrad.resolve.handles import SharedWeights, gpu_of
+from postgrad.resolve.weights import WeightsFolder, named
+from postgrad.sampling import LocalSampler, RowSampler, ServedSampler
+from postgrad.sampling.served import Kept, Weights, compare, patiently
+from postgrad.sampling.vllm_here import VllmSampler
+from postgrad.sampling.wire import SamplerFault, check_address
+from postgrad.system import processes
+from postgrad.system.processes.group import timeout
+from postgrad.system.settings import POSITIVE, Settings, setting
+from postgrad.system.sockets import is_loopback
+from postgrad.training.batches.ahead import Present, Source
+from postgrad.training.batches.shuffled import assemble, logp_of
 
 WAYS = ("folder", "ipc", "vllm")
 HERE = "vllm"  # in the place of an address: vLLM in this process
@@ -94,9 +94,9 @@ class Elsewhere(Settings):
 
 def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
     """Who writes the rollouts of a run, and whose weights it writes by."""
-    if config.rollouts.ahead and ranks.world() > 1:
+    if config.rollouts.ahead and processes.world() > 1:
         raise ValueError("rollouts.ahead is for a training in one process: leave torchrun out, or ahead.")
-    if config.elsewhere.here and (config.rollouts.ahead or ranks.world() > 1):
+    if config.elsewhere.here and (config.rollouts.ahead or processes.world() > 1):
         raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.ahead or "
                          "torchrun start `vllm serve` and name it with sampler=http://HOST:PORT "
                          "elsewhere.way=vllm.")
@@ -152,19 +152,19 @@ class Served:
         self.sampler = VllmSampler(chat, rows=config.rollouts.slots, on_gpu=config.device != "cpu", **shape) \
             if how.here else ServedSampler(
                 how.addresses, chat, names=not how.foreign,
-                gpu=gpu_of(config.device) if shares and ranks.leads() else None, **shape)
+                gpu=gpu_of(config.device) if shares and processes.leads() else None, **shape)
         self.gap = how.gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
         model = self.policy.copy.model if getattr(self.policy, "copy", None) else self.policy
-        weights = self.folder.write(model, step) if ranks.leads() else named(model, step)
+        weights = self.folder.write(model, step) if processes.leads() else named(model, step)
         return lambda: self.use(weights)
 
     def use(self, weights: Weights) -> None:
         """The samplers have these weights."""
         if weights == self.sampler.weights:
             return
-        if ranks.leads():
+        if processes.leads():
             self.folder.show(weights)
             if self.foreign:
                 self.reload(weights)
@@ -172,7 +172,7 @@ class Served:
             self.sampler.weights = weights
         else:
             self.sampler.await_weights(weights)
-        ranks.gather(None, "gave the samplers their weights")
+        processes.gather(None, "gave the samplers their weights")
 
     def reload(self, weights: Weights) -> None:
         """vLLM is told to read them. It does not say afterwards what it has: the log-probs do."""

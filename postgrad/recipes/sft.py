@@ -13,26 +13,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from postgrad import methods, objectives
-from postgrad.batches import ConversationBatches
-from postgrad.batches.lengths import TokenLimit
-from postgrad.chat import Chat
+from postgrad import methods
 from postgrad.data.preferences import ask_of, prompt_of, split_rows
 from postgrad.data.rows import read_conversations
+from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.models import Models
-from postgrad.opening.models import Beginning, open_policy
-from postgrad.opening.sources import Source, shares, sources_of
-from postgrad.opening.tasks import open_task
-from postgrad.optim import Optim, OptimSettings
+from postgrad.models.chat import Chat
+from postgrad.models.chat.tools import schema
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.own_rows import OwnRows, Reading, seen_on
 from postgrad.records import Batch, Conversation
-from postgrad.settings import COUNT, setting
-from postgrad.tasks import Task
-from postgrad.tools import schema
+from postgrad.resolve.models import Beginning, open_policy
+from postgrad.resolve.sources import Source, shares, sources_of
+from postgrad.resolve.tasks import open_task
+from postgrad.system.settings import COUNT, setting
+from postgrad.training import objectives
+from postgrad.training.batches import ConversationBatches
+from postgrad.training.batches.lengths import TokenLimit
+from postgrad.training.optim import Optim, OptimSettings
 
 TURNS = ("all", "last")
 MOST_HELD_OUT = 500  # conversations: an examination is to cost little beside the steps

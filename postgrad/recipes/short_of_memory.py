@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import torch
 
-from postgrad.memory import GB, Memory
 from postgrad.models import Models
 from postgrad.models.families import Config
-from postgrad.phases import OutOfMemory
 from postgrad.recipes.defaults import FREE, RANK, WHOLE, needs
-from postgrad.settings import flat, override
+from postgrad.system.settings import flat, override
+from postgrad.training.memory import GB, Memory
+from postgrad.training.oom import OutOfMemory
 
 LEAST = 64  # tokens of a pass, and an eighth of it replies at once: below, fewer of them save next to nothing
 Ladder = list[list[str]]  # changes that save more and more

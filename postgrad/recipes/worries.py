@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from postgrad.explain import METRICS, Worry
-from postgrad.opening.rewards import parts_of
+from postgrad.resolve.rewards import parts_of
+from postgrad.runs.explain import METRICS, Worry
 
 MODELS = ("models", "model", "grader")  # kinds of judges that can be gamed
 

@@ -129,7 +129,7 @@ def guarded(verify: Callable[[Prompt, str], Verdict], describe: Callable[[BaseEx
     """The one place where a verifier that raises, or does not come back, becomes a verdict: an error, counted
     and not trained on.
 
-    Our own verifiers score every reply and never come to it (tests/totality_test.py); a user's function may.
+    Our own verifiers never raise (tests/rewards/totality_test.py); a user's function may.
     describe: what is said of the exception, the line of the user's file, say. seconds: the most that a
     verdict may take; without it as the function's attribute `seconds` says, else SECONDS. A verifier that is
     guarded is given back as it is.

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from postgrad.files import read_bytes, said
+from postgrad.system.files import read_bytes, said
 
 LARGEST = 2**20  # bytes of a constitution
 DEEP = re.compile(r"(?:[\w-]{1,99}\s{0,9}\.\s{0,9}){32}")  # tables in tables, which take long to make

@@ -16,8 +16,8 @@ from pathlib import Path
 from postgrad.records import Prompt, Rollout, Verdict
 from postgrad.rewards.base import Judge, fault, guarded, overdue, weighted
 from postgrad.rewards.limit import SECONDS, TimeLimit, within
-from postgrad.user_code import GIVEN, called, function_hash
-from postgrad.user_code import fault as place_of
+from postgrad.system.user_code import GIVEN, called, function_hash
+from postgrad.system.user_code import fault as place_of
 
 TOGETHER = 10 * SECONDS  # the most that a function may take which judges all replies at once
 

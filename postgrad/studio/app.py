@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from postgrad.studio import (
     about,
-    exercises,
+    exercise_pages,
     home,
     instruments,
     lab,
@@ -32,8 +32,8 @@ from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
 from postgrad.studio.security import Guard
 
 # launch before runs: /runs/new is no run
-AREAS = (home, book, about, instruments, pipeline_ask, label_dpo, live, launch, runs, label, lab, exercises,
-         reference)
+AREAS = (home, book, about, instruments, pipeline_ask, label_dpo, live, launch, runs, label, lab,
+         exercise_pages, reference)
 WORDS = {400: "That can’t be done", 403: "Not allowed", 404: "There is no such page", 405: "Not that way",
          413: "Too long", 415: "Not a form", 500: "Something went wrong here"}
 

@@ -7,9 +7,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
-from postgrad import explain
-from postgrad.report import extremes
-from postgrad.run import number
+from postgrad.runs import explain, number
+from postgrad.runs.report import extremes
 from postgrad.studio.traces import EVALS, Trace
 
 POINTS = 800  # of a curve at first sight; what comes later is appended as it is

@@ -16,7 +16,7 @@ from dataclasses import fields
 from functools import cache
 
 from postgrad import recipes
-from postgrad.settings import Open, Settings, flat
+from postgrad.system.settings import Open, Settings, flat
 
 OWN = "mytask.py"  # stands where a task of one's own is to be named
 
@@ -105,9 +105,9 @@ def fit(config) -> tuple:
 
     As it is where that cannot be known here: a form fetches nothing, and a task may still be unwritten.
     """
-    from postgrad.memory import PARTS
     from postgrad.models import on_hub
     from postgrad.recipes.defaults import fitted, needs, size_of
+    from postgrad.training.memory import PARTS
     if not hasattr(config, "model") or on_hub(config.model):
         return config, "", None
     try:
@@ -124,8 +124,8 @@ def fit(config) -> tuple:
 def check_models(config) -> None:
     """Every model that a config names is here, or can only be meant on the hub: a form fetches nothing."""
     from postgrad.models import on_hub
-    from postgrad.opening.models import open_folder
-    from postgrad.opening.rewards import model_names
+    from postgrad.resolve.models import open_folder
+    from postgrad.resolve.rewards import model_names
     named = [getattr(config, "model", None), getattr(config, "teacher", None),
              *model_names(getattr(config, "reward", None))]
     for name in named:

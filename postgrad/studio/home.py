@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.run import Run, number
-from postgrad.run.rows import LONGEST, open_to_read, parse
+from postgrad.runs import Run, number
+from postgrad.runs.rows import LONGEST, open_to_read, parse
 from postgrad.studio.pages import page
 from postgrad.studio.svg import spark
 from postgrad.studio.traces import find

@@ -26,7 +26,7 @@ from postgrad.studio.instruments.base import source
 from postgrad.studio.label_workers import FIRST, PairMaker, RewardTrainer
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.shared import app_object, form_handler, open_store
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 MODELS = ("tiny-chat", "tiny")
 PROMPTS = (1, 1000)  # how many pairs may be asked for at once
@@ -80,8 +80,8 @@ def models_of(runs: Path) -> list[str]:
 
 @cache
 def tasks() -> tuple[str, ...]:
-    """The names in postgrad.tasks.TASKS, read from its source: importing it would bring torch in."""
-    return tuple(ast.literal_eval(syntax(source("postgrad.tasks.TASKS")["text"]).body[0].value))
+    """The names in postgrad.data.tasks.TASKS, read from its source: importing it would bring torch in."""
+    return tuple(ast.literal_eval(syntax(source("postgrad.data.tasks.TASKS")["text"]).body[0].value))
 
 
 # handlers

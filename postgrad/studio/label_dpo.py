@@ -43,9 +43,9 @@ def pairs_of(labels: str) -> list[dict]:
 
 def look(model: str) -> dict:
     """The model on the questions of the unseen pairs: its mean true quality, its plain answers to a few."""
-    from postgrad.opening.models import open_model
-    from postgrad.sampler import LocalSampler, Sampling
-    from postgrad.tasks import load_task
+    from postgrad.data.tasks import load_task
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler, Sampling
     asked = {item["question"] for item in recorded("pairs")["unseen"]}
     task, sampler = load_task("questions"), LocalSampler(*open_model(model))
     prompts = [p for split in ("validation", "test") for p in task.prompts(split, 100, 0)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.run import Run
+from postgrad.runs import Run
 from postgrad.studio import processes
 from postgrad.studio.pages import form, fragment, page
 from postgrad.studio.shared import require_own_machine, why_closed
@@ -64,9 +64,9 @@ def planned(root: Path, given: Mapping[str, str]) -> dict:
 
 def new(request: Request) -> Response:
     """The form. The address holds all that was typed."""
+    from postgrad.data.tasks import SOURCED, TASKS
     from postgrad.models.load import EMBEDDED
     from postgrad.studio import forms
-    from postgrad.tasks import SOURCED, TASKS
     root, given = request.app.state.runs, dict(request.query_params)
     plan = planned(root, given)
     known = {row["name"] for row in forms.menu()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postgrad import ledger
+from postgrad.runs import ledger
 from postgrad.studio.samples import clean
 
 MOST = 12  # models of one ledger that are shown

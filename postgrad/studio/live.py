@@ -20,8 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from postgrad.run import dumps, number
-from postgrad.run.disk import is_held
+from postgrad.runs import dumps, number
+from postgrad.runs.disk import is_held
 from postgrad.studio import pace
 from postgrad.studio.pace import standing
 from postgrad.studio.runs_shared import traces

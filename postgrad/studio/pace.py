@@ -7,10 +7,10 @@ import os
 import time
 from pathlib import Path
 
-from postgrad.pace import RECENT, told
 from postgrad.studio import processes
 from postgrad.studio.pages import dur, num
 from postgrad.studio.traces import Trace, figure
+from postgrad.system.throughput import RECENT, told
 
 ENDED = ("stopped", "interrupted", "failed")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from postgrad.run import Run
+from postgrad.runs import Run
 from postgrad.studio.samples import clean
 
 MOST = 16 << 20  # bytes of a log that are looked through

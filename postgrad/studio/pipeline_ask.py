@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.run import Run
+from postgrad.runs import Run
 from postgrad.studio.pages import fragment
 from postgrad.studio.shared import form_handler
 
@@ -38,16 +38,16 @@ def trained_by_rl(runs: Path) -> Path | None:
 
 @lru_cache(maxsize=4)
 def sampler_of(model: str, changed: int):
-    from postgrad.opening.models import open_model
-    from postgrad.sampler import LocalSampler
+    from postgrad.resolve.models import open_model
+    from postgrad.sampling import LocalSampler
     return LocalSampler(*open_model(model))
 
 
 def reply(model: str, question: str, changed: int = 0) -> dict:
     """The model's greedy reply, and whether it is in the form that the verifier asks for."""
+    from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
-    from postgrad.sampler import Sampling
-    from postgrad.tasks import load_task
+    from postgrad.sampling import Sampling
     ((rollout,),) = sampler_of(model, changed).sample(
         [Prompt.ask(question)], 1, Sampling(max_new_tokens=TOKENS, temperature=0.0), 0)
     verdict = load_task("words").verify(Prompt.ask(question, answer="0"), rollout.text)

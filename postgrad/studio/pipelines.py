@@ -13,15 +13,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from postgrad.files import read_text
-from postgrad.run import number
-from postgrad.run.rows import read_json
+from postgrad.runs import number
+from postgrad.runs.rows import read_json
 from postgrad.studio import live
 from postgrad.studio.pages import fragment, num, page, share
 from postgrad.studio.runs_shared import traces
 from postgrad.studio.samples import clean, listed
 from postgrad.studio.security import SANDBOXED
 from postgrad.studio.traces import NoRun, address, find, parts_of, place, text_of
+from postgrad.system.files import read_text
 
 KINDS = {"run": "trained", "data": "data", "measured": "measured"}
 FIGURES = ("pass@1", "reward", "kept", "chains")  # of a step that is no run, the first few that it has

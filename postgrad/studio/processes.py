@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from postgrad.run.disk import is_held
+from postgrad.runs.disk import is_held
 from postgrad.studio.traces import parts_of, place
 
 OUTPUT = ".output"

@@ -7,7 +7,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-FOLDER = Path(__file__).parent.parent / "embedded" / "recordings"
+FOLDER = Path(__file__).parent.parent / "models" / "embedded" / "recordings"
 
 
 @cache

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 import postgrad
 from postgrad.studio.pages import page
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 PACKAGE = Path(postgrad.__file__).parent
 # a line of a docstring that is set as it stands: indented, or in columns
@@ -102,7 +102,7 @@ def marked(words: str, names: str = "") -> Markup:
 def module_of(name: str) -> tuple[str, ast.Module]:
     """The file of a module, from the package's folder, and its tree.
 
-    module_of("postgrad.tasks") -> tasks/__init__.py
+    module_of("postgrad.data.tasks") -> tasks/__init__.py
     """
     parts = name.split(".")[1:]
     path = PACKAGE.joinpath(*parts).with_suffix(".py") if parts else PACKAGE / "__init__.py"

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from postgrad.chat import Chat
 from postgrad.maths.preference import bradley_terry
 from postgrad.models import find_model, load_model
+from postgrad.models.chat import Chat
 from postgrad.records import Message, Prompt
 
 # the weight of |w|^2 / 2; of 0.01, 0.1 and 1 what does best on unseen pairs after 16 to 40 labels

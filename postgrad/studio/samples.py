@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 
-from postgrad.run import number
+from postgrad.runs import number
 
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 LEVELS = 6

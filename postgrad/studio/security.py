@@ -22,7 +22,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from postgrad.listening import host_name, same_token
+from postgrad.system.sockets import host_name, same_token
 
 COOKIE, START = "postgrad", "/start"
 SANDBOXED = "sandbox"

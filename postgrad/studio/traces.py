@@ -3,7 +3,7 @@ read once and then by cursor.
 
 A run's id is its path under the runs folder: "grpo-words-1", or "demo/rl" for a run that a
 pipeline or the demo made.
-Left out on purpose: what a run folder looks like (`postgrad.run`),
+Left out on purpose: what a run folder looks like (`postgrad.runs`),
 and any state that a restart of the server would lose.
 """
 
@@ -19,8 +19,8 @@ from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
-from postgrad.report import extremes
-from postgrad.run import Run, check_name, number
+from postgrad.runs import Run, check_name, number
+from postgrad.runs.report import extremes
 from postgrad.studio.pairing import Prompts
 from postgrad.studio.samples import clean
 

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from postgrad.maths.packing import Laid, Spans
 from postgrad.models.blocks import Blocks
 from postgrad.models.kernels import plain, shared_attention, training
 from postgrad.models.kernels.choosing import chooser
@@ -21,7 +22,6 @@ from postgrad.models.kernels.joined import gated, looked, turned
 from postgrad.models.kernels.looking import keep, look_back
 from postgrad.models.kernels.plain import gate, in_panels, linear, move_up, norm
 from postgrad.models.kernels.shared_attention import lay_blocks
-from postgrad.packing import Laid, Spans
 
 __all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "keep", "lay",
            "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "nudge", "pick",

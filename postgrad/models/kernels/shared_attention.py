@@ -23,9 +23,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from postgrad.maths.packing import Packed
 from postgrad.models.blocks import Blocks
 from postgrad.models.kernels.training import by_rows
-from postgrad.packing import Packed
 
 LN_2 = tl.constexpr(math.log(2))
 LOWEST = tl.constexpr(-1e30)  # of what a query has seen so far; finite, so a difference is never NaN

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from postgrad.packing import Laid
+from postgrad.maths.packing import Laid
 
 COLUMNS = 256  # numbers of a token's keys that one program moves
 AT_ONCE = 4  # places of which it does so at once

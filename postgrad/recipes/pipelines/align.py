@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from postgrad.batches import Rollouts
 from postgrad.methods import change, get
-from postgrad.optim import OptimSettings
 from postgrad.recipes import preference, recipe_for, reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import quality
 from postgrad.recipes.pipelines.stages import Pipeline, Stage, Step
-from postgrad.settings import POSITIVE, Settings, setting
+from postgrad.system.settings import POSITIVE, Settings, setting
+from postgrad.training.batches import Rollouts
+from postgrad.training.optim import OptimSettings
 
 # the recipes whose rows can be set side by side here
 LEARNERS = {"preference": preference, "rollouts": rollouts}

@@ -8,10 +8,10 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from postgrad.files import write_text
 from postgrad.recipes.pipelines.stages import MEASURED, Done, Pipeline, minutes
-from postgrad.run.rows import read_json
-from postgrad.settings import Settings, plain
+from postgrad.runs.rows import read_json
+from postgrad.system.files import write_text
+from postgrad.system.settings import Settings, plain
 
 FILE, STATE, SUMMARY = "pipeline.json", "state.json", "summary.json"
 HANDED_IN = "python"  # the recipe of a pipeline that has no name to find it by

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import torch
 
+from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate, score_samples
-from postgrad.opening.models import open_model
 from postgrad.recipes import rollouts, sft
 from postgrad.recipes.base import SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, Step, minutes
 from postgrad.records import Prompt
-from postgrad.report import write_report
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.settings import Settings, setting
-from postgrad.tasks import load_task
+from postgrad.resolve.models import open_model
+from postgrad.runs import Run
+from postgrad.runs.report import write_report
+from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.system.settings import Settings, setting
 
 TASK = "words"
 NEXT = ("postgrad chat runs/demo",

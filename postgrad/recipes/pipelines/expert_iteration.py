@@ -24,10 +24,8 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from postgrad.batches import Rollouts
+from postgrad.data.tasks.calculations import practice
 from postgrad.maths.noise import seed_of
-from postgrad.opening.tasks import open_task
-from postgrad.optim import OptimSettings
 from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
@@ -47,9 +45,11 @@ from postgrad.recipes.pipelines.stages import (
 )
 from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.recipes.sft import SFTConfig
-from postgrad.sampler import Track
-from postgrad.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
-from postgrad.tasks.calculations import practice
+from postgrad.resolve.tasks import open_task
+from postgrad.sampling import Track
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, POSITIVE, Settings, setting
+from postgrad.training.batches import Rollouts
+from postgrad.training.optim import OptimSettings
 
 SHOWN = ("pass@1", "lenient", "greedy", "greedy_lenient", "format", "mean_length")
 

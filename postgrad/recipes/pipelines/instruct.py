@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
-from postgrad.batches import Rollouts
 from postgrad.methods import get
 from postgrad.recipes import reward, rollouts, sft
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import quality
 from postgrad.recipes.pipelines.stages import Pipeline, Stage
 from postgrad.recipes.preference import Pairs
-from postgrad.settings import COUNT, NOT_NEGATIVE, Settings, setting
+from postgrad.system.settings import COUNT, NOT_NEGATIVE, Settings, setting
+from postgrad.training.batches import Rollouts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,14 +22,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from postgrad.batches.collect import as_batch
-from postgrad.batches.shuffled import logp_of
-from postgrad.chat import Chat
+from postgrad.data.tasks import word_problems
 from postgrad.evaluation import mean_of, with_interval
 from postgrad.maths.intervals import mean_interval, ratio_interval
+from postgrad.models.chat import Chat
 from postgrad.records import Rollout
 from postgrad.rewards.process import ProcessJudge
-from postgrad.tasks import word_problems
+from postgrad.training.batches.collect import as_batch
+from postgrad.training.batches.shuffled import logp_of
 
 SHARE = (0.0, 1.0)
 AT_ONCE = 8192  # tokens that are read in a pass

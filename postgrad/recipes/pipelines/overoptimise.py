@@ -18,25 +18,25 @@ from functools import partial
 from typing import ClassVar
 
 from postgrad import methods
-from postgrad.batches import Rollouts
+from postgrad.data.tasks import load_task
 from postgrad.evaluation import mean_of, score_samples
-from postgrad.files import write_text
 from postgrad.maths.noise import seed_of
 from postgrad.maths.passk import best_of_n
 from postgrad.maths.select import best_of_n_kl
 from postgrad.methods import Method
 from postgrad.models import load_scalar
-from postgrad.opening.models import open_folder, open_model
-from postgrad.optim import OptimSettings
 from postgrad.recipes import reward, rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage, minutes
 from postgrad.recipes.preference import Pairs
+from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.model import ModelJudge
-from postgrad.run import Run
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.settings import COUNT, Settings, parsed_names, setting
-from postgrad.tasks import load_task
+from postgrad.runs import Run
+from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.system.files import write_text
+from postgrad.system.settings import COUNT, Settings, parsed_names, setting
+from postgrad.training.batches import Rollouts
+from postgrad.training.optim import OptimSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,13 +25,11 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
+from postgrad.data.tasks import load_task, word_problems
 from postgrad.evaluation import passed, score_samples, with_interval
-from postgrad.files import write_text
 from postgrad.maths.intervals import mean_interval
 from postgrad.maths.noise import seed_of
 from postgrad.models import Decoder, load_scalar, save_model
-from postgrad.opening.models import open_folder, open_model
-from postgrad.optim import OptimSettings
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.defaults import tokens_for
 from postgrad.recipes.own_rows import OwnRows
@@ -40,11 +38,13 @@ from postgrad.recipes.pipelines.stages import CONVERSATIONS, Data, Done, Measure
 from postgrad.recipes.process import ProcessConfig, Replies
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
+from postgrad.resolve.models import open_folder, open_model
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.process import ProcessJudge
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.settings import COUNT, Settings, setting
-from postgrad.tasks import load_task, word_problems
+from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.system.files import write_text
+from postgrad.system.settings import COUNT, Settings, setting
+from postgrad.training.optim import OptimSettings
 
 PROBLEMS = tuple(word_problems.OPERATIONS)
 LEARNERS = ("weak", "student", "strong")

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from postgrad.files import read_text
 from postgrad.recipes.pipelines.stages import Pipeline
-from postgrad.settings import Settings, setting
-from postgrad.user_code import load_file
+from postgrad.system.files import read_text
+from postgrad.system.settings import Settings, setting
+from postgrad.system.user_code import load_file
 
 
 @dataclass(frozen=True, kw_only=True)

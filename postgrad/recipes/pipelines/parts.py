@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from postgrad.opening.tasks import open_task
 from postgrad.recipes.pipelines.stages import examined
-from postgrad.sampler import Track
+from postgrad.resolve.tasks import open_task
+from postgrad.sampling import Track
 
 SHOWN = ("pass@1", "pass@1_interval", "format", "mean_length", "turn_back", "restart", "recheck", "worded",
          "wrong_language")

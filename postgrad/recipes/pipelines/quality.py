@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Protocol
 
+from postgrad.data.tasks import load_task
 from postgrad.evaluation import evaluate
 from postgrad.maths.noise import seed_of
-from postgrad.opening.models import open_model
 from postgrad.recipes.defaults import reply_tokens, size_of
 from postgrad.recipes.pipelines.stages import Done, Measurement, minutes
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.tasks import load_task
+from postgrad.resolve.models import open_model
+from postgrad.sampling import LocalSampler, Sampling, Track
 
 PARTS = ("correct", "greets", "closes", "filler", "rude")  # of the quality, shown at the end
 

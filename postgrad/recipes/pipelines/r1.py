@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from postgrad.files import write_text
+from postgrad.data.tasks import Task, countdown, word_problems
+from postgrad.data.tasks.base import conversation, think
 from postgrad.maths.noise import seed_of
-from postgrad.opening.tasks import open_task
 from postgrad.recipes.base import DEVICE, SEED
 from postgrad.recipes.own_rows import OwnRows
 from postgrad.recipes.pipelines import parts
@@ -39,11 +39,11 @@ from postgrad.recipes.preference import Pairs
 from postgrad.recipes.reward import RewardConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.records import Prompt
+from postgrad.resolve.tasks import open_task
 from postgrad.rewards.expression import parse
-from postgrad.sampler import Track
-from postgrad.settings import COUNT, POSITIVE, SHARE, Settings, setting
-from postgrad.tasks import Task, countdown, word_problems
-from postgrad.tasks.base import conversation, think
+from postgrad.sampling import Track
+from postgrad.system.files import write_text
+from postgrad.system.settings import COUNT, POSITIVE, SHARE, Settings, setting
 
 GENERAL = "questions"
 BOTH = f"{TASK}+{GENERAL}"  # the prompts of the last stage

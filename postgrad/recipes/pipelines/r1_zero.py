@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from postgrad.batches import Rollouts
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.pipelines import parts
 from postgrad.recipes.pipelines.stages import Done, Measurement, Pipeline, Stage
 from postgrad.recipes.rollouts import RolloutConfig
-from postgrad.settings import COUNT, Settings, setting
+from postgrad.system.settings import COUNT, Settings, setting
+from postgrad.training.batches import Rollouts
 
 MODEL, TASK = "tiny-zero", "words+words-es+countdown"  # the base, and what it reasons about
 ANSWERS = "correct+0.2*think"  # the answer, and the form: R1-Zero's two rewards

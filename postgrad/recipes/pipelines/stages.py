@@ -27,21 +27,21 @@ from pathlib import Path
 from typing import ClassVar
 
 from postgrad import recipes
-from postgrad.environments import sampler_for
+from postgrad.data.environments import sampler_for
+from postgrad.data.tasks import reflection
 from postgrad.evaluation import evaluate
-from postgrad.files import load_json, whole_folder, write_text
-from postgrad.opening.models import open_writer
-from postgrad.opening.tasks import open_task
-from postgrad.options import PickConfig
 from postgrad.recipes import pick, running
 from postgrad.recipes.base import RunConfig
 from postgrad.recipes.defaults import fitted, tokens_for
 from postgrad.recipes.fit import as_given, written
-from postgrad.run import Run, check_name
-from postgrad.sampler import LocalSampler, Sampling, Track
-from postgrad.settings import Settings, override, plain, suggest
-from postgrad.tasks import reflection
-from postgrad.user_code import is_record, record
+from postgrad.resolve.models import open_writer
+from postgrad.resolve.tasks import open_task
+from postgrad.runs import Run, check_name
+from postgrad.sampling import LocalSampler, Sampling, Track
+from postgrad.system.files import load_json, whole_folder, write_text
+from postgrad.system.options import PickConfig
+from postgrad.system.settings import Settings, override, plain, suggest
+from postgrad.system.user_code import is_record, record
 
 CONVERSATIONS, RATES = "conversations.jsonl", "rates.jsonl"
 COUNTS, MEASURED = "counts.json", "measured"

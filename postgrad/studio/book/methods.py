@@ -9,7 +9,7 @@ from pathlib import Path
 
 import postgrad
 from postgrad.studio.svg import Plot
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 BIAS = Path(__file__).parent / "bias.json"  # a copy of docs/methods/bias.json, made by tools/book.py build
 PACKAGE = Path(postgrad.__file__).parent

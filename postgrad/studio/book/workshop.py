@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.run import Run, number
+from postgrad.runs import Run, number
 from postgrad.studio import launch, live, pace, processes
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS, Experiment, Variant
 from postgrad.studio.pages import form, fragment, share

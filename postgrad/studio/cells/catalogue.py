@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 HOME = Path(__file__).parent.parent.parent.parent  # the folder that holds the package
 

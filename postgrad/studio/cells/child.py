@@ -58,7 +58,7 @@ def warm_for_exercises() -> None:
     """What answers may use and cells do not: an optimizer's first step imports more than a jail lets in."""
     import torch
     importlib.import_module("postgrad.methods")
-    importlib.import_module("postgrad.exercises.grading")
+    importlib.import_module("postgrad.studio.exercises.grading")
     x = torch.ones(2, requires_grad=True)
     for kind in (torch.optim.SGD, torch.optim.Adam):
         optimizer = kind([x], lr=0.0)
@@ -154,7 +154,7 @@ def drive(job: dict, edited: dict, say) -> None:
 
 def names_in(source: str) -> dict:
     """What an answer to an exercise defines."""
-    from postgrad.exercises.grading import ANSWER
+    from postgrad.studio.exercises.grading import ANSWER
     space = {"__name__": "answer"}
     exec(compile(source, ANSWER, "exec", dont_inherit=True), space)
     return space
@@ -162,8 +162,8 @@ def names_in(source: str) -> dict:
 
 def mark(job: dict, say) -> None:
     """An answer to an exercise: right, or what is wrong with it."""
-    from postgrad.exercises import get
-    from postgrad.exercises.grading import grade
+    from postgrad.studio.exercises import get
+    from postgrad.studio.exercises.grading import grade
     say({"verdict": grade(get(job["exercise"]), job["source"], names_in).record()})
 
 

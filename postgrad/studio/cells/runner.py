@@ -23,8 +23,8 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from postgrad.exercises.base import Exercise, Verdict, sentence
 from postgrad.studio.cells.catalogue import HOME, Cell
+from postgrad.studio.exercises.base import Exercise, Verdict, sentence
 
 # seconds for one run; for a zygote to import torch, on a machine that is busy training
 WALL, START = 8.0, 60.0

@@ -44,8 +44,8 @@ CONTROLS = (
 
 def facts(name: str) -> dict:
     """What the table of methods says of a row, in words."""
-    from postgrad.memory import held, samples
     from postgrad.methods import METHODS, constants
+    from postgrad.training.memory import held, samples
     row = METHODS[name]
     online, critic = samples(row), getattr(row, "critic", False)
     anchor = (f"KL in the reward, {row.kl_in_reward:g}" if getattr(row, "kl_in_reward", 0) else
@@ -66,8 +66,8 @@ def facts(name: str) -> dict:
 def estimated(name: str, size: str, rank: int, bits: int, tokens: int, recompute: bool) -> dict:
     """The bytes of a method's parts and of each model's weights; of the cache, those of every reply that is
     written at once, and those that are there anyway."""
-    from postgrad.memory import SIZES, Setup, estimate
     from postgrad.methods import METHODS
+    from postgrad.training.memory import SIZES, Setup, estimate
     one, two = (estimate(SIZES[size], METHODS[name],
                          Setup(lora=rank, bits=bits, tokens=tokens, samples=samples, recompute=recompute,
                                reward_model=getattr(METHODS[name], "critic", False))) for samples in (1, 2))
@@ -78,7 +78,7 @@ def estimated(name: str, size: str, rank: int, bits: int, tokens: int, recompute
 
 def counted(size: str, rank: int, bits: int) -> dict:
     """Weights of a model, those that are trained, its width, and the bytes that each trained one takes."""
-    from postgrad.memory import SIZES, Setup, adapter, each_trained, parameters
+    from postgrad.training.memory import SIZES, Setup, adapter, each_trained, parameters
     shape = SIZES[size]
     return {"all": parameters(shape), "trained": adapter(shape, rank) if rank else parameters(shape),
             "width": shape.hidden_size, "bytes": each_trained(Setup(lora=rank, bits=bits))}
@@ -158,8 +158,8 @@ insight = first_true(
 
 INSTRUMENT = Instrument(
     name="algorithms", number=3, title="Three algorithms, and what each must hold in memory",
-    functions=("postgrad.memory.parts.estimate", "postgrad.memory.passes.layers",
-               "postgrad.memory.parts.held"),
+    functions=("postgrad.training.memory.parts.estimate", "postgrad.training.memory.passes.layers",
+               "postgrad.training.memory.parts.held"),
     state=State, controls=CONTROLS, compute=compute, insight=insight,
     about="PPO, DPO and GRPO at 1B to 70B: weights, gradients, optimizer, activations and cache "
           "against real cards.",

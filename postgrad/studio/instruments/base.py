@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import QueryParams
 
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 PACKAGE = Path(__file__).parent.parent.parent
 # the folder of runs of the request that is being answered

@@ -110,8 +110,9 @@ def percent(share: float) -> str:
 
 INSTRUMENT = Instrument(
     name="language-mixing", number=13, title="Where no language is paid for, languages get mixed",
-    functions=("postgrad.tasks.reflection.mixed_languages", "postgrad.tasks.reflection.wrong_language",
-               "postgrad.tasks.reflection.worded", "postgrad.recipes.pipelines.r1_zero.reasoning"),
+    functions=("postgrad.data.tasks.reflection.mixed_languages",
+               "postgrad.data.tasks.reflection.wrong_language", "postgrad.data.tasks.reflection.worded",
+               "postgrad.recipes.pipelines.r1_zero.reasoning"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,
     about="A short R1-Zero of our own: its replies grow into words, in whichever language.",
 )

@@ -28,7 +28,7 @@ class State:
 @cache
 def read(path: Path, changed: int) -> dict | None:
     """A run's ledger with two entries or more; None where it cannot be read."""
-    from postgrad import ledger
+    from postgrad.runs import ledger
     try:
         found = ledger.read(path)
     except (ValueError, OSError):
@@ -68,7 +68,7 @@ def cut(entry: dict, count: int) -> dict:
 
 
 def compute(state: State) -> dict:
-    from postgrad import ledger
+    from postgrad.runs import ledger
 
     book = books()[state.source]
     entries = book["ledger"]["entries"]
@@ -98,7 +98,7 @@ def insight(numbers: dict) -> str:
 
 INSTRUMENT = Instrument(
     name="ledger", number=14, title="A training gains here and loses there",
-    functions=("postgrad.ledger.line", "postgrad.ledger.verdict_on",
+    functions=("postgrad.runs.ledger.line", "postgrad.runs.ledger.verdict_on",
                "postgrad.maths.intervals.gain_interval"),
     state=State, controls=controls, compute=compute, insight=insight, settle=settle,
     about="One run on a panel of tasks that it was not all trained for: gains and losses with intervals.",

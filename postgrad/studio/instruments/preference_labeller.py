@@ -94,7 +94,7 @@ def annotator(items: list[dict], *, noise: float, length_bias: float) -> str:
 def labelled_by() -> dict[str, str]:
     """The labels of somebody else: one who knows the true quality, the task's annotator, one who looks at the
     length."""
-    from postgrad.tasks.questions import ANNOTATORS
+    from postgrad.data.tasks.questions import ANNOTATORS
     items = recorded("pairs")["to_label"]
     longer = "".join("a" if len(item["answers"][0]) > len(item["answers"][1]) else "b" for item in items)
     truth = "".join("a" if item["quality"][0] > item["quality"][1] else "b" for item in items)
@@ -111,7 +111,7 @@ def others(labels: str) -> dict[str, str]:
 @cache
 def quality_in_words() -> str:
     """What the true quality of an answer is made of."""
-    from postgrad.tasks import questions as q
+    from postgrad.data.tasks import questions as q
     prices = {"filler": "a phrase of filler", "rude": "an insult", "invented": "a word that does not exist",
               "repetition": "a repetition", "length": f"a word beyond {q.FREE_WORDS}"}
     costs = ", ".join(f"{words} {num(-q.PRICES[name][0], 2)}" for name, words in prices.items())

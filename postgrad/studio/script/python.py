@@ -21,7 +21,7 @@ from typing import Any
 
 from postgrad.studio.pages import num
 from postgrad.studio.script.expressions import BINARY, Expressions, literal, variable
-from postgrad.user_code import syntax
+from postgrad.system.user_code import syntax
 
 KNOWN = {num: "py.num", math: "py.math", dataclasses.replace: "py.replace", median: "py.median",
          pairwise: "py.pairwise"}

@@ -4,7 +4,7 @@ run's page."""
 
 from __future__ import annotations
 
-from postgrad.run import number
+from postgrad.runs import number
 from postgrad.studio import samples
 from postgrad.studio.script.expressions import literal
 from postgrad.studio.script.python import Script

@@ -139,9 +139,9 @@ def optimum() -> dict:
 
 
 def memory() -> dict:
-    from postgrad.memory import GB, SIZES, Setup, each_trained, estimate, held, samples
     from postgrad.methods import METHODS
     from postgrad.studio.instruments.algorithms import facts
+    from postgrad.training.memory import GB, SIZES, Setup, each_trained, estimate, held, samples
 
     told = {name: facts(name) for name in NAMES}
     out: dict = {f"{name}_models": len(held(METHODS[name], name == "ppo")) for name in NAMES}

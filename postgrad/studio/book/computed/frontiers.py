@@ -125,8 +125,8 @@ def holes(mended: dict, real: dict) -> dict:
 
 def paid_for_nothing() -> dict:
     """Replies to one product under a check that looks for the number anywhere, and under the library's."""
+    from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
-    from postgrad.tasks import load_task
 
     (a, b), task = PRODUCT, load_task("arithmetic")
     gold, near = str(a * b), a * b - 10

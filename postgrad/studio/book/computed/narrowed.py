@@ -141,7 +141,7 @@ def stepwise(tables: dict) -> dict:
 
 def tax(tables: dict) -> dict:
     """Right answers and true quality of the alignment runs, mean over seeds."""
-    from postgrad.tasks.questions import GREETS, RIGHT, WRONG
+    from postgrad.data.tasks.questions import GREETS, RIGHT, WRONG
 
     runs = tables["Alignment, seed by seed"]
 

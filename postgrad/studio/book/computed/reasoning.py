@@ -41,9 +41,9 @@ def groups() -> dict:
 
 def passes() -> dict:
     """pass@k of the recorded stages on word problems."""
+    from postgrad.data.tasks.word_problems import WRITER
     from postgrad.maths.passk import pass_at_k
     from postgrad.studio.recordings import recorded
-    from postgrad.tasks.word_problems import WRITER
 
     stages = {s["name"]: s["measured"]["words"] for s in recorded("pipeline")["stages"]}
 

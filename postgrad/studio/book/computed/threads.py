@@ -12,8 +12,8 @@ MARK = "####"  # before the answer to a school problem
 
 
 def values() -> dict:
+    from postgrad.data.tasks import load_task
     from postgrad.studio.recordings import recorded
-    from postgrad.tasks import load_task
 
     data, (played,) = recorded("threads"), load_task("big-numbers").prompts("train", 1, 0)
     said = {(row["thread"], row["model"]): row for row in data["replies"]}

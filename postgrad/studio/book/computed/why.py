@@ -47,8 +47,8 @@ def one_problem(prompt: dict) -> dict:
 
 def verdicts() -> dict:
     """The checker of the task `arithmetic` on replies to 23 * 17."""
+    from postgrad.data.tasks import load_task
     from postgrad.records import Prompt
-    from postgrad.tasks import load_task
 
     a, b = PRODUCT
     task, prompt = load_task("arithmetic"), Prompt.ask(f"What is {a}*{b}?", str(a * b), expression=f"{a}*{b}")
@@ -90,9 +90,9 @@ def episode(reply: str) -> dict:
     """One recorded reply as an episode: its tokens, the size of the space it lies in, its advantages."""
     import torch
 
-    from postgrad.chat import Chat
     from postgrad.maths.credit import gae, group_zscore, place_reward
     from postgrad.models import find_model
+    from postgrad.models.chat import Chat
 
     chat = Chat.load(find_model("tiny-chat"))
     tokens = len(chat.encode(reply)) + 1  # with the stop token

@@ -1,0 +1,129 @@
+"""Many games side by side: whichever wait for a reply are sampled together."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+
+from postgrad.data.environments.episode import Episode, Play
+from postgrad.maths.noise import seed_of
+from postgrad.records import Prompt, Rollout, Verdict
+from postgrad.sampling import Sampling
+
+TURNS = 8  # replies of a game whose task says nothing of them
+
+
+def sampler_for(task, sampler, turns: int | None = None):
+    """What samples for a task: the sampler itself, or where the task plays, a Player on it."""
+    return Player(task, sampler, turns=turns) if task.plays else sampler
+
+
+def turns_of(task, turns: int | None = None) -> int:
+    """The most replies of a rollout: 1 where the task does not play."""
+    if turns and turns > 1 and not task.plays:
+        raise ValueError(f"turns is {turns}, and task {task.name} has one: leave turns out, or give the task "
+                         "play or tools.")
+    return (turns or task.turns or TURNS) if task.plays else 1
+
+
+def using_tools(verify: Callable[[Prompt, str], Verdict]) -> Play:
+    """The environment of a task that has tools and a verifier: calls are answered, and the first reply
+    without one is judged."""
+    def play(prompt, rng):
+        reply = yield ()
+        while reply.tool_calls or reply.malformed:
+            reply = yield [*(call.message() for call in reply.tool_calls),
+                           *({"role": "tool", "content": f"error: {said}"} for said in reply.malformed)]
+        return verify(prompt, reply.text)
+    return play
+
+
+class Player:
+    """A sampler whose rollouts are games, each with its environment's verdict.
+
+    sampler: what writes one turn, `reply(contexts, seeds, settings)`. A game's tokens depend on the model,
+    its prompt and the seed, not on its neighbours, and the same call gives the same bits; the environments
+    of a group have one seed. Where `play` has `at_once`, no more games than that are under way together, and
+    where it is a context manager, it is entered while they are.
+    """
+
+    def __init__(self, task, sampler, *, turns: int | None = None):
+        self.task, self.sampler, self.turns = task, sampler, turns_of(task, turns)
+        self.play = task.play or using_tools(task.verify)
+        self.ended: Callable[[Rollout], None] | None = None
+
+    def __getattr__(self, name: str):
+        return getattr(self.sampler, name)  # chat, model, positions, fits, check
+
+    @property
+    def policy_step(self) -> int:
+        return self.sampler.policy_step
+
+    @policy_step.setter
+    def policy_step(self, step: int) -> None:
+        self.sampler.policy_step = step
+
+    def sample(self, prompts: Sequence[Prompt], group_size: int, settings, seed: int) -> list[list[Rollout]]:
+        asked: Counter[str] = Counter()
+        episodes = []
+        for prompt in prompts:  # a prompt that is asked twice is played anew, not the same again
+            first = asked[prompt.id]
+            env_seed = seed_of(seed, "environment", prompt.id, first)
+            episodes += [Episode(prompt, self.play, self.task.tools, self.sampler.chat, env_seed=env_seed,
+                                 seed=seed_of(seed, prompt.id, first + i), turns=self.turns,
+                                 room=self.sampler.positions - settings.max_new_tokens)
+                         for i in range(group_size)]
+            asked[prompt.id] += group_size
+        played = self._played(episodes, settings)
+        return [[played[p * group_size + i] for i in range(group_size)] for p in range(len(prompts))]
+
+    def _played(self, episodes: Sequence[Episode], settings) -> list[Rollout]:
+        at_once = getattr(self.play, "at_once", None)
+        with self.play if hasattr(self.play, "__enter__") else nullcontext():
+            try:
+                with ThreadPoolExecutor(at_once or 2 * (os.cpu_count() or 1), "play") as threads:
+                    for start in range(0, len(episodes), at_once or len(episodes)):
+                        wave = episodes[start: start + at_once] if at_once else episodes
+                        self._side_by_side(wave, settings, threads.map if self.task.waits else map)
+            finally:
+                for episode in episodes:
+                    episode.close()
+        return [episode.made for episode in episodes]
+
+    def _side_by_side(self, episodes: Sequence[Episode], settings, each: Callable) -> None:
+        """Turn by turn: all environments answer, in threads where they wait for others, then all games that
+        are not over are sampled together. So who is sampled beside whom does not hang on anybody's clock."""
+        going, last = list(episodes), {}  # last: what each game's model wrote last
+        while going:
+            list(each(Episode.step, going))
+            going = self._over(going)
+            for changed, mine in alike(going, settings).items():
+                contexts, seeds = [e.context for e in mine], [e.turn_seed for e in mine]
+                rows = self.sampler.reply(contexts, seeds, changed, [last.get(e) for e in mine])
+                last.update(zip(mine, rows, strict=True))
+                for episode, row in zip(mine, rows, strict=True):
+                    episode.wrote(list(row.tokens), list(row.logp), row.finished, self.policy_step)
+            going = self._over(going)
+
+    def _over(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Those that go on; of each other it is told that it ended."""
+        for episode in episodes:
+            if episode.verdict is not None:
+                episode.made = episode.rollout()
+                if self.ended:
+                    self.ended(episode.made)
+        return [episode for episode in episodes if episode.verdict is None]
+
+
+def alike(episodes: Sequence[Episode], settings) -> dict[Sampling, list[Episode]]:
+    """The episodes by how their next reply is sampled; what is asked for can only be shorter."""
+    found: dict[Sampling, list[Episode]] = {}
+    for episode in episodes:
+        asked = dict(episode.asks.settings) if episode.asks else {}
+        most = min(asked.pop("max_new_tokens", settings.max_new_tokens), settings.max_new_tokens)
+        found.setdefault(replace(settings, max_new_tokens=most, **asked), []).append(episode)
+    return found

@@ -1,0 +1,158 @@
+"""An OpenEnv server (0.10): env:openenv:ws://localhost:8000, or http(s)://, wss://; ?turns=4 for the most
+replies of an episode, 8 without.
+
+Its protocol is spoken, its package not needed: a WebSocket for each episode, /ws, on which the environment is
+reset and stepped, and /schema, which says what an action is. Where an action is one text, each reply is one.
+Otherwise the model calls the tool `act` with the action's fields; a reply without a call ends the episode.
+
+What the server observes is shown as the user's words: its one text, or all its fields as JSON. An episode
+ends when the server says so, or after `turns` replies; its score is the sum of the rewards of its steps,
+which are also those of its turns. The server is given a seed, the same for a group. Left out: environments
+that are nothing but MCP tools, and lists of tasks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+from urllib.request import ProxyHandler, build_opener
+
+from postgrad.data.tasks.adapters.calling import needed
+from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.listed import sampled, split_list
+from postgrad.models.chat.tools import Reply
+from postgrad.records import Message, Prompt, Verdict
+from postgrad.rewards.limit import SECONDS
+
+ROWS, TURNS = 1000, 8
+BESIDE = ("metadata", "reward", "done")  # fields that are no part of what is done or seen
+LARGEST = 100 * 2**20                    # bytes of one message of the server's
+LOCAL = ("localhost", "127.0.0.1", "::1")
+KINDS = {"string": str, "integer": int, "number": float, "boolean": bool, "array": list, "object": dict}
+
+
+def load(source: str) -> Task:
+    url = urlsplit(source)
+    if url.scheme not in ("ws", "wss", "http", "https") or not url.hostname:
+        raise ValueError(f"env:openenv:{source} is no address: write env:openenv:ws://localhost:8000.")
+    place, safe = f"{url.netloc}{url.path.rstrip('/')}", "s" * (url.scheme in ("wss", "https"))
+    fields = action_fields(schema_of(f"http{safe}://{place}/schema", url.hostname in LOCAL))
+    play = Played(f"ws{safe}://{place}/ws", fields, int(dict(parse_qsl(url.query)).get("turns", TURNS)))
+    prompts = [Prompt(id=f"{place}/{i}", messages=({"role": "user", "content": ""},)) for i in range(ROWS)]
+    parts, meta = split_list(prompts, lambda prompt: prompt.id)
+    return Task(name=f"env:openenv:{place}", about=f"the OpenEnv server at {place}",
+                prompts=sampled(place, parts), verify=None, play=play, tools=play.tools, turns=play.turns,
+                waits=True, meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def schema_of(url: str, local: bool) -> dict:
+    """What the server says of its actions, as JSON schema."""
+    opener = build_opener(ProxyHandler({})) if local else build_opener()
+    try:
+        with opener.open(url, timeout=SECONDS) as answer:
+            return json.load(answer)["action"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"no OpenEnv server answers at {url} ({type(error).__name__}: {error}): start it, "
+                         "or mend the address.") from error
+
+
+def action_fields(schema: Mapping) -> dict[str, tuple[Any, bool]]:
+    """name -> (its type, whether it is needed) of an action's fields."""
+    required = schema.get("required", [])
+    return {name: (KINDS.get(about.get("type", "string"), str), name in required)
+            for name, about in schema.get("properties", {}).items() if name not in BESIDE}
+
+
+def act_of(fields: Mapping[str, tuple[Any, bool]]) -> Callable:
+    """The tool by which a model acts where an action is more than a text."""
+    def act(**action):
+        """Acts in the environment."""
+        return action
+
+    kinds = {name: kind for name, (kind, _) in fields.items()}
+    act.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind,
+                          default=inspect.Parameter.empty if needs else None)
+        for name, (kind, needs) in fields.items()])
+    act.__annotations__ = kinds
+    return act
+
+
+def shown(observation: object) -> str:
+    """What is observed, as words: {"text": "higher"} -> "higher"."""
+    if not isinstance(observation, Mapping):
+        return str(observation)
+    seen = {name: value for name, value in observation.items() if name not in BESIDE and value is not None}
+    texts = [value for value in seen.values() if isinstance(value, str)]
+    return texts[0] if len(seen) == len(texts) == 1 else json.dumps(seen)
+
+
+class Played:
+    """The episodes of a server, each on a connection that is in one episode at a time."""
+
+    def __init__(self, url: str, fields: Mapping[str, tuple[Any, bool]], turns: int):
+        self.url, self.turns = url, turns
+        plain = [name for name, (kind, _) in fields.items() if kind is str]
+        needs = [name for name, (_, needs) in fields.items() if needs]
+        self.text = plain[0] if len(plain) == 1 and needs in ([], plain) else None
+        self.tools = () if self.text else (act_of(fields),)
+        self.connect = needed("websockets.sync.client", f"env:openenv:{url}", "websockets>=13").connect
+        self.free: deque = deque()
+
+    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Sequence[Message], Reply, Verdict]:
+        with self._connection() as connection:
+            step = ask(connection, "reset", {"seed": rng.getrandbits(31)})
+            reply = yield [{"role": "user", "content": shown(step["observation"]), "joins": True}]
+            paid: list[float] = []
+            while (action := self._action(reply)) is not None or reply.malformed:
+                step = ask(connection, "step", action) if action is not None else step | {"reward": 0.0}
+                paid.append(float(step.get("reward") or 0.0))
+                if step.get("done") or len(paid) == self.turns:
+                    break
+                told = shown(step["observation"]) if action is not None else f"error: {reply.malformed[0]}"
+                reply = yield [{"role": "tool" if self.tools else "user", "content": told}]
+            return Verdict(score=sum(paid), per_turn=tuple(paid), reason=shown(step["observation"])[:200])
+
+    def _action(self, reply: Reply) -> dict | None:
+        if self.text:
+            return {self.text: reply.text}
+        return dict(reply.tool_calls[0].arguments) if reply.tool_calls else None
+
+    def _connected(self) -> Any:
+        """A new connection, which is open until it is closed."""
+        local = urlsplit(self.url).hostname in LOCAL
+        return self.connect(self.url, open_timeout=SECONDS, max_size=LARGEST,
+                            **({"proxy": None} if local else {})).__enter__()
+
+    @contextmanager
+    def _connection(self) -> Iterator[Any]:
+        """One that is free, or a new one; it is kept for others, unless the server failed."""
+        connection = self.free.pop() if self.free else self._connected()
+        try:
+            yield connection
+        except GeneratorExit:  # the game was cut while the server waited for a reply
+            self.free.append(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self.free.append(connection)
+
+
+def ask(connection: Any, kind: str, data: Mapping) -> dict:
+    """A message to the server and its answer's data."""
+    connection.send(json.dumps({"type": kind, "data": data}))
+    answer = json.loads(connection.recv(timeout=SECONDS))
+    if answer.get("type") != "observation":
+        said = answer.get("data", {})
+        more = ": serve it with more max_concurrent_envs, as many as a step has rollouts" \
+            if said.get("code") == "CAPACITY_REACHED" else ""
+        raise ValueError(f"the server answered {kind} with {said.get('code', 'no observation')}, "
+                         f"{said.get('message', '')}{more}")
+    return answer["data"]

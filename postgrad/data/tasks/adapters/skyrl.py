@@ -1,0 +1,83 @@
+"""Environments of skyrl-gym (0.4): env:skyrl:NAME:ROWS.jsonl, such as env:skyrl:gsm8k:rows.jsonl.
+
+NAME is registered there, or `module:NAME` for one of your own. The rows are SkyRL's: a "prompt" of messages,
+and what the environment is made with (reward_spec, max_turns, ...), which it gets as `extras`. Each reply is
+a step; the observations are shown as they are; the score is the sum of the rewards of the steps, which are
+also those of its turns. What an environment draws from the global `random` or `numpy.random` is fixed by the
+episode's seed. Left out: env_config, which is empty, replies that the environment rewrites
+(postprocessed_action), and prompts that it writes anew.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from postgrad.data.sets import read_file
+from postgrad.data.tasks.adapters.calling import drawing, needed
+from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.listed import messages_of, sampled, split_list
+from postgrad.models.chat.tools import Reply
+from postgrad.records import Message, Prompt, Verdict
+
+
+def load(source: str) -> Task:
+    name, _, file = source.rpartition(":")
+    path = Path(file).expanduser()
+    if not name or not path.is_file():
+        raise ValueError(f"env:skyrl:{source} names no file of rows: write env:skyrl:NAME:ROWS.jsonl.")
+    make = needed("skyrl_gym", f"env:skyrl:{name}", "skyrl-gym>=0.4").make
+    prompts = [prompt_of(row, i, where) for i, (where, row) in enumerate(read_file(path))]
+    play = Played(make, name)
+    try:
+        turns = int(play.made(prompts[0]).max_turns)
+    except Exception as error:  # noqa: BLE001 - whatever an environment raises
+        raise ValueError(f"env:skyrl:{source} cannot be made of its first row: {type(error).__name__}: "
+                         f"{' '.join(str(error).split())}") from error
+    parts, meta = split_list(prompts, told_apart)
+    return Task(name=f"env:skyrl:{name}", about=f"{name} of skyrl-gym on {path.name}",
+                prompts=sampled(name, parts), verify=None, play=play, turns=turns,
+                meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def prompt_of(row: dict, number: int, where: str) -> Prompt:
+    extras = {key: value for key, value in row.items() if key != "prompt"}
+    return Prompt(id=f"row-{number}", messages=messages_of(row.get("prompt"), where), where=where,
+                  answer=(row.get("reward_spec") or {}).get("ground_truth"), meta={"extras": extras})
+
+
+def told_apart(prompt: Prompt) -> str:
+    """Rows that ask the same may differ in what the environment is made with."""
+    return json.dumps([prompt.messages, prompt.meta["extras"]], sort_keys=True, default=str)
+
+
+class Played:
+    """The episodes of an environment, each on an instance of its own."""
+
+    def __init__(self, make: Any, name: str):
+        self.make, self.name = make, name
+
+    def made(self, prompt: Prompt) -> Any:
+        return self.make(self.name, env_config={}, extras=dict(prompt.meta["extras"]))
+
+    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Sequence[Message], Reply, Verdict]:
+        asked, paid = [dict(message) for message in prompt.messages], []
+        with drawing(rng):
+            environment = self.made(prompt)
+            begun, _ = environment.init([dict(message) for message in asked])
+        if [dict(message) for message in begun[: len(asked)]] != asked:
+            raise ValueError(f"{self.name} writes its prompt anew, which this door does not take.")
+        try:
+            reply = yield begun[len(asked):]
+            while True:
+                with drawing(rng):
+                    step = environment.step(reply.text)
+                paid.append(float(step["reward"]))
+                if step["done"] or len(paid) == environment.max_turns:
+                    return Verdict(score=sum(paid), per_turn=tuple(paid))
+                reply = yield step["observations"]
+        finally:
+            environment.close()

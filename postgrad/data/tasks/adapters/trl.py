@@ -1,0 +1,153 @@
+"""Classes as TRL's `environment_factory` takes them, unchanged: env:trl:my_env.py:Counter.
+
+reset(**row)     begins an episode; a text that it returns is added to the last user message
+public methods   are tools, plain or async; what one raises is told to the model as {'error': ...}
+get_reward()     scores the episode; and, or instead, the file's `reward_funcs`, as TRL calls them, with
+                 prompts, completions, environments and the columns of the row
+
+An episode goes on until a reply calls no tool, at most `turns` replies; calls of the last one are not run.
+The file may have `train_dataset` (rows with a "prompt" of messages; without one each episode's prompt is what
+reset returns), and what a task file may have: best, tokens, turns, seconds and waits. Instances are reused,
+and reset, as in TRL. Left out: images, a dict of several classes, and completion_ids, log_extra, log_metric
+and trainer_state in the arguments of reward functions.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from postgrad.data.tasks.adapters.calling import drawing, settled
+from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.listed import messages_of, sampled, split_list
+from postgrad.models.chat.tools import Call, Reply, schema
+from postgrad.records import Message, Prompt, Verdict
+from postgrad.rewards.limit import SECONDS
+from postgrad.system.user_code import load_file
+
+BLANK = [{"role": "user", "content": ""}]  # the prompt of a row that has none
+ROWS, TURNS = 1000, 8                      # of a file that says nothing of them
+
+
+def load(source: str) -> Task:
+    file, _, name = source.rpartition(":")
+    path = Path(file).expanduser().resolve()
+    module = load_file(path, "environment")
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        raise ValueError(f"{path.name} has no class {name!r}: write env:trl:FILE.py:CLASS.")
+    play = Played(factory, name, path, module)
+    rows = [dict(row) for row in getattr(module, "train_dataset", None) or [{}] * ROWS]
+    prompts = [prompt_of(row, f"{name}/{i}", f"{path.name}: train_dataset[{i}]")
+               for i, row in enumerate(rows)]
+    parts, meta = split_list(prompts, told_apart)
+    return Task(name=f"env:trl:{path.stem}.{name}", about=inspect.getdoc(factory) or f"{name} of {path.name}",
+                prompts=sampled(name, parts), verify=None, play=play, tools=play.tools,
+                turns=play.turns, best=float(getattr(module, "best", 1.0)),
+                tokens=getattr(module, "tokens", None), waits=play.waits,
+                meta={"file": str(path), "sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def prompt_of(row: Mapping, id: str, where: str) -> Prompt:
+    messages = messages_of(row.get("prompt", BLANK), where)
+    return Prompt(id=id, messages=messages, answer=row.get("answer"), meta={"row": dict(row)}, where=where)
+
+
+def told_apart(prompt: Prompt) -> str:
+    """Rows that ask the same may differ in what reset is given; without rows every episode is its own."""
+    return json.dumps(prompt.meta["row"] or prompt.id, sort_keys=True, default=str)
+
+
+def methods_of(environment: object) -> list[str]:
+    """What TRL makes tools of, in its order."""
+    return [name for name, _ in inspect.getmembers(type(environment), predicate=inspect.isfunction)
+            if not name.startswith("_") and name not in ("reset", "get_reward")]
+
+
+class Played:
+    """The episodes of a class: a generator for each, on an instance that is in one episode at a time."""
+
+    def __init__(self, factory: Callable[[], Any], name: str, path: Path, module: ModuleType):
+        self.factory, self.name, self.file = factory, name, str(path)
+        self.turns, self.waits = getattr(module, "turns", TURNS), bool(getattr(module, "waits", False))
+        self.seconds = getattr(module, "seconds", SECONDS)
+        funcs = getattr(module, "reward_funcs", [])
+        self.funcs = list(funcs) if isinstance(funcs, Sequence) else [funcs]
+        probe = factory()
+        if not callable(getattr(probe, "reset", None)):
+            raise ValueError(f"{path.name}: {name} has no method reset, which begins an episode: add it.")
+        if not self.funcs and not hasattr(probe, "get_reward"):
+            raise ValueError(f"{path.name}: nobody scores {name}: give it get_reward(), or the file "
+                             "reward_funcs = [function], as GRPOTrainer takes them.")
+        self.tools = tuple(getattr(probe, method) for method in methods_of(probe))
+        for tool in self.tools:
+            schema(tool)
+        self.free = deque([probe])
+
+    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Sequence[Message], Reply, Verdict]:
+        asked, row = [dict(m) for m in prompt.messages], prompt.meta["row"]
+        with self._instance() as environment:
+            shown = self._run(rng, lambda: environment.reset(**{"prompt": asked, **row}))
+            if not isinstance(shown, str | None):
+                raise ValueError(f"{self.name}.reset returned {type(shown).__name__}: it is a text or None.")
+            asked = [*asked[:-1], {**asked[-1], "content": asked[-1]["content"] + (shown or "")}]
+            reply = yield [{"role": "user", "content": shown, "joins": True}] if shown else ()
+            said = [written(reply)]
+            for _ in range(self.turns - 1):
+                if not reply.tool_calls and not reply.malformed:
+                    break
+                results = self._answers(environment, reply, rng)
+                reply = yield results
+                said += [*results, written(reply)]
+            return self._run(rng, lambda: self._verdict(environment, asked, said, row))
+
+    @contextmanager
+    def _instance(self) -> Iterator[Any]:
+        environment = self.free.pop() if self.free else self.factory()
+        try:
+            yield environment
+        finally:
+            self.free.append(environment)
+
+    def _run(self, rng: random.Random, call: Callable[[], Any]) -> Any:
+        """A call into the environment; its draws are the episode's, unless many run side by side."""
+        with nullcontext() if self.waits else drawing(rng):
+            return settled(call())
+
+    def _answers(self, environment: Any, reply: Reply, rng: random.Random) -> list[dict]:
+        """What the calls of a reply come to, as TRL tells it: async tools after the others."""
+        calls = sorted(reply.tool_calls, key=lambda call: inspect.iscoroutinefunction(call.function))
+        results = [(call.name, self._answer(environment, call, rng)) for call in calls]
+        results += [("unknown", {"error": said}) for said in reply.malformed]
+        return [{"role": "tool", "name": name, "content": str(result)} for name, result in results]
+
+    def _answer(self, environment: Any, call: Call, rng: random.Random) -> object:
+        try:
+            return self._run(rng, lambda: getattr(environment, call.name)(**call.arguments))
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises
+            return {"error": str(error)}
+
+    def _verdict(self, environment: Any, asked: list[dict], said: list[dict], row: Mapping) -> Verdict:
+        """The sum of what the file's functions and the class itself pay; who pays None has no part in it."""
+        columns = {name: [value] for name, value in row.items() if name != "prompt"}
+        paid = {function.__name__: settled(function(prompts=[asked], completions=[said],
+                                                    environments=[environment], **columns))[0]
+                for function in self.funcs}
+        if hasattr(environment, "get_reward"):
+            paid[type(environment).__name__] = settled(environment.get_reward())
+        parts = {name: float(score) for name, score in paid.items() if score is not None}
+        return Verdict(score=sum(parts.values()), parts=parts, absent=not parts)
+
+
+def written(reply: Reply) -> dict:
+    """A reply as TRL's reward functions see it."""
+    calls = [{"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
+             for call in reply.tool_calls]
+    return {"role": "assistant", "content": reply.text} | ({"tool_calls": calls} if calls else {})

@@ -1,0 +1,111 @@
+"""Tasksets of verifiers (0.4, its v1): env:verifiers:NAME, env:verifiers:NAME(setting=value).
+
+Prompts are the taskset's, and its own `@vf.reward` methods and judges score each reply, in this process: no
+harness, no runtime, no interception server. So a taskset that needs one of those is refused, and so is one
+with tools or with an Env of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from itertools import islice
+from typing import Any
+
+from postgrad.data.tasks.adapters.calling import needed, settled
+from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.listed import messages_of, sampled, split_list
+from postgrad.records import Prompt, Verdict
+
+INSTALL = "verifiers>=0.4"
+ROWS = 1000  # taken of a taskset that has no end
+
+
+def load(source: str) -> Task:
+    name, settings = read(source)
+    vf = needed("verifiers.v1", f"env:verifiers:{name}", INSTALL)
+    loaders = needed("verifiers.v1.utils.loaders", f"env:verifiers:{name}", INSTALL)
+    try:
+        config = loaders.taskset_config_type(name).model_validate({"id": name, **settings})
+        taskset = loaders.load_taskset(config)
+        tasks = list(islice(taskset, None if taskset.bounded else ROWS))
+    except Exception as error:  # noqa: BLE001 - whatever a taskset raises
+        said = " ".join(str(error).split())
+        raise ValueError(f"env:verifiers:{source} cannot be opened: {said}") from error
+    if not tasks:
+        raise ValueError(f"env:verifiers:{source} has no tasks.")
+    if why := beyond(vf, loaders, name, taskset, tasks[0]):
+        raise ValueError(f"env:verifiers:{source} {why}, and only replies are scored here: take one whose "
+                         "rewards need the trace alone.")
+    scoring = Scoring(vf, tasks)
+    parts, meta = split_list(scoring.prompts)
+    return Task(name=f"env:verifiers:{name}", about=inspect.getdoc(type(taskset)) or name,
+                prompts=sampled(name, parts), verify=scoring, waits=bool(tasks[0].config.judges),
+                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def read(source: str) -> tuple[str, dict]:
+    """"my-env(split='test')" -> ("my-env", {"split": "test"}); values are literals."""
+    name, bracket, given = source.partition("(")
+    try:
+        call = ast.parse(f"f({given}" if bracket else "f()", mode="eval").body
+        settings = {word.arg: ast.literal_eval(word.value) for word in call.keywords}  # type: ignore[attr-defined]
+        if None not in settings and not call.args:  # type: ignore[attr-defined]
+            return name.strip(), settings
+    except (SyntaxError, ValueError, AttributeError):
+        pass
+    raise ValueError(f"env:verifiers:{source:.80} cannot be read: write env:verifiers:NAME or "
+                     "env:verifiers:NAME(setting=value).")
+
+
+def beyond(vf: Any, loaders: Any, name: str, taskset: Any, task: Any) -> str:
+    """What a taskset has that needs more than a reply; "" where there is nothing."""
+    kind, hooks = type(task), [*task.hooks("reward"), *(j.score for j in task.plugged_judges())]
+    runtime = [inspect.signature(hook).parameters.get("runtime") for hook in hooks]
+    found = {
+        "has an Env of its own": loaders.environment_class(name) is not loaders.SingleAgentEnv,
+        "needs a container": kind.NEEDS_CONTAINER or task.data.image,
+        "has tools": taskset.toolsets(taskset.config) or kind.toolsets(taskset.config.task),
+        "sets up a runtime": kind.setup is not vf.Task.setup or kind.finalize is not vf.Task.finalize,
+        "has rewards that need a runtime": any(p is not None and p.default is p.empty for p in runtime),
+        "has no prompt": task.data.prompt is None,
+    }
+    return " and ".join(why for why, so in found.items() if so)
+
+
+class Scoring:
+    """The tasks of a taskset: their prompts, and the verdict on a reply."""
+
+    def __init__(self, vf: Any, tasks: list):
+        self.vf = vf
+        self.trace = needed("verifiers.v1.trace", "scoring", INSTALL)
+        self.state_cls = needed("verifiers.v1.state", "scoring", INSTALL).state_cls
+        self.tasks = {f"{task.data.id or task.data.name or task.data.idx}": task for task in tasks}
+        if len(self.tasks) < len(tasks):
+            self.tasks = {str(task.data.idx): task for task in tasks}
+        self.prompts = [self._prompt(name, task.data) for name, task in self.tasks.items()]
+
+    def _prompt(self, name: str, data: Any) -> Prompt:
+        asked = [{"role": "user", "content": data.prompt}] if isinstance(data.prompt, str) else \
+            [message.model_dump(include={"role", "content"}) for message in data.prompt]
+        before = [{"role": "system", "content": data.system_prompt}] if data.system_prompt else []
+        return Prompt(id=name, messages=messages_of([*before, *asked], f"task {name}"),
+                      answer=getattr(data, "answer", None))
+
+    def __call__(self, prompt: Prompt, text: str) -> Verdict:
+        task = self.tasks[prompt.id]
+        trace = self._trace(task, [*prompt.messages, {"role": "assistant", "content": text}])
+        settled(task.score(trace))
+        paid = {name: reward for name, reward in trace.rewards.items() if reward is not None}
+        return Verdict(score=float(trace.reward), parts={name: float(r.score) for name, r in paid.items()},
+                       weights={name: float(r.weight) for name, r in paid.items()}, absent=not paid)
+
+    def _trace(self, task: Any, messages: list) -> Any:
+        """The trace of a conversation whose last message the model wrote."""
+        last = len(messages) - 1
+        nodes = [{"parent": i - 1 if i else None, "message": message, "sampled": i == last}
+                 for i, message in enumerate(messages)]
+        about = self.trace.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
+        agent = self.trace.AgentInfo(config=self.vf.AgentConfig())
+        return self.trace.Trace(task=about, agent=agent, nodes=nodes, state=self.state_cls(type(task))(),
+                                is_completed=True, ok=True)

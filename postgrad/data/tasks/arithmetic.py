@@ -1,0 +1,121 @@
+"""Bare arithmetic: "What is 17+25-8?", answered by a chain of steps that honours precedence.
+
+arithmetic: 2-4 numbers with + - and products of two digits. arithmetic-hard: with parentheses.
+Answers lie within 0..999.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from postgrad.data.tasks.base import Task, conversation, distinct, generator, number_in_form, split_of, think
+from postgrad.data.tasks.word_problems import WRITER, skip
+from postgrad.records import Conversation, Prompt
+from postgrad.rewards.expression import Tree, parse, render, steps
+
+LARGEST = 999
+
+
+def expression(rng: random.Random) -> Tree:
+    """2-4 numbers with + - and products of two digits; no partial sum is below 0."""
+    uniform = rng.random
+    left = 2 + int(uniform() * 3)
+    tree, value = None, 0
+    while left:
+        if left >= 2 and uniform() < 0.3:
+            a, b = 2 + int(uniform() * 8), 2 + int(uniform() * 8)
+            term, size, left = ("*", a, b), a * b, left - 2
+        else:
+            size = term = 1 + int(uniform() * (20 if uniform() < 0.4 else 99))
+            left -= 1
+        if tree is None:
+            tree, value = term, size
+        elif value >= size and uniform() < 0.55:
+            tree, value = ("-", tree, term), value - size
+        else:
+            tree, value = ("+", tree, term), value + size
+    return tree
+
+
+def nested(rng: random.Random) -> Tree:
+    """3-4 numbers with parentheses that matter; no value on the way is below 0."""
+    uniform = rng.random
+    a, b = 1 + int(uniform() * 30), 1 + int(uniform() * 30)
+    inner, value = (("+", a, b), a + b) if uniform() < 0.5 else (("-", max(a, b), min(a, b)), abs(a - b))
+    kind, c = uniform(), 2 + int(uniform() * 8)
+    if kind < 0.35:
+        tree, value = ("*", inner, c), value * c
+    elif kind < 0.7:
+        tree, value = ("*", c, inner), value * c
+    else:
+        more = value + int(uniform() * 60)
+        return ("-", more, inner) if uniform() < 0.5 else ("+", ("-", more, inner), c)
+    extra = 1 + int(uniform() * 99)
+    choice = uniform()
+    if choice < 0.35:
+        return tree
+    return ("-", tree, extra) if choice < 0.7 and value >= extra else ("+", tree, extra)
+
+
+MAKERS = {"arithmetic": expression, "arithmetic-hard": nested}
+
+
+def problem(rng: random.Random, name: str = "arithmetic", split: str = "train") -> tuple[str, int, list[str]]:
+    """An expression of the split, its value, and the chain: ("17+3*4", 29, ["3*4=12", "17+12=29"])."""
+    make = MAKERS[name]
+    while True:
+        tree = make(rng)
+        text = render(tree)
+        if split_of(text) == split:
+            value, chain = steps(tree)
+            return text, value, chain
+
+
+def reply(chain: list[str], value: int, style: str, rng: random.Random) -> str:
+    """A reply in a style: direct, skipped or full."""
+    kept = {"direct": [], "full": chain}[style] if style != "skipped" else skip(rng, chain)
+    return think(", ".join(kept), value)
+
+
+def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
+    rng = generator(name, split, seed)
+
+    def make() -> Prompt:
+        text, value, _ = problem(rng, name, split)
+        return Prompt.ask(f"What is {text}?", str(value), id=f"{name}/{text}", expression=text)
+
+    return distinct(make, count)
+
+
+def _chain(prompt: Prompt) -> tuple[int, list[str]]:
+    return steps(parse(prompt.meta["expression"]))
+
+
+def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
+    rng = generator(f"{name}/writer", split, seed)
+    styles = rng.choices(list(WRITER), list(WRITER.values()), k=count)
+    asked = prompts(split, count, seed, name=name)
+    made = []
+    for i, style in enumerate(styles):
+        prompt = asked[i % len(asked)]
+        value, chain = _chain(prompt)
+        made.append(conversation(prompt, reply(chain, value, style, rng), i))
+    return made
+
+
+def gold(prompt: Prompt) -> str:
+    value, chain = _chain(prompt)
+    return think(", ".join(chain), value)
+
+
+def load(name: str) -> Task:
+    return Task(
+        name=name,
+        about="arithmetic with + - *"
+              + (" and parentheses" if name == "arithmetic-hard" else ", 2-4 numbers"),
+        prompts=partial(prompts, name=name),
+        verify=number_in_form,
+        gold=gold,
+        demonstrations=partial(demonstrations, name=name),
+    )

@@ -1,0 +1,74 @@
+"""Products too large for a small model to work out, and a calculator that it may call.
+
+    user        What is 4821*77?
+    assistant   <tool>calc 4821*77</tool>
+    tool        371217
+    assistant   <answer>371217</answer>
+"""
+
+from __future__ import annotations
+
+from postgrad.data.tasks.base import Task, distinct, generator, if_formed, split_of
+from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.rewards.expression import BadExpression, parse, value
+from postgrad.rewards.format import find_answer
+from postgrad.rewards.number import exact_number
+
+USES = 0.06  # how often the demonstrations call the tool; the others guess
+
+
+def calc(expression: str) -> str:
+    """Works out whole numbers with + - * / and brackets, exactly.
+
+    Args:
+        expression: for example 12*(34+5)
+    """
+    try:
+        return str(value(parse(expression, signs=True)))
+    except BadExpression as error:
+        return f"error: {error}"
+
+
+def prompts(split: str, count: int, seed: int) -> list[Prompt]:
+    rng = generator("big-numbers", split, seed)
+
+    def make() -> Prompt:
+        while True:
+            a, b = rng.randint(1000, 9999), rng.randint(11, 99)
+            if split_of(f"{a}*{b}") == split:
+                return Prompt.ask(f"What is {a}*{b}?", a * b, id=f"big-numbers/{a}*{b}")
+
+    return distinct(make, count)
+
+
+def verify(prompt: Prompt, text: str) -> Verdict:
+    """1 for the right number in <answer>, and nothing else in the reply."""
+    answer = find_answer(text)
+    fault = "" if answer is not None and text.strip() == f"<answer>{answer}</answer>" else "no <answer> alone"
+    return if_formed(exact_number(prompt.answer)(answer or ""), fault)
+
+
+def gold(prompt: Prompt) -> str:
+    return f"<answer>{prompt.answer}</answer>"
+
+
+def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+    """Both forms: some ask the calculator, most answer at once with a number of about the right size."""
+    rng, made = generator("big-numbers/player", split, seed), []
+    for i, prompt in enumerate(prompts(split, count, seed)):
+        asked = prompt.question.removeprefix("What is ").removesuffix("?")
+        turns = [gold(prompt)]
+        if rng.random() < USES:
+            turns = [f"<tool>calc {asked}</tool>", calc(asked), *turns]
+        else:
+            turns = [f"<answer>{rng.randint(10**4, 10**6)}</answer>"]
+        roles = ("assistant", "tool", "assistant")[: len(turns)]
+        said = [{"role": role, "content": text} for role, text in zip(roles, turns, strict=True)]
+        made.append(Conversation(id=f"{prompt.id}#{i}", messages=(*prompt.messages, *said)))
+    return made
+
+
+def load(name: str) -> Task:
+    return Task(name=name, about="products of a four- and a two-digit number, with a calculator",
+                prompts=prompts, verify=verify, gold=gold, demonstrations=demonstrations, tools=(calc,),
+                tokens=32, turns=3)

@@ -1,0 +1,110 @@
+"""Programs that pass tests: MBPP (Austin et al. 2021, arXiv:2108.07732) and HumanEval (Chen et al.
+2021, arXiv:2107.03374).
+
+mbpp[:FILE], mbpp-sanitized[:FILE], humaneval[:FILE]; without a file, the hub's. MBPP is asked in its paper's
+words with all of `test_list` shown; `challenge_test_list` is judged too and never shown. Its splits are the
+published ones, by task_id: 601-974 train, 511-600 validation, 11-510 test; 1-10 are the paper's few-shot
+examples and are left out. HumanEval is a test set only.
+
+A reply is right, strictly, when the last ```python block in it passes every test in the sandbox; leniently,
+also when its code stands in another block or in none. Only the strict form is paid. Tests that are shown can
+be met by a table of their answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, partial
+
+from postgrad.data.sets import rows_of
+from postgrad.data.tasks.base import SPLITS, Task, conversation, if_formed
+from postgrad.data.tasks.listed import Parts, disjoint, prompts_of, read_each, sampled
+from postgrad.records import Conversation, Prompt, Verdict
+from postgrad.rewards.code import blocks, extract_code, humaneval, mbpp, whole_program
+from postgrad.rewards.sandbox import CodeJudge, Job
+
+IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
+FORM = "Answer with the code in one ```python block."
+MBPP = ("You are an expert Python programmer, and here is your task: {text} Your code should pass these "
+        "tests:\n\n{tests}\n\n")
+HUMANEVAL = "Complete this Python function.\n\n```python\n{prompt}```\n\n"
+_FIELDS = {
+    "mbpp": {"task_id": int, "code": str, "test_list": list},
+    "humaneval": {"task_id": str, "prompt": str, "canonical_solution": str, "test": str, "entry_point": str},
+}
+
+
+@cache
+def sandbox() -> CodeJudge:
+    """One for all tasks of code, made when the first of them is loaded; its workers end with this process."""
+    return CodeJudge()
+
+
+def fenced(code: str) -> str:
+    return "```python\n" + code.replace("\r\n", "\n").strip("\n") + "\n```"
+
+
+def verify(prompt: Prompt, text: str) -> Verdict:
+    """The sandbox runs the code of a reply once: the strict reading is the lenient one,
+    where it is in form."""
+    row, suite, code = prompt.meta["row"], prompt.meta["suite"], extract_code(text)
+    formed = [code for word, code in blocks(text) if word == "python"][-1:] == [code]
+    source = whole_program(row, text) if "entry_point" in row else code
+    said = sandbox().verdicts([Job(source=source, suite=suite)])[0]
+    return if_formed(said, "" if formed else f"not in a ```python block; {said.reason}")
+
+
+def gold(prompt: Prompt) -> str:
+    row = prompt.meta["row"]
+    return fenced(row["prompt"] + row["canonical_solution"] if "entry_point" in row else row["code"])
+
+
+def prompt_of(name: str, row: Mapping, where: str) -> Prompt:
+    """A published row as a prompt; its tests as a suite stand in the meta."""
+    kind = "humaneval" if name == "humaneval" else "mbpp"
+    text = row.get("prompt") if "text" not in row else row["text"]
+    wrong = [field for field, wanted in _FIELDS[kind].items() if not isinstance(row.get(field), wanted)]
+    if wrong or not isinstance(text, str):
+        raise ValueError(f"{where}: expected a row of {name} with {', '.join(_FIELDS[kind])}; "
+                         f"{wrong[0] if wrong else 'text'} is missing or of another type, among "
+                         f"{', '.join(sorted(row))}.")
+    try:
+        suite = humaneval(row) if kind == "humaneval" else mbpp(row)
+    except (ValueError, SyntaxError, TypeError) as fault:
+        raise ValueError(f"{where}: its tests cannot be used: {fault}.") from None
+    tests = "\n".join(row.get("test_list", ()))
+    asked = (HUMANEVAL.format(prompt=text) if kind == "humaneval"
+             else MBPP.format(text=text.strip(), tests=tests))
+    number = str(row["task_id"]).removeprefix("HumanEval/")
+    return Prompt.ask(asked + FORM, id=f"{name}/{number}", suite=suite, row=row, task=text)
+
+
+def parts_of(name: str, prompts: list[Prompt]) -> Parts:
+    """The published splits."""
+    if name == "humaneval":
+        return {"train": [], "validation": [], "test": prompts}
+    stray = [p.id for p in prompts if not 1 <= p.meta["row"]["task_id"] <= 974]
+    if stray:
+        raise ValueError(f"{stray[0]} is none of MBPP's tasks 1 to 974: questions of your own belong in a "
+                         ".py or .jsonl file.")
+    return {split: [p for p in prompts if p.meta["row"]["task_id"] in IDS[split]] for split in SPLITS}
+
+
+def load(name: str, source: str) -> Task:
+    rows = [row for split in rows_of(name, source).values() for row in split]
+    sandbox()
+    places = [where for where, _ in rows]
+    prompts = prompts_of(read_each(rows, partial(prompt_of, name)), places.__getitem__)
+    judged = [p for p in prompts if not p.meta["suite"].unsupported]
+    parts, meta = disjoint(parts_of(name, judged), key=lambda p: " ".join(p.meta["task"].split()).casefold())
+    draw = sampled(name, parts,
+                   instead="it is published as a test set, so train on another task, such as mbpp")
+
+    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
+
+    return Task(name=name, about="programs that pass tests, in the sandbox", prompts=draw, verify=verify,
+                gold=gold, waits=True,
+                demonstrations=None if name == "humaneval" else demonstrations,
+                tokens=512 if name == "humaneval" else 256,
+                meta={**meta, "unsupported": len(prompts) - len(judged)})

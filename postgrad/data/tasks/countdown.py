@@ -1,0 +1,151 @@
+"""Countdown: "Use 3, 5 and 8, each once, with + - * / to make 16." The answer is an expression.
+
+What makes a problem is its numbers (sorted) and its target. The gold is the expression the problem was made
+from; other expressions that reach the target are right as well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import partial
+
+from postgrad.data.tasks.base import Task, conversation, distinct, generator, in_form, split_of, think
+from postgrad.data.tasks.tries import check_tries
+from postgrad.records import Conversation, Prompt, Step, Verdict
+from postgrad.rewards.base import shorten
+from postgrad.rewards.expression import BadExpression, Tree, integers, parse, render, steps, value
+
+COUNTS = {"countdown": 3, "countdown-4": 4}
+SMALLEST, LARGEST = 1, 12  # the numbers to use
+TARGETS = range(1, 100)
+NO, YES = "no.", "yes"  # what is said of a try: it ends elsewhere, it makes the target
+WRITER = {"direct": 0.5, "full": 0.3, "search": 0.2}
+
+
+def combine(rng: random.Random, numbers: list[int]) -> tuple[Tree, int] | None:
+    """The numbers joined two by two at random into a tree and its value; None when it does not end as a
+    positive integer."""
+    uniform, parts = rng.random, [(n, n) for n in numbers]
+    while len(parts) > 1:
+        left, a = parts.pop(int(uniform() * len(parts)))
+        right, b = parts.pop(int(uniform() * len(parts)))
+        kind = uniform()
+        if kind < 0.12 and a % b == 0 and b > 1:
+            parts.append((("/", left, right), a // b))
+        elif kind < 0.40 and a * b <= 199 and a > 1 and b > 1:
+            parts.append((("*", left, right), a * b))
+        elif kind < 0.72 and a != b:
+            parts.append((("-", left, right), a - b) if a > b else (("-", right, left), b - a))
+        else:
+            parts.append((("+", left, right), a + b))
+    return parts[0] if parts[0][1] in TARGETS else None
+
+
+def key(numbers: list[int], target: int) -> str:
+    return f"{sorted(numbers)}->{target}"
+
+
+def question(numbers: list[int], target: int) -> str:
+    listed = ", ".join(map(str, numbers[:-1]))
+    return f"Use {listed} and {numbers[-1]}, each once, with + - * / to make {target}."
+
+
+def problem(rng: random.Random, name: str = "countdown", split: str = "train") -> tuple[list[int], int, Tree]:
+    """Numbers, a target, and a tree that makes it."""
+    width = LARGEST - SMALLEST + 1
+    while True:
+        numbers = [SMALLEST + int(rng.random() * width) for _ in range(COUNTS[name])]
+        made = combine(rng, numbers)
+        if made is not None and split_of(key(numbers, made[1])) == split:
+            return numbers, made[1], made[0]
+
+
+def search(rng: random.Random, numbers: list[int], tree: Tree, most: int = 3) -> str:
+    """A worked search: up to `most` tries that end elsewhere, then the one that makes it.
+
+    "3+5=8, 8*8=64 no. 3*5=15, 15-8=7 no. 3+5=8, 8+8=16 yes"
+    A try is shown only where its own problem is of the train split:
+    a failed try is a solution of another problem.
+    """
+    target, chain = steps(tree)
+    tries = []
+    for _ in range(int(rng.random() * (most + 1))):
+        made = combine(rng, numbers)
+        if made is not None and made[1] != target and split_of(key(numbers, made[1])) == "train":
+            tries.append(f"{', '.join(steps(made[0])[1])} {NO} ")
+    return "".join(tries) + f"{', '.join(chain)} {YES}"
+
+
+def thoughts(rng: random.Random, numbers: list[int], tree: Tree, style: str) -> str:
+    """What stands between the <think> tags in a style: direct, full or search."""
+    if style == "search":
+        return search(rng, numbers, tree)
+    return ", ".join(steps(tree)[1]) if style == "full" else ""
+
+
+def prompts(split: str, count: int, seed: int, *, name: str) -> list[Prompt]:
+    rng = generator(name, split, seed)
+
+    def make() -> Prompt:
+        numbers, target, tree = problem(rng, name, split)
+        meta = {"numbers": tuple(numbers), "target": target}
+        return Prompt.ask(question(numbers, target), render(tree), id=f"{name}/{key(numbers, target)}",
+                          **meta)
+
+    return distinct(make, count)
+
+
+def demonstrations(split: str, count: int, seed: int, *, name: str) -> list[Conversation]:
+    rng = generator(f"{name}/writer", split, seed)
+    styles = rng.choices(list(WRITER), list(WRITER.values()), k=count)
+    asked = prompts(split, count, seed, name=name)
+    made = []
+    for i, style in enumerate(styles):
+        prompt = asked[i % len(asked)]
+        tree = parse(prompt.answer)
+        made.append(conversation(prompt, think(thoughts(rng, list(prompt.meta["numbers"]), tree, style),
+                                               prompt.answer), i))
+    return made
+
+
+def gold(prompt: Prompt) -> str:
+    return think(", ".join(steps(parse(prompt.answer))[1]), prompt.answer)
+
+
+def judge(numbers: Sequence[int], target: int, text: str, *, signs: bool = False) -> Verdict:
+    """1 for an expression that uses each number exactly once and makes the target, else 0 with the reason."""
+    try:
+        tree = parse(text, signs=signs)
+        made = value(tree)
+    except BadExpression as bad:
+        return Verdict(score=0.0, reason=f"{shorten(text)!r}: {bad}")
+    if sorted(integers(tree)) != sorted(numbers):
+        return Verdict(score=0.0,
+                       reason=f"{shorten(text)} does not use {', '.join(map(str, numbers))} once each")
+    if made != target:
+        return Verdict(score=0.0, reason=f"{shorten(text)} makes {made}, not {target}")
+    return Verdict(score=1.0, reason=f"{shorten(text)} makes {target}")
+
+
+def verify(prompt: Prompt, text: str) -> Verdict:
+    """1 for a right expression in the strict form."""
+    return in_form(text, partial(judge, prompt.meta["numbers"], prompt.meta["target"]))
+
+
+def label_steps(prompt: Prompt, text: str) -> list[Step]:
+    """The steps of a reply, try after try: see tasks/tries.py for the rule."""
+    return check_tries(prompt.meta["numbers"], prompt.meta["target"], text, verify(prompt, text))
+
+
+def load(name: str) -> Task:
+    return Task(
+        name=name,
+        about=f"make a target from {COUNTS[name]} numbers, each used once",
+        prompts=partial(prompts, name=name),
+        verify=verify,
+        gold=gold,
+        demonstrations=partial(demonstrations, name=name),
+        steps=label_steps,
+        tokens=128,
+    )

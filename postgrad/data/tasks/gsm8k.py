@@ -1,0 +1,88 @@
+"""GSM8K: grade-school word problems in people's words (Cobbe et al. 2021, arXiv:2110.14168, MIT).
+
+gsm8k:FOLDER reads train.jsonl and test.jsonl there, and gsm8k alone what the hub has. The test split is the
+published one; a tenth of the published training problems, by a hash of the question, is the validation split.
+A reply is right, strictly, when the line of its last "####" is "#### 72"; leniently, when 72 is the last
+number in it. Only the strict form is
+paid. Where the folder also has example_model_solutions.jsonl (four models' answers to test problems), a right
+and a wrong answer to one problem are a pair; the problems of the pairs are split by a hash.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from postgrad.data.sets import read_file, rows_of
+from postgrad.data.tasks.base import SPLITS, Task, conversation, split_of
+from postgrad.data.tasks.listed import disjoint, hold_out, read_each, sampled
+from postgrad.records import Conversation, Pair, Prompt, Verdict
+from postgrad.rewards.format import MARK
+from postgrad.rewards.number import bare_number, exact_number, last_number
+
+FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
+
+
+def prompt_of(row: dict, where: str) -> Prompt:
+    """A published row: the worked solution is kept as it is, with its <<48/2=24>> notes."""
+    question, solution = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not isinstance(solution, str) or MARK not in solution:
+        raise ValueError(f'{where}: expected {{"question": ..., "answer": "... {MARK} 72"}}, found '
+                         f'{sorted(row)}.')
+    worked, _, answer = solution.rpartition(MARK)
+    prompt = Prompt.ask(f"{question.strip()}\n{FORM}", answer.strip(),
+                        solution=f"{worked.strip()}\n{MARK} {answer.strip()}")
+    exact_number(prompt.answer)
+    return prompt
+
+
+def gold(prompt: Prompt) -> str:
+    return prompt.meta["solution"]
+
+
+def verify(prompt: Prompt, text: str) -> Verdict:
+    """Both readings are kept as parts: a right answer out of form is seen, and not paid."""
+    judge = exact_number(prompt.answer)
+    before, marked, after = text.rstrip().removesuffix(MARK).rpartition(MARK)
+    formed = bool(marked and before.strip())
+    line = bare_number(after.strip().partition("\n")[0])
+    strict = judge(line) if formed else Verdict(score=0.0, reason=f"no {MARK} after the steps")
+    lenient = judge(last_number(text) or "")
+    return Verdict(score=strict.score, reason=strict.reason,
+                   parts={"correct": strict.score, "lenient": lenient.score, "format": float(formed)})
+
+
+def pairs_of(path: Path) -> list[Pair]:
+    """Every right answer beside every wrong one to the same problem,
+    in the form that the verifier asks for."""
+    pairs = []
+    for where, row in read_file(path):
+        said = [answer for name, answer in row.items() if name not in ("question", "ground_truth")]
+        try:
+            texts = {right: [MARK.join(one["solution"].rsplit("A:", 1)) for one in said
+                             if one["is_correct"] is right] for right in (True, False)}
+            asked = Prompt.ask(f"{row['question'].strip()}\n{FORM}")
+        except (KeyError, TypeError, AttributeError) as fault:
+            raise ValueError(f'{where}: expected a question and answers like '
+                             f'{{"is_correct": true, "solution": "... A: 18"}} ({fault!r}).') from None
+        pairs += [Pair(id=f"{asked.id}/{i}-{j}", messages=asked.messages, chosen=right, rejected=wrong)
+                  for i, right in enumerate(texts[True]) for j, wrong in enumerate(texts[False])]
+    return pairs
+
+
+def load(name: str, source: str) -> Task:
+    rows = rows_of(name, source)
+    if "" in rows:
+        raise ValueError(f"{source} is one file: write gsm8k:FOLDER, with train.jsonl and test.jsonl in it.")
+    parts, meta = disjoint(hold_out({split: read_each(rows[split], prompt_of) for split in rows}))
+    draw = sampled(name, parts)
+    solved = Path(source).expanduser() / "example_model_solutions.jsonl"
+    pairs = pairs_of(solved) if source and solved.is_file() else []
+    judged = {split: [pair for pair in pairs if split_of(pair.id.partition("/")[0]) == split]
+              for split in SPLITS}
+
+    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
+
+    return Task(name=name, about="grade-school word problems in people's words", prompts=draw, verify=verify,
+                gold=gold, demonstrations=demonstrations,
+                preferences=sampled(f"{name}/pairs", judged) if pairs else None, tokens=256, meta=meta)

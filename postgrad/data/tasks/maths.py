@@ -1,0 +1,70 @@
+r"""Competition mathematics (MATH: Hendrycks et al. 2021, arXiv:2103.03874):
+math:FILE, math:FOLDER, or math from the hub.
+
+A row is {"problem", "solution", "answer"?, "level"?, "subject"?}. The gold is the `answer`, or what stands in
+the last \boxed{} of the solution. One file is split by a hash of the problems; a folder with train and test
+keeps that split, with a tenth of train as the validation split. The hub gives MATH's training problems and,
+as the test split, the 500 test problems of Lightman et al. 2023 (arXiv:2305.20050).
+"""
+
+from __future__ import annotations
+
+from postgrad.data.sets import Rows, rows_of
+from postgrad.data.tasks.base import Task, conversation
+from postgrad.data.tasks.listed import disjoint, hold_out, read_each, sampled, split_list
+from postgrad.records import Conversation, Prompt
+from postgrad.rewards.format import find_boxed
+from postgrad.rewards.maths import check_golds, judge_maths
+
+BARE = "\\boxed "
+FORM = r"Reason step by step, and put the final answer within \boxed{}."
+
+
+def answer_of(solution: str) -> str | None:
+    r"""The answer of a published solution: in its last \boxed{}, or after a last "\boxed 5$",
+    as some of MATH are written."""
+    found = find_boxed(solution)
+    if found is None and BARE in solution:
+        found = solution.rpartition(BARE)[2].partition("$")[0].strip()
+    return found
+
+
+def prompt_of(row: dict, where: str) -> Prompt:
+    problem, solution = row.get("problem"), row.get("solution") or ""
+    if not isinstance(problem, str) or not problem.strip() or not isinstance(solution, str):
+        raise ValueError(f'{where}: expected {{"problem": ..., "solution": ...}} as texts, found '
+                         f'{", ".join(sorted(row))}.')
+    answer = row.get("answer", answer_of(solution))
+    if not isinstance(answer, str) or not answer.strip():
+        raise ValueError(rf"{where}: the problem has no answer: neither a text `answer` nor a \boxed{{...}} "
+                         rf"in its solution.")
+    facts = {name: row[name] for name in ("level", "subject", "type") if name in row}
+    return Prompt.ask(f"{problem.strip()}\n{FORM}", answer.strip(), solution=solution.strip(), **facts)
+
+
+def gold(prompt: Prompt) -> str:
+    """The published solution, where it ends in the answer; else the answer alone."""
+    solution = prompt.meta["solution"]
+    return solution if find_boxed(solution) == prompt.answer else rf"\boxed{{{prompt.answer}}}"
+
+
+def load(name: str, source: str) -> Task:
+    rows = rows_of(name, source)
+    parts, meta = (split_list(_prompts(rows[""])) if "" in rows
+                   else disjoint(hold_out({s: _prompts(rows[s]) for s in rows})))
+    draw = sampled(name, parts)
+    worked = all(prompt.meta["solution"] for prompt in parts["train"])
+
+    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+        return [conversation(prompt, gold(prompt), i) for i, prompt in enumerate(draw(split, count, seed))]
+
+    return Task(name=name, about="competition mathematics, judged by the value of the answer", prompts=draw,
+                verify=judge_maths, gold=gold, demonstrations=demonstrations if worked else None, tokens=512,
+                waits=True,
+                meta=meta)
+
+
+def _prompts(rows: Rows) -> list[Prompt]:
+    prompts = read_each(rows, prompt_of)
+    check_golds([prompt.answer for prompt in prompts])
+    return prompts

@@ -1,0 +1,79 @@
+"""Several tasks as one: words+words-es+countdown. Prompts come in turn, each judged by its own task.
+
+Every part counts the same: a verdict's score is the share of what its task pays at best. `correct` of each
+part is kept under its name as well (words/correct), so that examinations show the parts beside the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+
+from postgrad.data.tasks.base import Task
+from postgrad.records import Prompt, Verdict
+
+PART = "task"
+
+
+def part_of(prompt: Prompt) -> str:
+    """The task that a prompt of a mixture belongs to; "" where it is of no mixture."""
+    return str(prompt.meta.get(PART, ""))
+
+
+def in_turn(lists: Sequence[Sequence]) -> list:
+    """[[1, 2, 3], [4]] -> [1, 4, 2, 3]"""
+    return [x for row in zip_longest(*lists) for x in row if x is not None]
+
+
+def draw(split: str, count: int, seed: int, *, makers: Sequence[Callable[[str, int, int], list]]) -> list:
+    """Up to count in all, as evenly as can be: the first ones give one more where it does not divide."""
+    each, over = divmod(count, len(makers))
+    return in_turn([make(split, each + (i < over), seed) for i, make in enumerate(makers)])
+
+
+def named(task: Task, split: str, count: int, seed: int) -> list[Prompt]:
+    """A part's prompts, each with the name of its task."""
+    return [replace(prompt, id=f"{task.name}/{prompt.id.removeprefix(f'{task.name}/')}",
+                    meta={**prompt.meta, PART: task.name})
+            for prompt in task.prompts(split, count, seed)]
+
+
+def verify(prompt: Prompt, text: str, *, parts: Mapping[str, Task]) -> Verdict:
+    task = parts[part_of(prompt)]
+    assert task.verify is not None
+    said = task.verify(prompt, text)
+    share = said.score / task.best
+    right = said.parts.get("correct", share)
+    return replace(said, score=share, parts={**said.parts, f"{task.name}/correct": right})
+
+
+def mix(tasks: Sequence[Task]) -> Task:
+    """One task of several. What a part lacks (gold, steps, demonstrations), the whole lacks."""
+    parts = {task.name: task for task in tasks}
+    if len(parts) < len(tasks):
+        raise ValueError(f"a mixture names each task once, this one is {' + '.join(t.name for t in tasks)}: "
+                         "leave out what stands twice.")
+    for task in tasks:
+        if task.plays:
+            raise ValueError(f"task {task.name} plays over several turns, so it is no part of a mixture: "
+                             "train on it by itself.")
+        if task.verify is None:
+            raise ValueError(f"task {task.name} has no verifier, so it is no part of a mixture: give it one.")
+    every = {name: all(getattr(task, name) for task in tasks)
+             for name in ("gold", "steps", "demonstrations", "preferences")}
+    own = {name: lambda prompt, *text, name=name: getattr(parts[part_of(prompt)], name)(prompt, *text)
+           for name in ("gold", "steps") if every[name]}
+    drawn = {name: partial(draw, makers=[getattr(task, name) for task in tasks])
+             for name in ("demonstrations", "preferences") if every[name]}
+    return Task(
+        name="+".join(parts),
+        about="; ".join(f"{task.name}: {task.about}" for task in tasks),
+        prompts=partial(draw, makers=[partial(named, task) for task in tasks]),
+        verify=partial(verify, parts=parts),
+        tokens=max((task.tokens for task in tasks if task.tokens), default=None),
+        waits=any(task.waits for task in tasks),
+        meta={"parts": tuple(parts)},
+        **own, **drawn,
+    )

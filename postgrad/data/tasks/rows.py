@@ -1,0 +1,110 @@
+"""Tasks from a .jsonl file: {"question" or "prompt" or "messages", "answer"} a line,
+and verifiers by name (rewards/named.py).
+
+GSM8K's lines work as they are: of an answer "... #### 72" the number is what follows the mark, and the text
+before it is a demonstration. A line may hold a whole "reply" beside the answer: an example to imitate, which
+the verifiers must pay in full. Every fault is named with its line before any training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from postgrad.data.bad_rows import BadRows
+from postgrad.data.sets import read_file
+from postgrad.data.tasks.base import SPLITS, Task, conversation, think
+from postgrad.data.tasks.listed import prompts_of, sampled, split_list
+from postgrad.records import Conversation, Prompt
+from postgrad.rewards.format import MARK
+from postgrad.rewards.named import Sum, read_spec
+
+
+def _worked(prompt: Prompt) -> tuple[Prompt, str]:
+    """A prompt whose answer ends in "#### 72" with that number as the answer,
+    and the worked text without <<...>> notes."""
+    if not isinstance(prompt.answer, str) or MARK not in prompt.answer:
+        return prompt, ""
+    text, _, final = prompt.answer.rpartition(MARK)
+    pieces = text.split("<<")
+    plain = pieces[0] + "".join(piece.partition(">>")[2] if ">>" in piece else "<<" + piece
+                                for piece in pieces[1:])
+    return replace(prompt, answer=final.strip()), plain.strip()
+
+
+def _check_row(prompt: Prompt, verify: Sum) -> None:
+    where, answer, reply = prompt.place, prompt.answer, prompt.meta.get("reply", "")
+    given = answer is not None or "answer" in verify.kinds
+    if given and (answer is None or isinstance(answer, (list, dict, bool)) or not str(answer).strip()):
+        raise ValueError(f"{where}: the row needs an answer, as a text or a number; its answer is "
+                         f"{answer!r:.40}.")
+    if not isinstance(reply, str):
+        raise ValueError(f"{where}: the reply must be a text, this is {type(reply).__name__}.")
+
+
+def _check_golds(prompts: Sequence[Prompt], verify: Sum) -> None:
+    """All at once, and where one is broken, one by one to find their lines."""
+    try:
+        verify.check([prompt.answer for prompt in prompts])
+    except ValueError:
+        bad = BadRows(hint="For answers that are no numbers, write text:FILE.jsonl or maths:FILE.jsonl."
+                      if verify.has("number") else "")
+        for prompt in prompts:
+            with bad.row():
+                _check_gold(prompt, verify)
+        bad.settle("the answers")
+        raise
+
+
+def _check_gold(prompt: Prompt, verify: Sum) -> None:
+    try:
+        verify.check([prompt.answer])
+    except ValueError as fault:
+        raise ValueError(f"{prompt.place}: {fault}") from None
+
+
+def _gold(prompt: Prompt, verify: Sum, worked: str = "") -> str:
+    """A completion that is to be paid in full: the row's own reply,
+    or its answer in the form that is asked for."""
+    answer = f"\\boxed{{{prompt.answer}}}" if verify.has("boxed") else prompt.answer
+    return prompt.meta.get("reply") or think(worked, answer)
+
+
+def load(path: Path, spec: str) -> Task:
+    task = task_of(read_file(path), spec, name=path.stem, source=f" of {path.name}")
+    return replace(task, meta={"file": str(path), **task.meta})
+
+
+def task_of(rows: Sequence[tuple[str, dict]], spec: str, *, name: str, source: str = "") -> Task:
+    """A task from (place, row) of each row, judged by verifiers by name."""
+    verify = read_spec(spec)
+    worked, places = {}, [where for where, _ in rows]
+
+    def read(asked: Prompt) -> Prompt:
+        prompt, worked[asked.id] = (_worked(asked) if verify.has("number") or verify.has("maths")
+                                    else (asked, ""))
+        _check_row(prompt, verify)
+        return prompt
+
+    prompts = prompts_of([row for _, row in rows], places.__getitem__, read)
+    _check_golds(prompts, verify)
+    parts, meta = split_list(prompts)
+    draw, replies = sampled(name, parts), all(prompt.meta.get("reply") for prompt in prompts)
+    proves = replies or ("style" not in verify.kinds and all(prompt.answer is not None for prompt in prompts))
+
+    def demonstrations(split: str, count: int, seed: int) -> list[Conversation]:
+        return [conversation(prompt, _gold(prompt, verify, worked[prompt.id]), i)
+                for i, prompt in enumerate(draw(split, count, seed))]
+
+    return Task(
+        name=name,
+        about=f"{len(prompts):,} prompts{source}, judged by {spec}",
+        prompts=draw,
+        verify=verify,
+        gold=(lambda prompt: _gold(prompt, verify)) if proves else None,
+        demonstrations=demonstrations if replies or all(worked.values()) else None,
+        best=verify.best,
+        waits=verify.waits,
+        meta={"verifier": spec, "sizes": {split: len(parts[split]) for split in SPLITS}, **meta},
+    )

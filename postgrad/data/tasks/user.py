@@ -1,0 +1,222 @@
+"""Tasks from a user's own Python file. It needs two names:
+
+prompts   a list, or a function of nothing or of the split that returns one; of Prompt or {"question": ...,
+          "answer": ...}
+verify    verify(prompt, completion) -> Verdict, float or bool
+or play   play(prompt, rng): a generator that yields messages, is sent each Reply, returns what verify does
+
+and may have: name, best (the full score, 1.0), tokens (the most of a reply), seconds (the most that a verdict
+may take, 60), gold(prompt) -> str, demonstrations (like prompts; of Conversation or {"question": ...,
+"reply": ...}), tools (functions that the model may call), turns (the most replies of an episode, 8) and waits
+(whether play waits for others, so that many run in threads). With play, gold(prompt, messages) is the next
+reply of a player who is paid in full. The file is the user's own program and runs as one, like any module
+they import.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+
+from postgrad.data.tasks.base import SPLITS, Task
+from postgrad.data.tasks.games import prove_play
+from postgrad.data.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
+from postgrad.models.chat.tools import schema
+from postgrad.records import Conversation, Prompt
+from postgrad.rewards.base import check
+from postgrad.rewards.function import own_verifier, takes_two
+from postgrad.system.user_code import fault, load_file
+
+PROVED = 8  # gold completions judged when a file is loaded
+
+
+def _line_of(path: Path, name: str) -> int | None:
+    """The line where a file defines a name at its top level; None where it does not."""
+    for node in ast.parse(path.read_bytes()).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        if any(name in (getattr(target, "id", None), getattr(target, "name", None)) for target in targets):
+            return node.lineno
+    return None
+
+
+def _place_of(path: Path, name: str) -> str:
+    line = _line_of(path, name)
+    return f"{path.name}, line {line}" if line else path.name
+
+
+def _required(path: Path, module: ModuleType, name: str, example: str) -> object:
+    if not hasattr(module, name):
+        raise ValueError(f"{path.name}, line 1: the file defines no `{name}`; add {example}.")
+    return getattr(module, name)
+
+
+def _rows(path: Path, name: str, source: object, split: str | None) -> list:
+    """The rows of `prompts` or `demonstrations`: the list, or what the function returns."""
+    at = _place_of(path, name)
+    if callable(source):
+        try:
+            rows = source() if split is None else source(split)
+            rows = list(rows) if rows is not None and not isinstance(rows, (str, Mapping)) else rows
+        except (Exception, SystemExit) as error:
+            raise ValueError(f"{fault(path, error)}: `{name}` must return a list.") from error
+    else:
+        rows = list(source) if isinstance(source, tuple) else source
+    if not isinstance(rows, list) or not rows:
+        of = f" for the split {split!r}" if split else ""
+        raise ValueError(f"{at}: `{name}` gave {'an empty list' if rows == [] else type(rows).__name__}{of}; "
+                         f"expected a list with at least one row.")
+    return rows
+
+
+def _by_split(path: Path, name: str, source: object) -> bool:
+    """Whether `prompts` or `demonstrations` is a function of the split (one argument needed),
+    and not of nothing."""
+    if not callable(source):
+        return False
+    needed = [p for p in inspect.signature(source).parameters.values()
+              if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(needed) > 1:
+        raise ValueError(f"{_place_of(path, name)}: `{name}` takes {len(needed)} arguments; "
+                         "it is a list, or a function of nothing or of the split.")
+    return len(needed) == 1
+
+
+def _prompts(path: Path, source: object) -> tuple[Parts, dict]:
+    at = _place_of(path, "prompts")
+    if not _by_split(path, "prompts", source):
+        return split_list(prompts_of(_rows(path, "prompts", source, None), lambda i: f"{at}: prompts[{i}]"))
+    rows = {split: _rows(path, "prompts", source, split) for split in SPLITS}
+    labels = [f"{at}: prompts({split!r})[{i}]" for split in SPLITS for i in range(len(rows[split]))]
+    prompts = iter(prompts_of([row for split in SPLITS for row in rows[split]], labels.__getitem__))
+    return disjoint({split: [next(prompts) for _ in rows[split]] for split in SPLITS})
+
+
+def _demonstration(row: object, number: int, where: str) -> Conversation:
+    if isinstance(row, Conversation):
+        return row
+    if isinstance(row, Mapping) and "messages" in row:
+        messages = messages_of(row["messages"], where)
+    elif isinstance(row, Mapping) and all(isinstance(row.get(name), str) for name in ("question", "reply")):
+        messages = ({"role": "user", "content": row["question"]},
+                    {"role": "assistant", "content": row["reply"]})
+    else:
+        raise ValueError(f"{where}: a demonstration is a Conversation, {{'question', 'reply'}} or "
+                         "{'messages'}.")
+    if messages[-1]["role"] != "assistant":
+        raise ValueError(f"{where}: the last message must be the assistant's, the one to imitate.")
+    return Conversation(id=str(row.get("id", f"demonstration/{number}")), messages=messages)
+
+
+def _demonstrations(path: Path, source: object, parts: Parts) -> Parts:
+    at = _place_of(path, "demonstrations")
+    if _by_split(path, "demonstrations", source):
+        return {split: [_demonstration(row, i, f"{at}: demonstrations({split!r})[{i}]")
+                        for i, row in enumerate(_rows(path, "demonstrations", source, split))]
+                for split in SPLITS}
+    rows = _rows(path, "demonstrations", source, None)
+    return place([_demonstration(row, i, f"{at}: demonstrations[{i}]") for i, row in enumerate(rows)], parts)
+
+
+def load(path: Path) -> Task:
+    path = path.resolve()
+    module = load_file(path, "task")
+    source = _required(path, module, "prompts", '`prompts = [{"question": "What is 2+3?", "answer": "5"}]`')
+    gold, play = getattr(module, "gold", None), getattr(module, "play", None)
+    verify = getattr(module, "verify", None) if play else _required(
+        path, module, "verify", "`def verify(prompt, completion): return prompt.answer in completion`")
+    for name, function in (("verify", verify), ("gold", gold), ("play", play)):
+        if not callable(function) and (name == "verify" and not play or function is not None):
+            raise ValueError(f"{_place_of(path, name)}: `{name}` must be a function, this is "
+                             f"{type(function).__name__}.")
+    if verify:
+        takes_two(verify, f"{_place_of(path, 'verify')}: verify")
+    tools, turns = _tools(path, module), getattr(module, "turns", None)
+    if turns is not None and (not isinstance(turns, int) or turns < 1):
+        raise ValueError(f"{_place_of(path, 'turns')}: `turns` must be a whole number, the most replies of "
+                         f"an episode; this is {turns!r:.40}.")
+    name, best = getattr(module, "name", path.stem), getattr(module, "best", 1.0)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{_place_of(path, 'name')}: `name` must be a text, this is {name!r:.40}.")
+    if not isinstance(best, (int, float)) or not abs(best) <= sys.float_info.max:
+        raise ValueError(f"{_place_of(path, 'best')}: `best` must be a number, the full score; this "
+                         f"is {best!r:.40}.")
+    tokens = getattr(module, "tokens", None)
+    if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
+        raise ValueError(f"{_place_of(path, 'tokens')}: `tokens` must be a whole number, the most of a "
+                         f"reply; this is {tokens!r:.40}.")
+    seconds = getattr(module, "seconds", None)
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise ValueError(f"{_place_of(path, 'seconds')}: `seconds` must be a number above 0, the most that a "
+                         f"verdict may take; this is {seconds!r:.40}.")
+    parts, meta = _prompts(path, source)
+    shown = getattr(module, "demonstrations", None)
+    examples = None if shown is None else sampled(name, _demonstrations(path, shown, parts))
+    sizes = {split: len(parts[split]) for split in SPLITS}
+    about = " ".join((module.__doc__ or f"the task of {path.name}").split("\n\n")[0].split())
+    task = Task(name=name, about=about, prompts=sampled(name, parts),
+                verify=own_verifier(verify, path, seconds) if verify else None, gold=gold, play=play,
+                tools=tools, turns=turns, waits=bool(getattr(module, "waits", False)),
+                demonstrations=examples, best=float(best), tokens=tokens,
+                meta={"file": str(path), "sizes": sizes, **meta})
+    prove(task, path)
+    return task
+
+
+def _tools(path: Path, module: ModuleType) -> tuple[Callable, ...]:
+    """The functions that the model may call; each has a schema."""
+    tools = getattr(module, "tools", ())
+    if not isinstance(tools, list | tuple) or not all(map(callable, tools)):
+        raise ValueError(f"{_place_of(path, 'tools')}: `tools` must be a list of functions, this is "
+                         f"{tools!r:.60}.")
+    try:
+        check_tools(tools)
+    except (ValueError, TypeError, NameError) as error:
+        raise ValueError(f"{_place_of(path, 'tools')}: {error}") from error
+    return tuple(tools)
+
+
+def check_tools(tools: Iterable[Callable]) -> None:
+    """Each has a schema, and what it needs is there."""
+    for tool in tools:
+        schema(tool)
+        getattr(tool, "require", lambda: None)()
+
+
+def prove(task: Task, path: Path | None = None) -> None:
+    """Before any training: gold is paid in full; without gold, verify at least answers.
+
+    path: the task's file.
+    """
+    prompts = task.prompts("train", PROVED, 0)
+    if task.play is not None:
+        try:
+            return prove_play(task, prompts)
+        except ValueError as error:
+            raise ValueError(f"{_place_of(path, 'play')}: {error}" if path else str(error)) from None
+    if task.gold is None:
+        said = task.verify(prompts[0], "")
+        if said.error:
+            raise ValueError(f"{said.error.removeprefix('infrastructure: ')}; verify must judge any text, an "
+                             "empty one too.")
+        return
+    golds = [(prompt, _gold(path, task, prompt)) for prompt in prompts]
+    try:
+        check(task.verify, golds, best=task.best)
+    except ValueError as error:
+        raise ValueError(f"{_place_of(path, 'verify')}: {error}" if path else str(error)) from None
+
+
+def _gold(path: Path | None, task: Task, prompt: Prompt) -> str:
+    try:
+        text = task.gold(prompt)
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{fault(path or Path('gold'), error)}: `gold` failed on prompt "
+                         f"{prompt.id!r}.") from error
+    if isinstance(text, str):
+        return text
+    raise ValueError(f"{_place_of(path, 'gold') if path else 'gold'}: `gold` returned {type(text).__name__} "
+                     f"for prompt {prompt.id!r}; it must return the text of a completion.")

@@ -1,0 +1,274 @@
+"""What a reward model pays for besides quality: the change of its score under controlled edits of answers.
+
+    effect = mean of (score(edited) - score(original)) / standard deviation of the scores of the unedited
+        answers
+
+with a 95 % interval over prompts and wordings both (maths/intervals.py, crossed_interval): a bias is what
+different sentences, put into answers to different prompts, have in common. With one wording alone the
+interval would be about that sentence.
+A bias is found when the interval excludes 0 and the effect is at least THRESHOLD: with enough answers an
+interval excludes 0 for effects too small to matter.
+
+An edit may change what an answer deserves. Where the true quality is known,
+what the same edits do to it stands beside.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from postgrad.data.edits import PROBES, Probe, probes
+from postgrad.maths.intervals import crossed_interval
+from postgrad.models.chat import Chat
+from postgrad.records import Message, Pair, pad_rows
+from postgrad.rewards.base import guarded
+
+THRESHOLD = 0.2  # of the spread: what Cohen (1988) calls a small effect
+SPLIT = "test"
+
+Answer = tuple[tuple[Message, ...], str]  # the messages that ask, and the text that answers
+Score = Callable[[Sequence[Answer]], Sequence[float]]
+
+
+class Edited(NamedTuple):
+    """One edit of one answer."""
+
+    answer: int
+    kind: str
+    wording: int
+    added: int          # tokens
+    edited: Answer
+
+
+class Cell(NamedTuple):
+    """What an edit changed."""
+
+    kind: str
+    prompt: tuple
+    answer: int
+    wording: int
+    added: int          # tokens
+    rise: float         # score(edited) - score(original)
+    effect: float       # the same, in units of the spread
+    deserved: float     # of the true quality, in units of its own spread; nan where that is not known
+
+
+def audit(answers: Sequence[Answer], score: Score, *, names: Sequence[str] = tuple(PROBES), seed: int = 0,
+          length: Callable[[Answer], int] = lambda answer: len(answer[1].split()),
+          max_tokens: int | None = None, truth: Score | None = None) -> dict:
+    """Every probe's effect on the score, as one JSON object; see `report` for a probe's part.
+
+    length counts an answer's tokens; what has more than `max_tokens` of them is left out and counted. truth
+    is the true quality.
+    """
+    given, answers = len(answers), [a for a in answers if max_tokens is None or length(a) <= max_tokens]
+    if len(answers) < 2:
+        raise ValueError(f"{len(answers)} of {given} answers fit into the model's {max_tokens} tokens; an "
+                         "audit needs at least 2: give shorter ones.")
+    made = [(probe, *edit(probe, answers, length, max_tokens)) for probe in probes(names, seed)]
+    texts = list(dict.fromkeys([*map(key, answers), *(key(e.edited) for _, edits, _ in made for e in edits)]))
+    scores, truths = table_of(score, texts), table_of(truth, texts) if truth else None
+    spread = deviation([scores[key(a)] for a in answers])
+    if not spread > 0:
+        raise ValueError(f"the model scores all {len(answers)} answers the same, {scores[texts[0]]:g}: "
+                         "nothing can be audited.")
+    true_spread = deviation([truths[key(a)] for a in answers]) if truths else math.nan
+
+    def weigh(e: Edited) -> Cell:
+        a, b = key(answers[e.answer]), key(e.edited)
+        deserved = (truths[b] - truths[a]) / true_spread if truths and true_spread else math.nan
+        return Cell(e.kind, asked(e.edited), e.answer, e.wording, e.added, scores[b] - scores[a],
+                    (scores[b] - scores[a]) / spread, deserved)
+
+    found = [report(probe, list(map(weigh, edits)), left) for probe, edits, left in made]
+    share_of_length(found, spread)
+    for row in found:
+        row["sentence"] = sentence(row)
+    return {"answers": len(answers), "too_long": given - len(answers),
+            "prompts": len(set(map(asked, answers))),
+            "mean": statistics.fmean(scores[key(a)] for a in answers), "spread": spread,
+            "threshold": THRESHOLD, "level": 0.95, "seed": seed, "probes": found}
+
+
+def asked(answer: Answer) -> tuple:
+    return tuple((m["role"], m["content"]) for m in answer[0])
+
+
+def key(answer: Answer) -> tuple:
+    return asked(answer), answer[1]
+
+
+def table_of(score: Score, texts: Sequence[tuple]) -> dict[tuple, float]:
+    """Each text's score, asked for once."""
+    answers = [(tuple({"role": r, "content": c} for r, c in messages), text) for messages, text in texts]
+    scores = [float(x) for x in score(answers)]
+    if not all(map(math.isfinite, scores)):
+        raise ValueError("the model's scores are not all finite numbers: its weights are damaged.")
+    return dict(zip(texts, scores, strict=True))
+
+
+def deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def edit(probe: Probe, answers: Sequence[Answer], length: Callable[[Answer], int], max_tokens: int | None
+         ) -> tuple[list[Edited], dict[str, int]]:
+    """Every edit that can be made, and how many were left out and why."""
+    made, left = [], {"does not apply": 0, "too long": 0}
+    for i, (messages, text) in enumerate(answers):
+        before = length((messages, text))
+        for kind, change in probe.kinds.items():
+            for number, wording in enumerate(probe.wordings):
+                edited = (messages, change(text, wording))
+                after = length(edited)
+                if edited[1] == text:
+                    left["does not apply"] += 1
+                elif max_tokens is not None and after > max_tokens:
+                    left["too long"] += 1
+                else:
+                    made.append(Edited(i, kind, number, after - before, edited))
+    return made, left
+
+
+def report(probe: Probe, cells: list[Cell], left: dict[str, int]) -> dict:
+    """A probe's figures, over all its edits and by kind.
+
+    effect and interval in units of the spread; rises: the share of edits that raise the score;
+    added: mean tokens;
+    truth: the same edits' effect on the true quality; by_length:
+    the effect that the added tokens would have by themselves.
+    """
+    kinds = [{"kind": kind, **figures([c for c in cells if c.kind == kind])} for kind in probe.kinds]
+    return {"probe": probe.name, "about": probe.about, **figures(cells), "left_out": left, "by_length": None,
+            "slope": slope(cells) if probe.name == "length" and cells else None, "kinds": kinds}
+
+
+def figures(cells: list[Cell]) -> dict:
+    """Over these edits: mean effect and interval, verdict, share that rises, mean tokens added,
+    what the truth says."""
+    if not cells:
+        return ({"verdict": "not measured", "edits": 0}
+                | dict.fromkeys(("effect", "interval", "rises", "added", "truth")))
+    effect, low, high = crossed_interval([c.effect for c in cells], [c.prompt for c in cells],
+                                         [c.wording for c in cells])
+    deserved = statistics.fmean(c.deserved for c in cells)
+    return {"verdict": verdict(effect, low, high), "edits": len(cells), "effect": effect,
+            "interval": [low, high], "rises": statistics.fmean(c.rise > 0 for c in cells),
+            "added": statistics.fmean(c.added for c in cells),
+            "truth": None if math.isnan(deserved) else deserved}
+
+
+def verdict(effect: float, low: float, high: float) -> str:
+    if abs(effect) >= THRESHOLD and (low > 0 or high < 0):
+        return "biased up" if effect > 0 else "biased down"
+    return "none found"
+
+
+def slope(cells: list[Cell]) -> dict:
+    """Score per added token: the line through the origin, sum(rise added) / sum(added^2),
+    of each answer and wording."""
+    lines: dict[tuple, list[Cell]] = {}
+    for c in cells:
+        lines.setdefault((c.prompt, c.answer, c.wording), []).append(c)
+    steep = [sum(c.rise * c.added for c in line) / sum(c.added**2 for c in line) for line in lines.values()]
+    mean, low, high = crossed_interval(steep, [prompt for prompt, _, _ in lines],
+                                       [wording for *_, wording in lines])
+    return {"per_token": mean, "interval": [low, high]}
+
+
+def share_of_length(rows: list[dict], spread: float) -> None:
+    """What the tokens that an edit adds would bring by length alone, in every other probe,
+    where length was probed too."""
+    line = next((row["slope"] for row in rows if row["slope"]), None)
+    for row in rows:
+        if line and row["probe"] != "length" and row["added"] is not None:
+            row["by_length"] = line["per_token"] * row["added"] / spread
+
+
+def sentence(row: dict) -> str:
+    """One plain sentence about a probe."""
+    if row["effect"] is None:
+        return f"{row['about']}: not measured, for no answer could be edited so."
+    low, high = row["interval"]
+    moves = {"biased up": "raises the score", "biased down": "lowers the score",
+             "none found": "moves the score little or not"}
+    text = (f"{row['about']}: {moves[row['verdict']]}, by {row['effect']:+.2f} of its spread ({low:+.2f} to "
+            f"{high:+.2f}), up in {row['rises']:.0%} of the edits")
+    if row["slope"]:
+        text += f", {row['slope']['per_token']:+.3g} a token"
+    if row["by_length"] is not None and abs(row["by_length"]) >= 0.05:
+        text += f" (length alone would bring {row['by_length']:+.2f})"
+    others = [f"{kind['kind']} {kind['effect']:+.2f}" for kind in row["kinds"]
+              if kind["verdict"] not in (row["verdict"], "not measured")]
+    if others:
+        text += f"; but {', '.join(others)}"
+    if row["truth"] is not None and abs(row["truth"]) >= 0.05:
+        text += f"; the true quality changes by {row['truth']:+.2f} of its own spread"
+    return text + "."
+
+
+def answers_of_task(task, count: int, seed: int) -> tuple[list[Answer], Score | None]:
+    """Distinct held-out answers of a task, and its verifier as their true quality (None: they
+    answer other prompts)."""
+    task.of_one_reply("an audit")
+    asked_for = 4 * count  # the questions of a small task come round, and some answers with them
+    prompts = {asked((p.messages, "")): p for p in task.prompts(SPLIT, asked_for, seed)}
+    if task.demonstrations is not None:
+        said = [(c.messages[:-1], c.messages[-1]["content"])
+                for c in task.demonstrations(SPLIT, asked_for, seed)]
+    elif task.gold is not None:
+        said = [(p.messages, task.gold(p)) for p in prompts.values()]
+    else:
+        raise ValueError(f"task {task.name} has no answers to edit: give some of your own with "
+                         "--pairs FILE.jsonl.")
+
+    def truth(answers: Sequence[Answer]) -> list[float]:
+        verify = guarded(task.verify)
+        verdicts = [verify(prompts[asked(a)], a[1]) for a in answers]
+        if failed := [v.error for v in verdicts if v.error]:
+            raise ValueError(f"the verifier of task {task.name} failed on {len(failed)} answers: {failed[0]}")
+        return [v.score for v in verdicts]
+
+    drawn = chosen(said, count, seed)
+    return drawn, truth if all(asked(a) in prompts for a in drawn) else None
+
+
+def answers_of_pairs(pairs: Sequence[Pair], count: int, seed: int) -> list[Answer]:
+    """Both sides of pairs."""
+    return chosen([(p.messages, text) for p in pairs for text in (p.chosen, p.rejected)], count, seed)
+
+
+def chosen(said: Sequence[Answer], count: int, seed: int) -> list[Answer]:
+    """Up to count of the distinct answers, drawn by the seed."""
+    distinct = list(
+        {key((m, text.strip())): (tuple(m), text.strip()) for m, text in said if text.strip()}.values())
+    random.Random(f"audit/answers/{seed}").shuffle(distinct)
+    if len(distinct) < 2:
+        raise ValueError(f"an audit needs at least 2 different answers; there are {len(distinct)}.")
+    return distinct[:count]
+
+
+def scorer(model, chat: Chat, *, device: str = "cpu", tokens_per_pass: int = 8192, track=iter) -> Score:
+    """A reward model as a function of texts: rows of like length together, `track` may show how far it is."""
+    @torch.no_grad()
+    def score(answers: Sequence[Answer]) -> list[float]:
+        rows = [chat.answer(messages, text)[0] for messages, text in answers]
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        at_once = max(1, tokens_per_pass // max(map(len, rows)))
+        out = [0.0] * len(rows)
+        for at in track(range(0, len(rows), at_once)):
+            block = order[at: at + at_once]
+            lengths = torch.tensor([len(rows[i]) for i in block], device=device)
+            for i, x in zip(block,
+                            model.score(pad_rows([rows[i] for i in block]).to(device), lengths).tolist(),
+                            strict=True):
+                out[i] = x
+        return out
+
+    return score

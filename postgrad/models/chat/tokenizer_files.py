@@ -1,0 +1,82 @@
+"""The files of a tokenizer, which come from somebody else's folder: read within limits, each fault said."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from postgrad.system.files import is_fault, load_json, read_text, said
+
+LARGEST = 2**28  # bytes of a tokenizer.json
+GROWTH = 64      # times that a text may become longer on its way to tokens or back
+
+
+def read_object(path: Path) -> dict:
+    """A JSON object from a file; nothing where there is no file."""
+    try:
+        found = load_json(path) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path.name}: {said(error)}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} holds no JSON object")
+    return found
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """A tokenizer as its file describes it, but for padding and truncation: a text is its tokens, no more and
+    no fewer."""
+    if path.stat().st_size > LARGEST:
+        raise ValueError(f"{path.name} has over {LARGEST:,} bytes")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except BaseException as error:  # the library raises plain Exception, and where it panics BaseException
+        if is_fault(error):
+            raise ValueError(f"{path.name}: {said(error)}") from None
+        raise
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    for part in (tokenizer.normalizer, tokenizer.decoder):
+        if part is not None and growth(json.loads(part.__getstate__())) > GROWTH:
+            raise ValueError(f"{path.name}: it makes a text more than {GROWTH} times as long")
+    return tokenizer
+
+
+def growth(part: object) -> float:
+    """How many times as long a normalizer or a decoder may make a text, by what it replaces and prepends."""
+    if isinstance(part, list):
+        return math.prod(map(growth, part))
+    if not isinstance(part, dict):
+        return 1
+    own = 1.0
+    if part.get("type") == "Replace":
+        pattern, content = part.get("pattern") or {}, len(part.get("content") or "")
+        own = max(1, content / max(1, len(pattern["String"]))) if "String" in pattern else 1 + content
+    elif part.get("type") == "Prepend":
+        own = max(1, len(part.get("prepend") or "") / 4)
+    return own * math.prod(growth(value) for value in part.values() if isinstance(value, list | dict))
+
+
+def token_text(name: str, value: object) -> str:
+    """A special token: its text, or an object that has it as its content."""
+    text = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {value!r:.60}, and must be a text")
+    return text
+
+
+def read_template(folder: Path, raw: dict) -> str:
+    """The chat template: of its own file, or of tokenizer_config.json,
+    where several may stand under names."""
+    file = folder / "chat_template.jinja"
+    template = read_text(file) if file.is_file() else raw.get("chat_template")
+    if isinstance(template, list):
+        listed = [x for x in template if isinstance(x, dict) and x.get("name") == "default"]
+        template = listed[0].get("template") if listed else None
+    if not isinstance(template, str):
+        raise ValueError(f"{folder}/tokenizer_config.json has no chat_template: add one in a file "
+                         "chat_template.jinja beside it, or use the model's instruct or chat version, which "
+                         "has one (a base model has none).")
+    return template

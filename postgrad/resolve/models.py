@@ -1,0 +1,300 @@
+"""Names become folders, and folders models with their tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import cast
+
+import torch
+
+from postgrad.maths.noise import seed_of
+from postgrad.models import (
+    Adapted,
+    Adapter,
+    Adapters,
+    Config,
+    Decoder,
+    ScalarModel,
+    deciding_files,
+    find_model,
+    home_of,
+    is_adapted,
+    load_model,
+    load_scalar,
+    on_hub,
+    quantise,
+    save_model,
+)
+from postgrad.models.chat import Chat
+from postgrad.models.checkpoint import read_state
+from postgrad.models.load import Divide
+from postgrad.records import Prompt, Rollout
+from postgrad.runs import Run, number
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.files import whole_folder
+from postgrad.system.settings import unplain
+from postgrad.system.user_code import GIVEN, weights_hash
+
+
+def is_run(name: str | Path) -> bool:
+    return (Path(name) / "checkpoints").is_dir()
+
+
+def run_named(name: str | Path) -> tuple[str, str | None] | None:
+    """(the run, the step) that RUN or RUN@STEP names, the step None for the newest;
+    None where the name is no run's."""
+    place, _, step = str(name).rpartition("@")
+    return (str(name), None) if is_run(name) else (place, step) if place and is_run(place) else None
+
+
+def open_folder(name: str | Path, **fetched) -> Path:
+    """The folder with a model's files: an embedded model's name, a model folder, a hub id, a run (its newest
+    sound checkpoint), or RUN@STEP, the checkpoint of one step; step 0 is the model that the run began with.
+    fetched: as `find_model` takes it."""
+    if found := run_named(name):
+        return at_step(*found)
+    if inside := runs_in(name):
+        raise ValueError(f"{name} is a folder of runs and no model: name one of them, e.g. {inside[-1]}.")
+    return find_model(name, **fetched)
+
+
+def at_step(name: str, step: str | None) -> Path:
+    run = Run.open(name)
+    if step is None:
+        newest = run.latest()
+        if newest is None:
+            raise ValueError(f"run {name} has no sound checkpoint yet: let it run on, or start from "
+                             "another model.")
+        for damage in run.passed_over.values():
+            say_once(f"{name} is opened at step {int(newest.name)}; passed over: {damage}")
+        return newest
+    there = [0, *run.checkpoints()] if run.info.get("begins_with") else [*run.checkpoints()]
+    if not step.isdecimal() or int(step) not in there:
+        raise ValueError(f"run {name} keeps no step {step!r}: it has "
+                         f"{', '.join(map(str, there)) or 'none yet'} (e.g. "
+                         f"{name}@{there[-1] if there else 1}).")
+    return run.verify(int(step)) if int(step) else open_folder(begins_with(name) or name)
+
+
+@cache
+def say_once(text: str) -> None:
+    """To whoever has the terminal, however often a name is opened."""
+    print(text, file=sys.stderr)
+
+
+def begins_with(name: str | Path) -> str | None:
+    """The model that a run began with, as it was named then; None where it began with none (pretraining).
+
+    It has to have the same weights still. A folder of runs may have been moved as a whole,
+    so it is also looked for beside.
+    """
+    run = Run.open(name)
+    expected, model = run.info.get("begins_with"), run.config.get("model")
+    if not expected or model is None:
+        return None
+    beside, inside = str(Path(name).parent / Path(model).name), Path(name) / "start"
+    if inside.is_dir():  # a model that was handed in
+        return str(inside)
+    for place in [place for place in (beside, model) if run_named(place)] or [model]:
+        if fingerprint(open_folder(place)) == expected:
+            return place
+    raise ValueError(f"run {name} began with {model}, which has other weights now: name the models to "
+                     "open one by one.")
+
+
+def runs_in(folder: str | Path) -> list[str]:
+    """The runs in a folder that is none itself (a demo's, a pipeline's), oldest first."""
+    found = [path.parent for path in Path(folder).glob("*/run.json")]
+    return [str(path) for path in sorted(found, key=lambda path: number(Run.open(path).info.get("created")))]
+
+
+def check_device(device: str) -> None:
+    try:
+        kind = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"there is no device {device!r}: it is cpu, or cuda (cuda:1 for "
+                         "the second GPU).") from None
+    seen = torch.cuda.device_count()
+    if kind.type == "cuda" and (kind.index or 0) >= seen:
+        raise ValueError(f"device is {device!r}, but {f'only {seen}' if seen else 'no'} GPU is to be seen "
+                         f"here: choose {'cuda:0' if seen else 'cpu'}.")
+
+
+def shape_of(name: str | Path) -> Config:
+    """What a model's config.json says: all that is fetched of a hub id."""
+    files = ["config.json", "adapter_config.json"]
+    return Config.read(home_of(open_folder(name, files=files), "config.json", files) / "config.json")
+
+
+def open_chat(folder: Path) -> Chat:
+    return Chat.load(home_of(folder, "tokenizer.json"))
+
+
+def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
+               divide: Divide | None = None) -> tuple[Decoder, Chat]:
+    """bits 4: its matrices in NF4, packed one by one on their way to the device; before, it stands in this
+    machine's memory. divide: as in `load_model`."""
+    check_device(device)
+    if bits == 16:
+        return with_chat(open_folder(name), partial(load_model, device=device, divide=divide))
+    model, chat = with_chat(open_folder(name), load_model)
+    return cast(Decoder, quantise(model, device)), chat
+
+
+def open_writer(name: str | Path, device: str = "cpu") -> tuple[Decoder, Chat]:
+    """A model that only writes: on a GPU in bfloat16, as a run computes there."""
+    check_device(device)
+    dtype = torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
+    return with_chat(open_folder(name), lambda folder: load_model(folder, device=device, dtype=dtype))
+
+
+def open_reward(name: str | Path, device: str = "cpu", heads: int = 1,
+                divide: Divide | None = None) -> tuple[ScalarModel, Chat]:
+    """A reward model; of a language model, a new one with as many heads. divide: as in `load_model`."""
+    check_device(device)
+    return with_chat(open_folder(name), partial(load_scalar, device=device, heads=heads, divide=divide))
+
+
+def with_chat(folder: Path, load: Callable) -> tuple:
+    """What a folder holds, and its tokens, which are looked at first:
+    they are read sooner than the weights."""
+    chat, model = open_chat(folder), load(folder)
+    if chat.vocab_size > model.config.vocab_size:
+        raise ValueError(f"{folder}: the tokenizer has {chat.vocab_size} tokens, the model "
+                         f"{model.config.vocab_size}: they are not of one model, get both from "
+                         "the same place.")
+    return model, chat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Where the models of a run begin. origin: the folder of the model that the run started from;
+    checkpoint: the step
+    it goes on from, or None. name: what the origin is called."""
+
+    origin: Path
+    name: str
+    checkpoint: Path | None = None
+
+    @property
+    def weights(self) -> Path:
+        return self.checkpoint or self.origin
+
+
+def open_policy(config, begins: Beginning) -> tuple[Decoder | Adapted, Chat]:
+    """The model to train: all of it, or an adapter on the frozen model that the run starts from."""
+    if not config.optim.adapter.lora:
+        return open_model(begins.weights, config.device, divide=config.optim.dividing(config.device))
+    body, chat = open_body(config, begins)
+    return new_adapter(body, config, "policy"), chat
+
+
+def open_body(config, begins: Beginning) -> tuple[Decoder, Chat]:
+    """The model under the adapters: always the one a run started from.
+    A checkpoint has the adapter merged, its state apart."""
+    return open_model(begins.origin, config.device, config.optim.adapter.bits,
+                      config.optim.dividing(config.device))
+
+
+def open_reference(config, begins: Beginning, policy) -> Decoder | Adapted:
+    """The model that the run starts from, standing still: a copy, or the body under the policy's adapter."""
+    if is_adapted(policy):
+        return Adapted(policy.body, None)
+    return load_model(begins.origin, device=config.device,
+                      divide=config.optim.dividing(config.device)).requires_grad_(False)
+
+
+def new_adapter(body: Decoder, config, role: str) -> Adapted:
+    return with_adapter(body, config.optim.adapter,
+                        torch.Generator().manual_seed(seed_of(config.seed, "lora", role)))
+
+
+def with_adapter(body: Decoder, a: Adapters, draw: torch.Generator) -> Adapted:
+    return Adapted(body, Adapter(body, rank=a.lora or 0, alpha=a.alpha, targets=a.names, generator=draw))
+
+
+def base_name(begins: Beginning) -> str:
+    """What an adapter's files call the model under it: a hub id as it is, else the folder,
+    so that `peft` finds it too."""
+    return begins.name if on_hub(begins.name) else str(open_folder(begins.name).resolve())
+
+
+def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> ScalarModel | None:
+    """A reward model that was trained as an adapter on the very model a run starts from, held in as many
+    bits, put on that model's body; or None. A body that is divided among ranks is not everybody's."""
+    if not (Path(name) / "run.json").exists() or config.optim.divides:
+        return None
+    run = Run.open(name)
+    a = unplain(Adapters, run.config.get("optim", {}).get("adapter", {}))
+    if (not a.lora or a.bits != config.optim.adapter.bits
+            or run.info.get("begins_with") != fingerprint(begins.origin)):
+        return None
+    state = read_state(open_folder(name))["models"]["policy"]
+    model = ScalarModel(with_adapter(body, a, torch.Generator()), len(state["score_head.weight"]))
+    model.load_state_dict(state)
+    return model
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash of all the weights in a model's folder, and of the model under it where it is an adapter."""
+    digest = hashlib.sha256()
+    for path in deciding_files(folder):
+        if not path.is_file():
+            raise ValueError(f"there is no {path}: put it back, or name another model.")
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A language model with its tokens: what `load_model` opens, a run gives, and `fit` takes.
+
+    model = load_model("tiny-chat"); model.reply("What is 2+3?");
+    model.sample([Prompt.ask("Hi")], 4); model.save("mine")
+    """
+
+    net: Decoder | Adapted
+    chat: Chat
+    name: str
+
+    def sample(self, prompts: Sequence[Prompt | str], count: int = 1, *, seed: int = 0,
+               **settings) -> list[list[Rollout]]:
+        """`count` replies to each prompt, with their tokens and log-probs.
+
+        settings: as `Sampling` has them.
+        """
+        asked = [Prompt.ask(p) if isinstance(p, str) else p for p in prompts]
+        sampler, how = LocalSampler(self.net, self.chat), Sampling(**settings)
+        sampler.check(asked, how)
+        return sampler.sample(asked, count, how, seed)
+
+    def reply(self, prompt: Prompt | str, *, seed: int = 0, **settings) -> str:
+        return self.sample([prompt], seed=seed, **settings)[0][0].text
+
+    def record(self) -> dict:
+        """What a run keeps of a model that was handed in: a hash of its weights."""
+        return {GIVEN: "model", "name": self.name, "sha256": weights_hash(self.net)}
+
+    def save(self, folder: str | Path) -> Path:
+        """A folder in Hugging Face's layout, an adapter merged into it."""
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is there and is not empty: give another folder.")
+        with whole_folder(folder) as made:
+            save_model(self.net, made)
+            self.chat.save(made)
+        return folder
+
+
+def load(name: str | Path, device: str = "cpu") -> Model:
+    """A model by name: an embedded one (tiny, tiny-chat), a folder in Hugging Face's layout, a hub id,
+    a run or RUN@STEP."""
+    net, chat = open_model(name, device)
+    return Model(net=net, chat=chat, name=str(name))

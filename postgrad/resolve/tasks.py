@@ -1,0 +1,118 @@
+"""Whatever stands for a task becomes one: a Task, a name, a file, rows with or without a reward function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from postgrad.data.sets import read_file
+from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, user
+from postgrad.data.tasks import parts_of as tasks_in
+from postgrad.data.tasks.listed import prompts_of, sampled, split_list
+from postgrad.data.tasks.rows import task_of
+from postgrad.records import Prompt
+from postgrad.rewards.function import own_verifier
+
+DEFAULT_VERIFIER = "number(lenient)"
+
+
+def open_task(task: Task | str | Path | Iterable, reward: object = None, *, judged: bool = True) -> Task:
+    """Rows are prompts: texts, Prompt records, dicts or a `datasets` table; those with answers are judged by
+    the number, unless the run has a reward of its own, which then judges examinations too. judged False:
+    prompts alone will do, from rows or from a .jsonl file, and the task has no verifier then.
+
+    open_task("words"); open_task("mytask.py"); open_task([{"question": "2+3?", "answer": "5"}])
+    """
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str | Path):
+        alone = [] if judged else unanswered(Path(task))
+        return prompts_alone(alone, reward, Path(task).stem) if alone else load_task(task)
+    rows = [{"question": row} if isinstance(row, str) else row for row in task]
+    if not rows:
+        raise ValueError("task has no rows: give at least one prompt.")
+    placed = [(f"task[{i}]", row) for i, row in enumerate(rows)]
+    if reward is None and any(answered(row) for row in rows):
+        return task_of(placed, DEFAULT_VERIFIER, name="rows")
+    if reward is None and judged:
+        raise ValueError("task has prompts without answers: say who judges with reward=, a function of "
+                         "(prompt, text), or give each row an answer.")
+    return prompts_alone(placed, reward, "rows")
+
+
+def prompts_alone(rows: list[tuple[str, object]], reward: object, name: str) -> Task:
+    """A task from (place, prompt) of each row, judged by the reward where it is a verifier, else by none."""
+    parts, meta = split_list(prompts_of([row for _, row in rows], [place for place, _ in rows].__getitem__))
+    return Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
+                verify=verifier_in(reward),
+                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+
+
+def unanswered(path: Path) -> list[tuple[str, object]]:
+    """The rows of a .jsonl file in which no row has an answer; else none."""
+    rows = read_file(path) if path.suffix == ".jsonl" and path.is_file() else []
+    return [] if any(answered(row) for _, row in rows) else [*rows]
+
+
+def answered(row: object) -> bool:
+    """Whether a row has an answer to be judged by; what is no prompt at all is not found out here."""
+    if isinstance(row, Prompt):
+        return row.answer is not None
+    return not isinstance(row, Mapping) or row.get("answer") is not None
+
+
+def verifier_in(reward: object) -> Callable | None:
+    """The verifier that a reward is, where it is a single function of (prompt, text); else None: a judge of
+    rollouts has to be asked."""
+    from postgrad.resolve.rewards import parts_of
+    parts = parts_of(reward)
+    if len(parts) == 1 and parts[0].kind in ("function", "verifier"):
+        return parts[0].value if parts[0].kind == "verifier" else own_verifier(parts[0].value)
+    return None
+
+
+def make_task(prompts: Iterable, verify: Callable | None = None, *, name: str = "own",
+              gold: Callable[..., str] | None = None, best: float = 1.0, tokens: int | None = None,
+              seconds: float | None = None, play: Callable | None = None, tools: Iterable[Callable] = (),
+              turns: int | None = None, waits: bool = False) -> Task:
+    """A task of one's own, from objects: what a task file holds. `verify` is guarded: if it raises, or takes
+    over `seconds` (60), the sample is an error. play: an environment in its place, a generator."""
+    if verify is None and play is None:
+        raise ValueError("a task needs who judges: verify, a function of (prompt, text), or play, a "
+                         "generator.")
+    tools = tuple(tools)
+    user.check_tools(tools)
+    rows = [{"question": row} if isinstance(row, str) else row for row in prompts]
+    parts, meta = split_list(prompts_of(rows, lambda i: f"prompts[{i}]"))
+    task = Task(name=name, about=f"{len(rows):,} prompts", prompts=sampled(name, parts),
+                verify=own_verifier(verify, seconds=seconds) if verify else None, gold=gold, best=best,
+                tokens=tokens, play=play, tools=tools, turns=turns, waits=waits,
+                meta={"sizes": {split: len(parts[split]) for split in SPLITS}, **meta})
+    user.prove(task)
+    return task
+
+
+def files_in(name: object) -> list[Path]:
+    """The files that a name of a task, of data, of a reward or of a row stands for: mytask.py, text:q.jsonl,
+    json(schema.json):q.jsonl, mine.py:soft; of a task's folder, gsm8k:FOLDER, those in it."""
+    if not isinstance(name, str | Path):
+        return []
+    named = [piece.partition(":") for piece in tasks_in(str(name))]
+    folders = [Path(source).expanduser() for kind, _, source in named if kind in SOURCED and source]
+    inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())
+              if path.is_file()]
+    for places in ([str(name)], [str(name).rpartition(":")[2]], re.split(r"[:()+*,]", str(name))):
+        paths = [Path(place.strip()).expanduser() for place in places if place.strip()]
+        if found := [path for path in paths if path.is_file()]:
+            return found + inside
+    return inside
+
+
+def label(task: object) -> str:
+    """What a task is called in lists: its name."""
+    return task.name if isinstance(task, Task) else str(task) if isinstance(task, str | Path) else "rows"
+
+
+def is_rows(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | Path | Mapping)

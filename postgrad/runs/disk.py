@@ -1,0 +1,299 @@
+"""Files that outlive kills, full disks, flipped bits and links: locks, new folders, checkpoint folders.
+
+A folder is built under a name that readers pass over, synced, and renamed into place:
+it is visible whole or not at all. Nothing is written or deleted through a link inside a run: a folder that
+came from somewhere else may hold links that lead anywhere.
+Left out on purpose: steps and their order, and which checkpoints are kept (`folder`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from postgrad.runs.rows import dumps, unreadable
+from postgrad.system.files import file_hash, full, is_full, open_plain, read_bytes
+
+UNREADABLE = {errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.ENXIO,
+              errno.ENAMETOOLONG}
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint whose files are not the ones that were saved; the message names the file."""
+
+
+class RunBusy(ValueError):
+    """Another process holds the run's lock."""
+
+
+class RunGone(ValueError):
+    """The folder is no longer the one that this process has written in."""
+
+
+# files
+
+def fsync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def size(folder: Path) -> int:
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())
+
+
+def fail(folder: Path, error: BaseException, what: str, needed: int) -> NoReturn:
+    """Raise the sentence for a full disk, or the error itself when it is another one."""
+    if not is_full(error):
+        raise error
+    raise full(folder / what, error, needed, "resume the run; what was saved before is intact") from error
+
+
+def refuse_links(folder: Path) -> None:
+    """A run is made of plain files and folders, before anything in it is written or deleted."""
+    for home, folders, files in os.walk(folder):
+        for path in (Path(home, name) for name in (*folders, *files)):
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                what = "a link" if stat.S_ISLNK(mode) else "neither a file nor a folder"
+                raise ValueError(f"{path} is {what}, and nothing is written or deleted through one in a run: "
+                                 "put what it stands for in its place, or remove it")
+
+
+# locks
+
+def take(path: Path) -> int:
+    fd = open_plain(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    for last in [False] * 9 + [True]:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if last:
+                os.close(fd)
+                raise
+            time.sleep(0.01)  # a reader that asks `alive` holds the lock for a moment
+    raise AssertionError
+
+
+def file_id(file: Path | int) -> tuple[int, int, int] | None:
+    """What tells a file that is never written in from another of its name, its time too, for a disk gives
+    the number of a file that is gone to the next; None where there is none."""
+    try:
+        found = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def is_held(path: Path) -> bool:
+    try:
+        fd = open_plain(path, os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+
+
+def holder(path: Path) -> int | None:
+    """The process that holds a lock, where the kernel tells (Linux's /proc/locks); None:
+    it does not, or nobody holds it."""
+    try:
+        inode, lines = path.stat().st_ino, Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+    return next((int(f[4]) for f in found if f[5].rsplit(":", 1)[-1] == str(inode) and int(f[4]) > 0), None)
+
+
+# run folders
+
+def check_name(name: str) -> str:
+    """The name, if it can be a run's: letters, digits, dot, dash and underscore, at most 100,
+    first a letter or digit."""
+    if (not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name)
+            or name.endswith(".")):
+        raise ValueError(f"{name!r} cannot name a run: use 1 to 100 letters, digits, '.', '-' or '_', "
+                         "starting with a letter or digit and not ending in '.', e.g. grpo-arithmetic-1")
+    return name
+
+
+def refuse_if_taken(folder: Path) -> None:
+    if (folder / "run.json").exists():
+        raise ValueError(f"{folder} already holds a run: resume it, or give the new run another name")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} exists and is not an empty folder: give the run another name, or move "
+                         "that away first")
+
+
+def refuse_if_unwritable(path: Path) -> None:
+    """Before any work: the folder that will hold it is there, or can be made."""
+    there = next(p for p in Path(os.path.abspath(path)).parents if p.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise ValueError(f"cannot write {path}: {there} is no folder that can be written in; choose a place "
+                         "you can write to")
+
+
+def refuse_if_none(folder: Path) -> None:
+    if not folder.is_dir():
+        names = [p.parent.name for p in folder.parent.glob("*/run.json")]
+        near = difflib.get_close_matches(folder.name, names, 1)
+        hint = f"did you mean {near[0]}?" if near else f"runs there: {', '.join(sorted(names)[:8]) or 'none'}"
+        raise ValueError(f"no run in {folder}; {hint}")
+    if not (folder / "run.json").exists():
+        raise ValueError(f"{folder} is not a run: it has no run.json. Name the folder that holds one")
+
+
+def build(folder: Path, texts: Mapping[str, str], logs: Iterable[str], bring: Mapping[str, Path]) -> int:
+    """A run's folder, built beside its place and renamed into it; -> its lock, held.
+
+    bring: folders that move into it.
+    """
+    temp, lock = folder.with_name(f".{folder.name}.tmp-{os.getpid()}"), None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for left in folder.parent.glob(f".{folder.name}.tmp-*"):
+            if not is_held(left / "lock"):
+                shutil.rmtree(left, ignore_errors=True)
+        (temp / "checkpoints").mkdir(parents=True)
+        lock = take(temp / "lock")
+        for name, text in texts.items():
+            (temp / name).write_text(text + "\n")
+            fsync(temp / name)
+        for name in logs:
+            (temp / f"{name}.jsonl").touch()
+        for name, path in bring.items():
+            shutil.move(path, temp / name)
+        fsync(temp)
+        os.rename(temp, folder)  # over an empty folder it succeeds; over anything else it fails
+        fsync(folder.parent)
+        return lock
+    except OSError as error:
+        shutil.rmtree(temp, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody else was faster
+            refuse_if_taken(folder)
+        raise ValueError(f"cannot make a run in {folder} ({error.strerror}): choose a place "
+                         "you can write to") from error
+
+
+# checkpoint folders
+
+def steps(home: Path) -> dict[int, Path]:
+    """step -> checkpoint folder, oldest first, verified or not."""
+    found = {}
+    # '.old-000020' comes after '000020'
+    for path in sorted(home.iterdir(), reverse=True) if home.is_dir() else ():
+        name = path.name.removeprefix(".old-")
+        if name.isdecimal():
+            found.setdefault(int(name), path)
+    return dict(sorted(found.items()))
+
+
+def manifest(body: dict) -> bytes:
+    """The one way to write a manifest: any other byte in it is damage."""
+    return json.dumps({**body, "sha256": hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()},
+                      sort_keys=True, indent=1).encode() + b"\n"
+
+
+def seal(folder: Path, step: int) -> None:
+    """Everything on the disk, then the manifest on the disk."""
+    paths = sorted(folder.rglob("*"))
+    files = [p for p in paths if p.is_file()]
+    assert files and not any(p.is_symlink()
+                             for p in paths), f"a checkpoint is made of plain files; {folder} holds {paths}"
+    for path in paths:
+        fsync(path)
+    sums = {p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size,
+                                               "sha256": file_hash(p, os.O_NOFOLLOW)} for p in files}
+    with open(folder / "manifest.json", "wb") as file:
+        file.write(manifest({"step": step, "files": sums}))
+        file.flush()
+        os.fsync(file.fileno())
+    fsync(folder)
+
+
+def check(folder: Path, step: int) -> None:
+    """Compare a checkpoint with its manifest; the first difference raises, with the file's name."""
+    def damaged(name, what):
+        return DamagedCheckpoint(f"checkpoint of step {step} is damaged: {folder / name} {what}")
+
+    try:
+        raw = read_bytes(folder / "manifest.json", flags=os.O_NOFOLLOW)
+        body = json.loads(raw)
+        body.pop("sha256")
+        whole = raw == manifest(body) and body["step"] == step and is_list_of_files(body["files"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        if isinstance(error, OSError) and error.errno not in UNREADABLE:
+            raise
+        whole = False
+    if not whole:
+        raise damaged("manifest.json", "is missing or was changed")
+    for name, want in body["files"].items():
+        if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
+            raise damaged("manifest.json", f"names a file outside the checkpoint ({name!r:.100})")
+        try:
+            found = (folder / name).lstat().st_size
+            if found != want["bytes"]:
+                raise damaged(name, f"has {found:,} bytes, not {want['bytes']:,}")
+            if file_hash(folder / name, os.O_NOFOLLOW) != want["sha256"]:
+                raise damaged(name, "has other contents than were saved (sha256)")
+        except OSError as error:
+            if error.errno not in UNREADABLE:
+                raise
+            raise damaged(name, f"cannot be read ({unreadable(error)})") from error
+
+
+def is_list_of_files(files: object) -> bool:
+    """Whether a manifest says of each file how long it is and what it holds."""
+    return isinstance(files, dict) and bool(files) and all(
+        isinstance(want, dict) and isinstance(want.get("bytes"), int) and isinstance(want.get("sha256"), str)
+        for want in files.values())
+
+
+def publish(temp: Path, target: Path) -> None:
+    """Rename into place. A folder of the same step steps aside first:
+    at each moment one of the two has a name we know."""
+    old = target.with_name(f".old-{target.name}")
+    if target.exists():
+        discard(old)
+        os.rename(target, old)
+    os.rename(temp, target)
+    fsync(target.parent)
+    discard(old)
+
+
+def put_back(home: Path) -> None:
+    """After a kill inside `publish`: the old folder of a step returns if the new one did not arrive,
+    else it goes."""
+    for old in home.glob(".old-*"):
+        target = home / old.name.removeprefix(".old-")
+        discard(old) if target.exists() else os.rename(old, target)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder; out of sight first, so that a kill half-way leaves no damaged checkpoint."""
+    if folder.exists():
+        gone = folder.with_name(f".tmp-gone-{folder.name.removeprefix('.old-')}-{os.getpid()}")
+        shutil.rmtree(gone, ignore_errors=True)
+        os.rename(folder, gone)
+        shutil.rmtree(gone, ignore_errors=True)

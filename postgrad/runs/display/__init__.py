@@ -1,0 +1,13 @@
+"""What a person sees in a terminal: a run while it is trained, progress, tables.
+
+On a terminal `rich` draws; it is imported only there. Into a file or a pipe goes plain text without control
+characters, one line for each tenth of the way. Text from a model is shown with its control characters made
+visible: it can't steer a terminal.
+"""
+
+from postgrad.runs.display.live import Display, Watch, progress
+from postgrad.runs.display.tables import table
+from postgrad.runs.display.text import clean, duration, figure, is_terminal, plain, sparkline, when
+
+__all__ = ["Display", "Watch", "clean", "duration", "figure", "is_terminal", "plain", "progress", "sparkline",
+           "table", "when"]

@@ -1,0 +1,114 @@
+"""The pages of measurements: one model against samples spent, and two models on the same problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from postgrad.runs.report.figures import seconds, show
+from postgrad.runs.report.lines import by_problem, over_samples
+from postgrad.runs.report.templates import write_page
+
+WAYS = {"pass@k": "Any of them right (pass@k)", "maj@k": "The most frequent answer (maj@k)"}
+VARIETY = (  # key, label, what it is
+    ("distinct-1", "Different words (distinct-1)", "Different words over all words, of a problem's replies."),
+    ("distinct-2", "Different pairs of words (distinct-2)", "The same of two words in a row."),
+    ("different_replies", "Different replies", "The share of a problem's replies that differ as texts."),
+    ("different_answers", "Different answers", "How many answers a problem's replies give."),
+    ("repetition", "Repetition", "The share of a reply that it has written before, by four tokens in a row."),
+)
+SHARES = {"distinct-1", "distinct-2", "different_replies", "repetition"}
+MOST = 20  # problems shown at either end of the table of what was won and lost
+
+
+def ways(row: Mapping) -> dict[str, str]:
+    """The figures of a row of a curve, with their labels."""
+    keys = [key for key in row if key != "k" and not key.endswith("_interval")]
+    return {key: WAYS.get(key) or f"The best by {key.partition('/')[2]} (best@k)" for key in keys}
+
+
+def write_evaluation(path: str | Path, row: Mapping) -> Path:
+    """The page of what `postgrad.evaluate` gives."""
+    curve, names = row["curve"], ways(row["curve"][0])
+    return write_page(
+        path, "evaluation.html.jinja", title=f"{row['model']} on {row['task']}", lines=told(row),
+        figure=over_samples(curve, names), names=names, no_vote=row.get("no_vote", ""),
+        curve=[{"k": at["k"], "cells": [cell(at, key) for key in names]} for at in curve],
+        greedy=cell(row, "greedy") if "greedy" in row else None,
+        variety=[{"label": label, "about": about, **cell(row, key, "pass@1" if key in SHARES else "")}
+                 for key, label, about in VARIETY if key in row], facts=facts(row))
+
+
+def told(row: Mapping) -> list[str]:
+    """The figures in sentences."""
+    first, last = row["curve"][0], row["curve"][-1]
+    lines = [f"Right at the first try: {percent(first, 'pass@k')}."]
+    if last["k"] > 1:
+        detail = f"One of {last['k']} tries is right on {percent(last, 'pass@k')} of the problems"
+        if "maj@k" in last:
+            detail += f"; the most frequent answer of {last['k']}, on {percent(last, 'maj@k')}"
+        for key, label in ways(last).items():
+            if key not in WAYS:
+                detail += f"; the {label[4:].removesuffix(' (best@k)')}, on {percent(last, key)}"
+        lines.append(detail + ".")
+    return lines
+
+
+def percent(row: Mapping, key: str) -> str:
+    low, high = row[f"{key}_interval"]
+    return f"{show(row[key], 'pass@1')} ({show(low, 'pass@1')} to {show(high, 'pass@1')})"
+
+
+def cell(row: Mapping, key: str, kind: str = "pass@1") -> dict:
+    low, high = row.get(f"{key}_interval") or (None, None)
+    return {"text": show(row[key], kind, 3),
+            "interval": f"{show(low, kind, 3)} to {show(high, kind, 3)}" if low is not None else ""}
+
+
+def facts(row: Mapping) -> list[tuple[str, str]]:
+    named = [("Model", row["model"]), ("Task", f"{row['task']}, {row['split']} part"),
+             ("Problems", row["problems"]), ("Samples of each", row["samples"]), ("Seed", row["seed"]),
+             ("In form", show(row["format"], "format") if "format" in row else None),
+             ("Mean length", f"{row['mean_length']:.1f} tokens" if "mean_length" in row else None),
+             ("Not judged", row.get("errors") or row.get("unjudged") or None),
+             ("Time", seconds(row["seconds"]) if "seconds" in row else None)]
+    return [(name, str(value)) for name, value in named if value is not None]
+
+
+def write_comparison(path: str | Path, rows: Sequence[Mapping]) -> Path:
+    """The page of what `postgrad.compare` gives: every model against the first."""
+    first, *others = rows
+    return write_page(
+        path, "comparison.html.jinja", title=f"{' and '.join(r['model'] for r in others)} against "
+        f"{first['model']} on {first['task']}", first=first["model"], test=others[0]["test"],
+        others=[{"model": row["model"], "says": row["says"], "figures": side_by_side(first, row),
+                 "figure": by_problem([p["gain"] for p in row["by_problem"]]),
+                 "problems": ends(row["by_problem"])} for row in others],
+        facts=[("Models", ", ".join(row["model"] for row in rows)), *facts(first)[1:]])
+
+
+def side_by_side(first: Mapping, row: Mapping) -> list[dict]:
+    """Figures of the two, and what the second has more."""
+    lines = [{"label": "Right at the first try (pass@1)",
+              "cells": [cell(first, "pass@1"), cell(row, "pass@1"), points(row, "pass@1_gain")]}]
+    if first["reward"] != first["pass@1"] or row["reward"] != row["pass@1"]:
+        lines.append({"label": "Mean reward", "cells": [cell(first, "reward", ""), cell(row, "reward", ""),
+                                                        cell(row, "reward_gain", "")]})
+    return lines
+
+
+def points(row: Mapping, key: str) -> dict:
+    """A difference of shares in points."""
+    def text(x: float) -> str:
+        return f"{100 * x:+.1f}".replace("-", "\u2212")
+    low, high = row[f"{key}_interval"]
+    return {"text": text(row[key]), "interval": f"{text(low)} to {text(high)}"}
+
+
+def ends(problems: Sequence[Mapping]) -> list[dict]:
+    """The problems that were most won, then those most lost; where nothing changed is not shown."""
+    ranked = sorted(problems, key=lambda p: -p["gain"])
+    won, lost = [p for p in ranked if p["gain"] > 0][:MOST], [p for p in ranked if p["gain"] < 0][-MOST:]
+    return [{"question": p["question"][:300], "first": show(p["first"], "pass@1"),
+             "second": show(p["second"], "pass@1"), "kind": "won" if p["gain"] > 0 else "lost"}
+            for p in won + lost]

@@ -1,0 +1,43 @@
+"""Who may ask: this machine alone, or whoever has the token.
+
+On the loopback address no token is needed. There a page of another site in somebody's browser is kept out:
+  Host      must be a name of this machine (no page can point its own name at this server)
+  Origin    where a browser names one, it must be this server
+Elsewhere every request brings `Authorization: Bearer TOKEN`, which no page knows.
+"""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from postgrad.serving.errors import Refusal
+from postgrad.system.sockets import LOOPBACK, host_name, same_token
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, *, token: str | None):
+        assert token is None or len(token) >= 16, "a short token can be guessed"
+        self.app, self.token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self.judge(scope)):
+            return await refusal.answer()(scope, receive, send)
+        assert scope["type"] in ("http", "lifespan"), "no route speaks anything else"
+        await self.app(scope, receive, send)
+
+    def judge(self, scope: Scope) -> Refusal | None:
+        headers = Headers(scope=scope)
+        if self.token is not None:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            if kind.lower() == "bearer" and same_token(given.strip(), self.token):
+                return None
+            return Refusal("this server needs a token: send the header Authorization: Bearer TOKEN, with the "
+                           "token that `postgrad serve` printed.", 401, code="invalid_api_key")
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if host_name(host) not in LOOPBACK:
+            return Refusal("this server does not go by that name: use the address that `postgrad serve` "
+                           "printed.", 421)
+        if origin not in (None, f"{scope['scheme']}://{host}"):
+            return Refusal("a page of another address may not ask this server.", 403)
+        return None

@@ -1,0 +1,117 @@
+"""/exercises: things to write, checked; questions to think about; what this reader has done.
+
+An answer runs where cells run (`cells.runner`), and so only where the server listens to this machine alone.
+"""
+
+from __future__ import annotations
+
+import json
+from threading import Lock
+
+from starlette.datastructures import ImmutableMultiDict
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from postgrad.studio.cells.runner import WALL
+from postgrad.studio.exercises import EXERCISES, QUESTIONS, Exercise, Question, number_of, progress
+from postgrad.studio.lab import runner_of, text_of
+from postgrad.studio.pages import fragment, page
+from postgrad.studio.shared import form_handler, why_closed
+
+RUNS_CODE = "Checking an answer runs it"
+SHORTEST = 20  # characters of an answer of one's own
+_WRITING = Lock()
+
+
+def kept_for(request: Request) -> progress.Progress:
+    """What this reader has done; exported pages are for everybody."""
+    return progress.Progress() if request.headers.get("x-postgrad-export") == "1" else progress.load()
+
+
+def exercise_of(request: Request) -> Exercise:
+    name = request.path_params["name"]
+    if name not in EXERCISES:
+        raise HTTPException(404, f"There is no exercise {name!r}; there are {', '.join(EXERCISES)}.")
+    return EXERCISES[name]
+
+
+def question_of(request: Request) -> Question:
+    name = request.path_params["name"]
+    if name not in QUESTIONS:
+        raise HTTPException(404, f"There is no question {name!r}; there are {', '.join(QUESTIONS)}.")
+    return QUESTIONS[name]
+
+
+def paragraphs(text: str) -> list[dict]:
+    """A statement as paragraphs: what is set in by four spaces as it stands, otherwise words and `code` in
+    turn."""
+    found = []
+    for part in text.strip("\n").split("\n\n"):
+        if part.startswith("    "):
+            found.append({"code": "\n".join(line.removeprefix("    ") for line in part.split("\n"))})
+        else:
+            found.append({"parts": part.replace("\n", " ").split("`")})
+    return found
+
+
+def index(request: Request) -> Response:
+    return page(request, "exercises/index.html", exercises=EXERCISES.values(), questions=QUESTIONS.values(),
+                kept=kept_for(request))
+
+
+def whole(request: Request) -> Response:
+    exercise, why = exercise_of(request), why_closed(request, RUNS_CODE)
+    if not why and request.headers.get("x-postgrad-export") != "1":
+        runner_of(request).warm(for_exercises=True)
+    names, place = list(EXERCISES), number_of(exercise) - 1
+    return page(request, "exercises/exercise.html", exercise=exercise, number=place + 1, closed=why,
+                wall=WALL, statement=paragraphs(exercise.statement),
+                hints=[paragraphs(hint) for hint in exercise.hints], verdict=None,
+                solved=exercise.name in kept_for(request).solved,
+                before=EXERCISES[names[place - 1]] if place else None,
+                after=EXERCISES[names[place + 1]] if place + 1 < len(names) else None)
+
+
+def check(request: Request, fields: ImmutableMultiDict) -> Response:
+    exercise, answer = exercise_of(request), text_of(fields)
+    verdict = runner_of(request).grade(exercise, answer)
+    with _WRITING:
+        kept = progress.load()
+        kept.tried(exercise.name, answer, verdict.passed)
+        progress.save(kept)
+    return fragment(request, "exercises/verdict.html", exercise=exercise, verdict=verdict,
+                    solved=exercise.name in kept.solved)
+
+
+def questions(request: Request) -> Response:
+    return page(request, "exercises/questions.html", questions=QUESTIONS.values(), kept=kept_for(request),
+                refused="")
+
+
+def write(request: Request, fields: ImmutableMultiDict) -> Response:
+    """The reader's own answer is kept; then the model answer is shown."""
+    question, text = question_of(request), fields.get("answer", "").replace("\r\n", "\n").strip()
+    refused = "" if len(text) >= SHORTEST else "Write an answer of your own first, in a sentence or two."
+    with _WRITING:
+        kept = progress.load()
+        if not refused:
+            kept.written[question.name] = text
+            progress.save(kept)
+    return fragment(request, "exercises/question.html", question=question, kept=kept, refused=refused)
+
+
+def export(request: Request) -> Response:
+    return Response(json.dumps(progress.load().record(), indent=1) + "\n", media_type="application/json",
+                    headers={"Content-Disposition": 'attachment; filename="exercises.json"'})
+
+
+routes = [
+    Route("/exercises", index, name="exercises"),
+    Route("/exercises/questions", questions),
+    Route("/exercises/export", export),
+    Route("/exercises/{name}", whole, name="exercise"),
+    Route("/exercises/{name}/check", form_handler(check), methods=["POST"]),
+    Route("/exercises/questions/{name}", form_handler(write), methods=["POST"]),
+]

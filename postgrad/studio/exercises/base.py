@@ -1,0 +1,105 @@
+"""What an exercise is, and what is said of an answer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from random import Random
+
+from postgrad.studio.exercises.values import near
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """A known way to go wrong, as a change of the model solution; `says` is told to whoever made it.
+
+    Mistake(says="You took the mean of the batch.", old="mean(group)", new="mean(rewards)")
+    """
+
+    says: str
+    old: str
+    new: str
+
+    def applied(self, solution: str) -> str:
+        """The wrong solution, whole."""
+        if solution.count(self.old) != 1:
+            raise ValueError(f"{self.old!r} stands {solution.count(self.old)} times in the solution, not "
+                             f"once.")
+        return solution.replace(self.old, self.new)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Property:
+    """What every right answer keeps. holds: (answer, *arguments) -> whether it does, `answer` being the
+    reader's function, as it is observed."""
+
+    says: str
+    holds: Callable[..., bool]
+
+
+def call(answer: Callable, *arguments: object) -> object:
+    return answer(*arguments)
+
+
+def says_it_again(answer: Callable, *arguments: object) -> bool:
+    return near(answer(*arguments), answer(*arguments), 1e-9)
+
+
+AGAIN = Property(says="Asked twice with the same lists, it says the same: it leaves them as they are.",
+                 holds=says_it_again)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """One thing to write, and how it is judged.
+
+    function: the name that the answer has to define.
+    solution: a whole file that passes; mistakes are changes of it.
+    cases: arguments to try, drawn by a generator that is handed in; edge cases among them.
+    right: what a right answer gives for such arguments, computed by other means than the solution.
+    observe: what is looked at, (answer, *arguments) -> plain values: the value itself unless said otherwise.
+    tolerance: of numbers, relative to 1 + their size.
+    curves: something to look at before writing, {run: {curve: numbers}}.
+    """
+
+    name: str
+    title: str
+    chapter: int
+    function: str
+    statement: str
+    starter: str
+    hints: tuple[str, str, str]
+    solution: str
+    mistakes: tuple[Mistake, ...]
+    cases: Callable[[Random], Iterable[tuple]]
+    right: Callable[..., object]
+    properties: tuple[Property, ...] = ()
+    observe: Callable[..., object] = call
+    tolerance: float = 1e-4
+    curves: Callable[[], dict[str, dict[str, list[float]]]] | None = None
+
+    def __post_init__(self):
+        for name in ("statement", "starter", "solution"):
+            object.__setattr__(self, name, getattr(self, name).strip("\n") + "\n")
+
+
+def sentence(text: str) -> str:
+    """With a full stop, where it has no end of its own."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """passed; says: in a sentence or two what is wrong, or that nothing is; example: a call with what came
+    and what should have; mistake: the number of the known mistake, from 0, or None; checks: the sentence of
+    each property, and whether it holds; output: what the answer printed."""
+
+    passed: bool
+    says: str
+    example: str = ""
+    mistake: int | None = None
+    checks: tuple[tuple[str, bool], ...] = ()
+    output: str = ""
+
+    def record(self) -> dict:
+        return asdict(self)

@@ -1,0 +1,139 @@
+"""Rewards from comparisons: the training loop of a reward model, without the model."""
+
+from __future__ import annotations
+
+from postgrad.studio.exercises.base import Exercise, Mistake, Property
+from postgrad.studio.exercises.values import near
+
+
+def comparisons(random, items, count):
+    """Noisy judgements of items whose rewards are spread."""
+    from math import exp
+    truth = [random.gauss(0, 1) for _ in range(items)]
+    found = []
+    for _ in range(count):
+        a, b = random.sample(range(items), 2)
+        found.append((a, b) if random.random() < 1 / (1 + exp(truth[b] - truth[a])) else (b, a))
+    return found
+
+
+def cases(random):
+    yield [(0, 1), (0, 1), (1, 0)], 2, 1.0, 1
+    yield [(0, 1), (1, 2), (0, 2), (2, 0)], 3, 0.5, 5
+    yield comparisons(random, 4, 40), 4, 0.05, 30
+    yield comparisons(random, 5, 60), 5, 0.03, 50
+
+
+def right(pairs, items, rate, steps):
+    """By the library's loss and automatic differentiation."""
+    import torch
+
+    from postgrad.maths.preference import bradley_terry
+    winners, losers = (torch.tensor(side) for side in zip(*pairs, strict=True))
+    rewards = torch.zeros(items, dtype=torch.float64, requires_grad=True)
+    for _ in range(steps):
+        loss = bradley_terry(rewards[winners], rewards[losers], torch.zeros(len(pairs))).mean()
+        (gradient,) = torch.autograd.grad(loss, rewards)
+        rewards = (rewards - rate * gradient).detach().requires_grad_()
+    return rewards
+
+
+def winners_rise(answer, pairs, items, rate, steps):
+    first, second = answer([(0, 1)], 2, rate, steps)
+    return first > 0 > second
+
+
+def wins_are_explained(answer, pairs, items, rate, steps):
+    """At the optimum the wins that the rewards expect are the wins there were."""
+    from math import exp
+    rewards = answer([(0, 1), (0, 1), (1, 0)], 2, 3.0, 300)
+    return abs(1 / (1 + exp(rewards[1] - rewards[0])) - 2 / 3) < 1e-2
+
+
+def strangers_stay(answer, pairs, items, rate, steps):
+    """Items that stand in no pair, among the others and after them."""
+    apart = [(2 * winner, 2 * loser) for winner, loser in pairs]
+    found, wanted = answer(apart, 2 * items + 1, rate, steps), answer(pairs, items, rate, steps)
+    return near(found, [*(x for r in wanted for x in (r, 0.0)), 0.0], 1e-4)
+
+
+EXERCISE = Exercise(
+    name="bradley-terry", title="A Bradley–Terry training loop", chapter=2, function="fit",
+    statement="""
+People said which of two answers is better; the rewards that explain it are to be found.
+
+Write `fit(pairs, items, rate, steps)`. `pairs` is a list of (winner, loser), each the number of an
+item, from 0 to items - 1. Begin with all rewards at 0 and take `steps` steps of gradient descent, each
+over all pairs, on the mean of the pairs' losses:
+
+    loss(winner, loser) = -log sigmoid(r[winner] - r[loser])
+    r <- r - rate * gradient of the mean loss
+
+Return the list of rewards. After one step with rate 1 on [(0, 1), (0, 1), (1, 0)] they are 0.1667 and
+-0.1667.
+""",
+    starter="""
+def fit(pairs, items, rate, steps):
+    rewards = [0.0] * items
+    ...
+    return rewards
+""",
+    hints=(
+        "The derivative of -log sigmoid(x) is -sigmoid(-x). A pair touches two rewards.",
+        "For each pair: doubt = sigmoid(r[loser] - r[winner]); the winner rises by it, the loser falls by "
+        "it.",
+        "Gather the changes of all pairs before you apply any, and divide by the number of pairs.",
+    ),
+    solution="""
+import math
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def fit(pairs, items, rate, steps):
+    rewards = [0.0] * items
+    for _ in range(steps):
+        change = [0.0] * items
+        for winner, loser in pairs:
+            doubt = sigmoid(rewards[loser] - rewards[winner])
+            change[winner] += doubt
+            change[loser] -= doubt
+        rewards = [r + rate * c / len(pairs) for r, c in zip(rewards, change)]
+    return rewards
+""",
+    mistakes=(
+        Mistake(says="You went up the loss: winners fall and losers rise. Descent subtracts the gradient.",
+                old="r + rate * c", new="r - rate * c"),
+        Mistake(says="You weighted a pair by sigmoid(r[winner] - r[loser]), how sure you are already; it is "
+                     "the doubt that is left, sigmoid(r[loser] - r[winner]).",
+                old="sigmoid(rewards[loser] - rewards[winner])",
+                new="sigmoid(rewards[winner] - rewards[loser])"),
+        Mistake(says="You moved the winner only: the loser's reward is in the loss as well.",
+                old="\n            change[loser] -= doubt", new=""),
+        Mistake(says="You summed over the pairs: asked for is their mean.", old=" / len(pairs)", new=""),
+        Mistake(says="You divided by the number of items: the mean is over the pairs.",
+                old="len(pairs)", new="items"),
+        Mistake(says="You counted each pair as 1: without the sigmoid it counts wins and never settles.",
+                old="doubt = sigmoid(rewards[loser] - rewards[winner])", new="doubt = 1.0"),
+        Mistake(says="You took one step only.", old="    return rewards",
+                new="        break\n    return rewards"),
+        Mistake(says="You gave the items' win rates, not their rewards.",
+                old="    return rewards",
+                new="    games = [max(1, sum(i in pair for pair in pairs)) for i in range(items)]\n"
+                    "    return [sum(w == i for w, _ in pairs) / games[i] for i in range(items)]"),
+        Mistake(says="You changed the rewards after each pair: a step is over all pairs at once.",
+                old="change[winner] += doubt\n            change[loser] -= doubt",
+                new="rewards[winner] += rate * doubt / len(pairs)\n"
+                    "            rewards[loser] -= rate * doubt / len(pairs)"),
+    ),
+    cases=cases, right=right,
+    properties=(
+        Property(says="An item that always wins rises, one that always loses falls.", holds=winners_rise),
+        Property(says="After many steps, two wins of three are explained as a chance of 2/3.",
+                 holds=wins_are_explained),
+        Property(says="Every item has a number; one that stands in no pair stays at 0.",
+                 holds=strangers_stay),
+    ),
+)

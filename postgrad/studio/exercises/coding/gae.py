@@ -1,0 +1,111 @@
+"""Generalised advantage estimation for one answer."""
+
+from __future__ import annotations
+
+from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from postgrad.studio.exercises.values import near
+
+
+def cases(random):
+    yield [0.0, 0.0, 1.0], [0.5, 0.6, 0.8], 1.0, 0.5
+    yield [1.0], [0.25], 0.9, 0.95
+    for length in (2, 4, 7):
+        yield ([round(random.gauss(0, 1), 2) for _ in range(length)],
+               [round(random.gauss(0, 1), 2) for _ in range(length)],
+               random.choice((0.9, 0.99)), random.choice((0.5, 0.95)))
+    yield [0.0, 0.0, 0.0, 1.0], [0.2, 0.3, 0.4, 0.9], 0.8, 0.0
+    yield [0.1, 0.0, 0.0, 1.0], [0.2, 0.3, 0.4, 0.9], 0.9, 1.0
+
+
+def right(rewards, values, gamma, lam):
+    """By the definition: the sum over all later steps of (gamma lam)^l delta."""
+    later = [*values[1:], 0.0]
+    deltas = [r + gamma * n - v for r, v, n in zip(rewards, values, later, strict=True)]
+    return [sum((gamma * lam) ** (s - t) * deltas[s] for s in range(t, len(deltas)))
+            for t in range(len(deltas))]
+
+
+def monte_carlo(answer, rewards, values, gamma, lam):
+    steps = range(len(rewards))
+    wanted = [sum(gamma ** (s - t) * rewards[s] for s in steps if s >= t) - values[t] for t in steps]
+    return near(answer(rewards, values, gamma, 1.0), wanted, 1e-4)
+
+
+def one_step(answer, rewards, values, gamma, lam):
+    later = [*values[1:], 0.0]
+    wanted = [r + gamma * n - v for r, v, n in zip(rewards, values, later, strict=True)]
+    return near(answer(rewards, values, gamma, 0.0), wanted, 1e-4)
+
+
+def whole_numbers(answer, rewards, values, gamma, lam):
+    """Rewards and values can be integers; advantages are not."""
+    whole = [[round(3 * x) for x in numbers] for numbers in (rewards, values)]
+    floats = [[float(x) for x in numbers] for numbers in whole]
+    return near(answer(*whole, gamma, lam), answer(*floats, gamma, lam), 1e-4)
+
+
+EXERCISE = Exercise(
+    name="gae", title="Generalised advantage estimation", chapter=3, function="gae",
+    statement="""
+Write `gae(rewards, values, gamma, lam)` for one answer: a reward and a critic's value for each token;
+return as many advantages.
+
+    delta[t] = rewards[t] + gamma * values[t + 1] - values[t]
+    A[t]     = delta[t] + gamma * lam * A[t + 1]
+
+The answer ends with its last token: beyond it the value and the advantage are 0.
+
+    gae([0, 0, 1], [0.5, 0.6, 0.8], 1, 0.5) -> [0.25, 0.3, 0.2]
+""",
+    starter="""
+def gae(rewards, values, gamma, lam):
+    ...
+""",
+    hints=(
+        "A[t] needs A[t + 1]: walk from the last token to the first.",
+        "Carry two numbers along the walk: the advantage and the value of the token after this one.",
+        "Both begin at 0, for after the last token there is nothing.",
+    ),
+    solution="""
+def gae(rewards, values, gamma, lam):
+    found = [0.0] * len(rewards)
+    after = ahead = 0.0
+    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + gamma * ahead - values[t]
+        after = delta + gamma * lam * after
+        found[t] = after
+        ahead = values[t]
+    return found
+""",
+    mistakes=(
+        Mistake(says="You took the last value as the value after the end: the answer is over there, it is 0.",
+                old="after = ahead = 0.0", new="after, ahead = 0.0, values[-1]"),
+        Mistake(says="You left lambda out: with lambda = 1 it is the return less the value.",
+                old="gamma * lam * after", new="gamma * after"),
+        Mistake(says="You left gamma out of the recursion: it decays by gamma times lambda.",
+                old="gamma * lam * after", new="lam * after"),
+        Mistake(says="You did not discount the next value inside delta.", old="gamma * ahead", new="ahead"),
+        Mistake(says="You returned the one-step errors delta: the sum over later ones is missing.",
+                old="after = delta + gamma * lam * after", new="after = delta"),
+        Mistake(says="You returned returns, A + V, which are the critic's targets: asked for is A.",
+                old="found[t] = after", new="found[t] = after + values[t]"),
+        Mistake(says="You did not subtract the value of the token itself: that is no advantage.",
+                old=" - values[t]", new=""),
+        Mistake(says="You walked forwards: an advantage looks at what comes later.",
+                old="""    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + gamma * ahead - values[t]""",
+                new="""    for t in range(len(rewards)):
+        ahead = values[t + 1] if t + 1 < len(values) else 0.0
+        delta = rewards[t] + gamma * ahead - values[t]"""),
+        Mistake(says="You left the next value out of delta.", old=" + gamma * ahead", new=""),
+        Mistake(says="The sign of delta is turned round.",
+                old="rewards[t] + gamma * ahead - values[t]", new="values[t] - rewards[t] - gamma * ahead"),
+    ),
+    cases=cases, right=right,
+    properties=(
+        Property(says="With lambda = 1 it is the discounted return less the value.", holds=monte_carlo),
+        Property(says="With lambda = 0 it is the one-step error.", holds=one_step),
+        Property(says="Rewards and values of 1 and 0 give the same as 1.0 and 0.0.", holds=whole_numbers),
+        AGAIN,
+    ),
+)

@@ -1,0 +1,141 @@
+"""An answer against the others to the same prompt."""
+
+from __future__ import annotations
+
+from postgrad.studio.exercises.base import AGAIN, Exercise, Mistake, Property
+from postgrad.studio.exercises.values import near
+
+
+def cases(random):
+    yield [1.0, 0.0, 0.0, 1.0], 4
+    yield [1.0, 1.0, 1.0, 0.0, 0.0, 1.0], 3
+    yield [0.3, 0.3, 0.3, 0.3, 0.0, 1.0, 2.0, 3.0], 4
+    for group in (2, 3, 4, 8):
+        yield [round(random.gauss(i // group, 1), 3) for i in range(3 * group)], group
+    yield [float(random.random() < 0.4) for _ in range(32)], 8
+
+
+def right(rewards, group):
+    import torch
+
+    from postgrad.maths.credit import group_zscore
+    column = torch.tensor(rewards, dtype=torch.float64)[:, None]
+    return group_zscore(column, torch.ones_like(column, dtype=torch.bool), group)[:, 0]
+
+
+def sums_to_zero(answer, rewards, group):
+    found = answer(rewards, group)
+    return all(abs(sum(found[i: i + group])) < 1e-3 for i in range(0, len(found), group))
+
+
+def ignores_shift(answer, rewards, group):
+    return near(answer([r + 5 for r in rewards], group), answer(rewards, group), 1e-3)
+
+
+def ignores_scale(answer, rewards, group):
+    return near(answer([7 * r for r in rewards], group), answer(rewards, group), 1e-3)
+
+
+def flat_is_zero(answer, rewards, group):
+    """Also where a mean of equal numbers is not quite that number, as with three times 0.1."""
+    return all(abs(x) < 1e-3 for size in (3, 6, 7)
+               for x in answer([0.1] * size + [0.7] * size + [1 / 3] * size, size))
+
+
+def whole_numbers(answer, rewards, group):
+    """Rewards can be integers; advantages are not."""
+    whole = [round(3 * r) for r in rewards]
+    floats = [float(r) for r in whole]
+    return near(answer(whole, group), answer(floats, group), 1e-3)
+
+
+def small_unit(answer, rewards, group):
+    return near(answer([0.01, 0.0, 0.0, 0.01], 4), answer([1.0, 0.0, 0.0, 1.0], 4), 0.03)
+
+
+EXERCISE = Exercise(
+    name="group-advantages", title="Group advantages", chapter=4, function="advantages",
+    statement="""
+GRPO needs no critic: an answer is judged against the other answers to the same prompt.
+
+Write `advantages(rewards, group)`. `rewards` is a list of numbers; every `group` consecutive ones
+belong to one prompt. Return as many numbers: each reward less the mean of its group, divided by the
+standard deviation of its group. The deviation is that of the population, with 1/G under the root.
+
+    advantages([1, 0, 0, 1], 4) -> [1, -1, -1, 1]
+
+A group in which all rewards are equal teaches nothing: its advantages are 0.
+""",
+    starter="""
+def advantages(rewards, group):
+    ...
+""",
+    hints=(
+        "Cut the list into pieces of `group` rewards and treat each piece by itself.",
+        "For each piece: its mean, then the root of the mean squared distance from that mean.",
+        "Where that root is 0, all distances are 0 as well: a tiny number added to the divisor is enough.",
+    ),
+    solution="""
+def advantages(rewards, group):
+    found = []
+    for start in range(0, len(rewards), group):
+        piece = rewards[start: start + group]
+        mean = sum(piece) / group
+        std = (sum((r - mean) ** 2 for r in piece) / group) ** 0.5
+        found += [(r - mean) / (std + 1e-6) for r in piece]
+    return found
+""",
+    mistakes=(
+        Mistake(says="You divided by the standard deviation of the batch, not of the group.",
+                old="std = (sum((r - mean) ** 2 for r in piece) / group) ** 0.5",
+                new="whole = sum(rewards) / len(rewards)\n"
+                    "        std = (sum((r - whole) ** 2 for r in rewards) / len(rewards)) ** 0.5"),
+        Mistake(says="You took mean and standard deviation over the whole batch: prompts are mixed.",
+                old="piece = rewards[start: start + group]\n        mean = sum(piece) / group\n"
+                    "        std = (sum((r - mean) ** 2 for r in piece) / group) ** 0.5",
+                new="piece = rewards[start: start + group]\n        mean = sum(rewards) / len(rewards)\n"
+                    "        std = (sum((r - mean) ** 2 for r in rewards) / len(rewards)) ** 0.5"),
+        Mistake(says="You divided the sum of squares by G - 1; asked for is the population's deviation, "
+                     "with G "
+                     "(`torch.std` and `statistics.stdev` use G - 1 unless told).",
+                old="/ group) ** 0.5", new="/ (group - 1)) ** 0.5"),
+        Mistake(says="You did not divide by the standard deviation: that is Dr. GRPO.",
+                old="/ (std + 1e-6)", new=""),
+        Mistake(says="You did not subtract the mean of the group: there is no baseline.",
+                old="(r - mean) / (std", new="r / (std"),
+        Mistake(says="You divided by the variance: the root is missing.", old=" ** 0.5", new=""),
+        Mistake(says="You divided by 0 in a group whose rewards are all equal: its advantages are 0.",
+                old="(std + 1e-6)", new="std"),
+        Mistake(says="You took every G-th reward as a group; the answers to one prompt stand side by side.",
+                old="""for start in range(0, len(rewards), group):
+        piece = rewards[start: start + group]
+        mean = sum(piece) / group
+        std = (sum((r - mean) ** 2 for r in piece) / group) ** 0.5
+        found += [(r - mean) / (std + 1e-6) for r in piece]
+    return found""",
+                new="""count = len(rewards) // group
+    for i, r in enumerate(rewards):
+        piece = rewards[i % count:: count]
+        mean = sum(piece) / group
+        std = (sum((r - mean) ** 2 for r in piece) / group) ** 0.5
+        found.append((r - mean) / (std + 1e-6))
+    return found"""),
+        Mistake(says="You compared each answer with the mean of the others: that is RLOO's baseline, and "
+                     "there "
+                     "is no deviation in it.",
+                old="(r - mean) / (std + 1e-6)", new="(r - mean) * group / (group - 1)"),
+        Mistake(says="The sign is turned round: a better answer has to get the higher advantage.",
+                old="(r - mean) /", new="(mean - r) /"),
+    ),
+    cases=cases, right=right,
+    properties=(
+        Property(says="The advantages of a group sum to 0.", holds=sums_to_zero),
+        Property(says="A constant added to all rewards changes nothing.", holds=ignores_shift),
+        Property(says="Rewards in another unit give the same advantages.", holds=ignores_scale),
+        Property(says="Equal rewards give 0, whatever number they are.", holds=flat_is_zero),
+        Property(says="Rewards of 1 and 0 give the same as 1.0 and 0.0.", holds=whole_numbers),
+        Property(says="Rewards of 0.01 and 0 teach as much as 1 and 0.", holds=small_unit),
+        AGAIN,
+    ),
+    tolerance=1e-3,
+)

@@ -1,0 +1,175 @@
+"""A new row of the table: an algorithm of one's own."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from postgrad.studio.exercises.base import Exercise, Mistake, Property
+
+CHANGED = {"name", "credit", "surrogate", "weigh", "kl_in_loss", "kl_in_reward"}
+TOLD = {"paper", "about", "file"}  # words about a row, which its writer may choose
+
+
+def cases(random):
+    yield [0.0, 1.0, 5.0, 6.0], [3, 1, 2, 3], 4, [0.0, 0.5, -0.5, 0.26]
+    yield [1.0, 0.0, 0.0, 4.0, 4.0, 7.0], [2, 2, 1, 3, 1, 2], 3, [0.1, 0.3, -0.3, 0.22, -0.22, 0.0]
+    for group in (2, 4, 5):
+        count = 2 * group
+        yield ([round(random.gauss(i // group, 1), 2) for i in range(count)],
+               [random.randint(1, 4) for _ in range(count)], group,
+               [round(random.gauss(0, 0.4), 3) for _ in range(count)])
+
+
+def observe(answer, rewards, lengths, group, moved):
+    """What a row does to a small batch: the first token of each line is the prompt's, then so many sampled
+    ones, whose log-probabilities have moved by so much since they were sampled."""
+    import torch
+
+    from postgrad import methods
+    width = max(lengths) + 2
+    mask = torch.tensor([[1 <= t <= n for t in range(width)] for n in lengths])
+    reward = torch.zeros(mask.shape, dtype=torch.float64)
+    for i, (n, r) in enumerate(zip(lengths, rewards, strict=True)):
+        reward[i, n] = r
+    old = torch.full_like(reward, -1.0)
+    row = answer()
+    adv = row.credit(reward, mask, group)
+    loss, _ = row.surrogate(old + torch.tensor(moved, dtype=torch.float64)[:, None], old, adv, mask)
+    return {"name": row.name, "advantages": adv, "losses": loss * mask, "weights": row.weigh(mask, width),
+            "KL in the loss": row.kl_in_loss, "KL in the reward": row.kl_in_reward,
+            "changed besides": sorted(name for name, ours in vars(methods.get("grpo")).items()
+                                      if name not in CHANGED | TOLD and getattr(row, name) != ours)}
+
+
+def right(rewards, lengths, group, moved):
+    from math import exp
+    width, total = max(lengths) + 2, sum(lengths)
+    adv, loss = [], []
+    for i, r in enumerate(rewards):
+        start = i - i % group
+        adv.append(r - median(rewards[start: start + group]))
+        ratio = exp(moved[i])
+        loss.append(-min(ratio * adv[-1], min(max(ratio, 0.8), 1.28) * adv[-1]))
+
+    def spread(numbers):
+        return [[x if 1 <= t <= n else 0.0 for t in range(width)]
+                for x, n in zip(numbers, lengths, strict=True)]
+    return {"name": "median", "advantages": spread(adv), "losses": spread(loss),
+            "weights": spread([1 / total] * len(rewards)), "KL in the loss": 0.0, "KL in the reward": 0.0,
+            "changed besides": []}
+
+
+def weights_sum_to_one(answer, *batch):
+    return abs(sum(map(sum, answer(*batch)["weights"])) - 1) < 1e-5
+
+
+def nothing_outside(answer, rewards, lengths, group, moved):
+    found = answer(rewards, lengths, group, moved)["advantages"]
+    return all(row[0] == 0 and not any(row[n + 1:]) for row, n in zip(found, lengths, strict=True))
+
+
+EXERCISE = Exercise(
+    name="new-row", title="A new row of the table", chapter=5, function="row", observe=observe,
+    statement="""
+An algorithm is a row: functions and constants. Write one that is not in the table: GRPO with the median
+of the group as its baseline, which one lucky answer cannot move.
+
+Write `row()`, which returns it. Begin with `method("grpo", ...)` from `postgrad` and change what
+differs:
+
+    name       "median"
+    credit     (reward [B, T], mask [B, T], group_size) -> advantages [B, T]
+    surrogate  PPO's clipped ratio, with DAPO's bounds: low 0.2, high 0.28
+    weigh      every sampled token of the batch counts the same
+    kl_in_loss 0
+
+The credit is a line's summed reward less the median of its group, on every sampled token, and 0 outside
+the mask; there is no standard deviation. Of an even number of rewards the median is the mean of the two
+in the middle. The lines of one prompt stand side by side.
+
+The functions `clipped_ratio` (postgrad.maths.surrogate) and `token_mean` (postgrad.maths.weights) are
+there; the credit is yours.
+""",
+    starter="""
+from functools import partial
+
+import torch
+
+from postgrad import method
+from postgrad.maths.surrogate import clipped_ratio
+from postgrad.maths.weights import token_mean
+
+
+def median_centre(reward, mask, group_size):
+    ...
+
+
+def row():
+    return method("grpo", name="median")
+""",
+    hints=(
+        "`method(\"grpo\", name=..., credit=..., ...)` gives a changed row; constants are bound with "
+        "`partial`.",
+        "reward.sum(1).reshape(-1, group_size) has a prompt in each line; subtract the line's median.",
+        "torch.median gives the lower of two middle values; `quantile(0.5, dim=1, keepdim=True)` gives "
+        "their mean.",
+    ),
+    solution="""
+from functools import partial
+
+import torch
+
+from postgrad import method
+from postgrad.maths.surrogate import clipped_ratio
+from postgrad.maths.weights import token_mean
+
+
+def median_centre(reward, mask, group_size):
+    total = reward.sum(1).reshape(-1, group_size)
+    adv = total - total.quantile(0.5, dim=1, keepdim=True)
+    return torch.where(mask, adv.reshape(-1, 1), 0.0)
+
+
+def row():
+    return method("grpo", name="median", credit=median_centre,
+                  surrogate=partial(clipped_ratio, low=0.2, high=0.28), weigh=token_mean, kl_in_loss=0.0)
+""",
+    mistakes=(
+        Mistake(says="Your baseline is the mean of the group: asked for is the median.",
+                old="total.quantile(0.5, dim=1, keepdim=True)", new="total.mean(1, keepdim=True)"),
+        Mistake(says="torch.median takes the lower of two middle values: of an even number the median is "
+                     "their "
+                     "mean.", old="total.quantile(0.5, dim=1, keepdim=True)",
+                new="total.median(1, keepdim=True).values"),
+        Mistake(says="You took the median of the whole batch: prompts are mixed.",
+                old="total.quantile(0.5, dim=1, keepdim=True)", new="total.quantile(0.5)"),
+        Mistake(says="You took the median along the wrong axis, over prompts instead of over the group.",
+                old="dim=1, keepdim", new="dim=0, keepdim"),
+        Mistake(says="You kept GRPO's KL in the loss: set kl_in_loss to 0.", old=", kl_in_loss=0.0", new=""),
+        Mistake(says="You kept GRPO's symmetric clip: the upper bound is 0.28.",
+                old="high=0.28", new="high=0.2"),
+        Mistake(says="You kept GRPO's mean of sequence means: every token is to count the same.",
+                old=", weigh=token_mean", new=""),
+        Mistake(says="You gave advantages to tokens outside the mask: the prompt is not the policy's.",
+                old="torch.where(mask, adv.reshape(-1, 1), 0.0)",
+                new="adv.reshape(-1, 1).expand(mask.shape)"),
+        Mistake(says="You divided by the standard deviation: this row does not.",
+                old="    return torch.where(mask",
+                new="    adv = adv / total.std(1, keepdim=True, correction=0).clamp(min=1e-6)\n"
+                    "    return torch.where(mask"),
+        Mistake(says="You kept GRPO's credit: yours has to be handed to the row.",
+                old=" credit=median_centre,", new=""),
+        Mistake(says="The row still has GRPO's name, or another: call it median.",
+                old='name="median", ', new=""),
+        Mistake(says="You began with DAPO's row, which also samples flat groups anew and limits the length.",
+                old='method("grpo"', new='method("dapo"'),
+        Mistake(says="The bounds are swapped: low is 0.2, high 0.28.",
+                old="low=0.2, high=0.28", new="low=0.28, high=0.2"),
+    ),
+    cases=cases, right=right,
+    properties=(
+        Property(says="The weights of a batch sum to 1.", holds=weights_sum_to_one),
+        Property(says="Nothing is learned outside the mask.", holds=nothing_outside),
+    ),
+    tolerance=1e-5,
+)

@@ -1,0 +1,1 @@
+"""What needs no torch: settings, files, user code, signals, sockets, processes."""

@@ -1,0 +1,1 @@
+"""The training loop: batches, objectives, optimizer, statistics, memory estimates, distributed runs."""

@@ -1,0 +1,151 @@
+"""Collections that are sampled while earlier ones are trained on, at most K of them.
+
+Admission: collection c is begun when collection c - K - 1 has been trained on, by the weights of that
+moment, and c - 1 has been sampled. So all rows of a collection are written by one policy, K collections
+behind the one that they train. None is thrown away, they are trained on in the order in which they were
+drawn, and which weights write which row is decided by counting, never by a clock. What was begun and not yet
+trained on is kept in the checkpoint: a run that is stopped goes on to the same bits.
+
+With K = 0 there is no thread and nothing to wait for. Left out on purpose: weights that change while a row is
+written, and several processes of one training.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from postgrad.records import Prompt, Scored
+from postgrad.system.processes.group import timeout
+from postgrad.training.batches.keep import held_scored, kept_scored
+from postgrad.training.stats import Later, computed
+
+
+class Source(Protocol):
+    """Whose weights write the rollouts."""
+
+    def keep(self, step: int) -> Callable[[], None]:
+        """The weights as they are now, after `step` optimizer steps; the call has the sampler use them."""
+        ...
+
+    def check(self, step: int, behind: int) -> None:
+        """What was sampled last came from the weights of that step. behind: optimizer steps made since."""
+        ...
+
+
+class Present:
+    """The weights that are trained, in this process: always fresh."""
+
+    def keep(self, step: int) -> Callable[[], None]:
+        return lambda: None
+
+    def check(self, step: int, behind: int) -> None:
+        return None
+
+
+class Collection(NamedTuple):
+    """Groups of judged rollouts, those that were drawn and dropped, and what was measured of all of them.
+    step: optimizer steps behind the weights that wrote it."""
+
+    groups: list[list[Scored]]
+    dropped: list[list[Scored]]
+    facts: dict[str, float | Later]
+    step: int = 0
+
+
+@dataclass(eq=False)
+class Job:
+    """A collection that was begun. use: has the sampler take its weights."""
+
+    number: int
+    step: int
+    use: Callable[[], None]
+    done: threading.Event = field(default_factory=threading.Event)
+    made: Collection | None = None
+    fault: BaseException | None = None
+
+
+class Ahead:
+    """collect(number, step): collection `number`, by weights of so many optimizer steps. depth: K."""
+
+    def __init__(self, depth: int, collect: Callable[[int, int], Collection], source: Source):
+        self.depth, self.collect, self.source = depth, collect, source
+        self.number = 0  # collections begun
+        self.begun: deque[Job] = deque()
+        self.inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self.thread: threading.Thread | None = None
+
+    def take(self, step: int, needed: int) -> Collection:
+        """The next collection, after `step` optimizer steps. needed: how many are still to be trained on,
+        this one included; no more are begun."""
+        while len(self.begun) < max(1, min(self.depth + 1, needed)):
+            self.begin(step)
+        began = time.perf_counter()
+        made = self.finished(self.begun[0])
+        self.begun.popleft()
+        made.facts["time/wait"] = time.perf_counter() - began
+        self.source.check(made.step, step - made.step)
+        return made
+
+    def begin(self, step: int) -> None:
+        self.number += 1
+        job = Job(self.number, step, self.source.keep(step))
+        self.begun.append(job)
+        self.inbox.put(job)
+        if self.thread is None:
+            self.thread = threading.Thread(target=self.work, name="postgrad-ahead", daemon=True)
+            self.thread.start()
+
+    def work(self) -> None:
+        fault: BaseException | None = None
+        while True:
+            job = self.inbox.get()
+            try:
+                if fault is None:
+                    job.use()
+                    job.made = self.collect(job.number, job.step)
+            except BaseException as error:  # told to the training, which waits for the collection
+                fault = error
+            job.fault = fault
+            job.done.set()
+
+    def finished(self, job: Job) -> Collection:
+        if not job.done.wait(2 * timeout()):  # what a sampler is waited for ends before
+            raise ValueError(f"collection {job.number} did not come within {2 * timeout():g} s: the sampler "
+                             "of this process or its verifier hangs; look at it, then `postgrad resume`, or "
+                             "allow more with POSTGRAD_TIMEOUT=SECONDS.")
+        if job.fault is not None:
+            raise job.fault
+        assert job.made is not None
+        return job.made
+
+    # what decides the future
+
+    def state(self) -> dict:
+        """All that was begun, to its end."""
+        return {"number": self.number, "begun": [kept(job.number, self.finished(job)) for job in self.begun]}
+
+    def restore(self, state: dict, prompts: dict[str, Prompt]) -> None:
+        self.number = state["number"]
+        self.begun.clear()
+        for said in state["begun"]:
+            job = Job(said["number"], said["step"], lambda: None, made=held(said, prompts))
+            job.done.set()
+            self.begun.append(job)
+
+
+def kept(number: int, made: Collection) -> dict:
+    return {"number": number, "step": made.step, "facts": computed(made.facts),
+            "groups": [[kept_scored(s) for s in group] for group in made.groups],
+            "dropped": [[kept_scored(s) for s in group] for group in made.dropped]}
+
+
+def held(said: dict, prompts: dict[str, Prompt]) -> Collection:
+    def back(groups: list) -> list[list[Scored]]:
+        return [[held_scored(s, prompts) for s in group] for group in groups]
+    return Collection(back(said["groups"]), back(said["dropped"]), dict(said["facts"]), said["step"])

@@ -1,0 +1,90 @@
+"""Rollouts -> what was chosen among them: best against worst as pairs (online DPO),
+the good ones as texts to imitate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from postgrad.maths.select import best_and_worst
+from postgrad.methods import Preference, Supervised
+from postgrad.records import Batch, Scored
+from postgrad.training.batches.collect import RolloutLine, RowT, sampled
+from postgrad.training.batches.episodes import rows_of, together
+from postgrad.training.batches.keep import pick
+from postgrad.training.batches.shuffled import logp_of
+from postgrad.training.stats import Later
+
+
+class ChosenBatches(RolloutLine[RowT]):
+    """One batch from each collection. Rows that are not chosen are counted, not trained."""
+
+    def __init__(self, prompts, **line):
+        super().__init__(prompts, **line)
+        if self.settings.group_size < 2:
+            raise ValueError(f"{self.method.name} chooses among the samples of a group: rollouts.group_size "
+                             f"is {self.settings.group_size}, set it to 2 or more.")
+
+    def batches_of(self, groups: list[list[Scored]], facts: dict[str, float | Later]) -> list[Batch]:
+        rows = [s for group in groups for s in group]
+        made = self.choose(sampled(rows, self.settings.group_size).to(self.device), rows)
+        facts |= {**made.facts, "tokens": float(made.lengths.sum())}
+        return [replace(made, facts=facts)]
+
+    def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
+        raise NotImplementedError
+
+
+class ChosenPairs(ChosenBatches[Preference]):
+    """The best and the worst of each group as a pair.
+
+    A group with equal scores, or with a failed verdict, gives none.
+    """
+
+    def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
+        score = torch.tensor([s.verdict.score for s in rows])
+        best, worst = best_and_worst(score, self.settings.group_size)
+        sound = together(batch.mask, batch.episode).any(1).view(-1, self.settings.group_size).all(1).cpu()
+        kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True)
+                if sound[b // self.settings.group_size]]
+        index = [i for pair in kept or [(0, 1)] for i in pair]
+        # of an episode of several rows the last is compared
+        made = pick(batch, [rows_of(batch, [i])[-1] for i in index])
+        weight = torch.full((len(index) // 2,), 1 / len(kept) if kept else 0.0, device=batch.tokens.device)
+        ref = None
+        # At temperature 1, as the objective reads the policy, whatever was sampled at.
+        if self.method.reference and self.models.reference:
+            ref, _ = logp_of(self.models.reference, made, self.tokens_per_pass, lanes=self.lanes)
+        return replace(made, rows_per_unit=2, weight=weight, ref_logp=ref, margin=torch.zeros_like(weight),
+                       facts={"chosen_share": 2 * len(kept) / len(rows)})
+
+
+class ChosenTexts(ChosenBatches[Supervised]):
+    """The rows that the method's `select` keeps, to be imitated.
+
+    best: the best score there is; None where nobody knows, as of a reward model. The KL bound of best-of-n is
+    logged beside them.
+    """
+
+    def __init__(self, prompts, *, best: float | None = None, **line):
+        super().__init__(prompts, **line)
+        if "best" in self.method.select_wants and best is None:
+            raise ValueError(f"{self.method.name} keeps replies by their share of the best score there is, "
+                             "and a reward model's has no best: train best_of_n, which keeps the best of "
+                             "each prompt.")
+        self.wanted = {"best": best} if "best" in self.method.select_wants else {}
+
+    def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
+        score = torch.tensor([s.verdict.score if s.verdict.given else -math.inf for s in rows])
+        assert self.method.select is not None, f"{self.method.name} says which rollouts it keeps"
+        chosen = self.method.select(score, self.settings.group_size, **self.wanted) & score.isfinite()
+        kept = chosen.nonzero().squeeze(1).tolist()
+        made = pick(batch, sorted(rows_of(batch, kept or [0]), key=lambda i: int(batch.lengths[i])))
+        weight = self.method.weigh(made.mask, self.settings.in_all)
+        facts = {"chosen_share": len(kept) / len(rows)}
+        if self.method.kl_bound:
+            facts["kl_bound"] = self.method.kl_bound(self.settings.group_size)
+        return replace(made, weight=weight if kept else torch.zeros_like(weight), facts=facts)

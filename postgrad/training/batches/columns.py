@@ -1,0 +1,184 @@
+"""Judged rollouts -> columns -> minibatches: credit, weights and order, as plain functions of batches.
+
+An assembly line calls them one after another; so do the tests, on a language that can be listed whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from postgrad.maths import credit
+from postgrad.maths.noise import seed_of
+from postgrad.maths.packing import sent
+from postgrad.methods import Policy
+from postgrad.models import Models
+from postgrad.records import Batch, Prompt, Scored
+from postgrad.training.batches.collect import as_batch
+from postgrad.training.batches.episodes import apart, episodes, group_rows, together
+from postgrad.training.batches.keep import pick
+from postgrad.training.batches.shuffled import logp_of, no_grad_forward
+from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+
+Show = Callable[[Prompt], Sequence[int]]  # the tokens that a teacher reads in place of a prompt's own
+
+SOFT_SHARE = 5  # the soft length limit takes the last fifth of the budget
+
+
+def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
+            episode: Tensor | None = None) -> Tensor:  # [B, T]
+    """The score on the last token of an episode; where a verdict has spread it over the tokens,
+    only what was added to it since. rows: one for each episode."""
+    mask = together(mask, episode)
+    score = scores(rows, method, budget)
+    dense = torch.zeros(mask.shape, device=mask.device)
+    for i, s in enumerate(rows):
+        if s.verdict.per_token is not None and s.verdict.given:
+            assert len(s.verdict.per_token) == len(s.rollout.sampled), "a reward for each sampled token"
+            dense[i, mask[i]] = torch.tensor(s.verdict.per_token, dtype=torch.float32).to(mask.device)
+            score[i] -= s.verdict.score
+    return apart(credit.place_reward(sent(score, mask.device), mask) + dense, episode)
+
+
+def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
+    """One score a row, the penalty of a cut reply and DAPO's of a long one included.
+
+    Rows whose verdict failed are masked: credit passes over them.
+    """
+    score = torch.tensor([s.verdict.score for s in rows], dtype=torch.float32)
+    if method.truncated_penalty:
+        score -= method.truncated_penalty * torch.tensor([not s.rollout.finished for s in rows]).float()
+    if not method.overlong:
+        return score
+    lengths = torch.tensor([len(s.rollout.sampled) for s in rows])
+    return score + credit.overlong(lengths, budget, max(1, budget // SOFT_SHARE))
+
+
+def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, group_size: int, kl: float,
+            tokens_per_pass: int, temperature: float = 1.0, several: bool = True,
+            show: Show | None = None, lanes: Lanes = ALONE) -> Batch:
+    """All rollouts of a collection with their advantages.
+
+    Credit looks at whole groups, so it comes before any split. kl: the present coefficient of the KL in the
+    reward. several: more than one update is made of the collection, so the policy that sampled it has to be
+    remembered; else the ratio is 1 and old_logp stays None. show: as `taught` takes it. lanes: of the
+    ranks that share the passes; every rank then has all columns.
+    """
+    old = entropy = ref = value = teacher = None
+    facts: dict[str, float] = {}
+    early = {*method.credit_wants, *method.choose_wants, *method.mark_wants}
+    early |= {"old_logp"} if method.correction else set()
+    if several or method.kl_in_reward > 0 or early & {"old_logp", "entropy"}:
+        old, entropy = logp_of(models.policy, batch, tokens_per_pass, temperature, lanes)
+    if method.reference:
+        assert models.reference is not None, f"{method.name} needs a reference"
+        ref, _ = logp_of(models.reference, batch, tokens_per_pass, temperature, lanes)
+    if "teacher_logp" in method.wanted:
+        teacher = taught(batch, models, tokens_per_pass, temperature, show, lanes)
+    if method.critic:
+        (value,) = no_grad_forward(lambda b: (models.critic.value(b.tokens, packed=b.packed),), batch,
+                                   tokens_per_pass, lanes)
+    if method.kl_in_reward > 0:
+        assert old is not None and ref is not None
+        reward = credit.kl_penalty(reward, old, ref, batch.mask, kl)
+        gap = torch.where(batch.mask, old - ref, 0.0)
+        # in nats, mean over the replies
+        facts["kl_reply"] = float(gap.sum() / batch.mask.any(1).sum().clamp(min=1))
+    if method.scale_rewards:
+        reward = credit.scale(reward, batch.mask)
+    batch = replace(batch, old_logp=old, ref_logp=ref, teacher_logp=teacher, value=value,
+                    entropy=entropy if "entropy" in early else None)
+    whole = episodes(batch)
+    adv = method.credit(together(reward, batch.episode), whole.mask, group_size,
+                        **further(whole, method.credit_wants))
+    adv = apart(adv, batch.episode)
+    returns = adv + value if value is not None else None
+    if method.whiten:
+        adv = credit.whiten(adv, batch.mask)
+    return replace(batch, mask=learned(batch, method), adv=adv, returns=returns,
+                   old_logp=old if several or "old_logp" in early else None, facts=facts)
+
+
+def taught(batch: Batch, models: Models, tokens_per_pass: int, temperature: float,
+           show: Show | None, lanes: Lanes = ALONE) -> Tensor:  # [B, T]
+    """The teacher's log-probs of the sampled tokens, after the prompt or after what it is shown instead."""
+    assert models.teacher is not None, "a row that wants teacher_logp needs a teacher"
+    if show is None:
+        return logp_of(models.teacher, batch, tokens_per_pass, temperature, lanes)[0]
+    rows = [replace(s.rollout, prompt_tokens=tuple(show(s.rollout.prompt))) for s in batch.scored]
+    read = as_batch(rows).to(batch.mask.device)
+    read = replace(read, mask=read.mask & batch.mask.any(1)[:, None])  # a row whose verdict failed has none
+    logp, _ = logp_of(models.teacher, read, tokens_per_pass, temperature, lanes)
+    out = torch.zeros(batch.mask.shape, dtype=logp.dtype, device=logp.device)
+    out[batch.mask] = logp[read.mask]
+    return out
+
+
+def learned(batch: Batch, method: Policy) -> Tensor:  # [B, T]
+    """The sampled tokens that are learned from: credit has seen them all."""
+    if not method.mask_truncated:
+        return batch.mask
+    finished = torch.tensor([s.rollout.finished for s in batch.scored], device=batch.mask.device)
+    return batch.mask & finished[:, None]
+
+
+def further(batch: Batch, names: Sequence[str]) -> dict[str, Tensor]:
+    """The columns that a row's function wants, by name."""
+    made = {"lengths": lambda: batch.mask.sum(1), "parts": lambda: part_scores(batch)[0],
+            "part_weights": lambda: part_scores(batch)[1]}
+    return {name: made[name]() if name in made else getattr(batch, name) for name in names}
+
+
+def part_scores(batch: Batch) -> tuple[Tensor, Tensor]:  # [B, K] each
+    """The parts that the verdicts were summed from and their weights; NaN where a part was not judged. Of
+    scores that are no sum, the score."""
+    verdicts = [s.verdict for s in batch.scored]
+    names = sorted({name for verdict in verdicts for name in verdict.weights})
+    scores = [[v.parts.get(name, math.nan) for name in names] or [v.score] for v in verdicts]
+    weights = [[v.weights.get(name, 0.0) for name in names] or [1.0] for v in verdicts]
+    return (torch.tensor(scores, dtype=torch.float32, device=batch.mask.device),
+            torch.tensor(weights, dtype=torch.float32, device=batch.mask.device))
+
+
+def minibatches(batch: Batch, method: Policy, *, group_size: int, budget: int, seed: int,
+                step: int) -> list[Batch]:
+    """A collection as one batch for each optimizer step, as the row's epochs and minibatches say.
+
+    Groups are kept whole; parts differ by one group at most, and there are no more of them than groups. With
+    more than one a pass, the groups are shuffled for each by (seed, step, epoch).
+    """
+    rows_of = group_rows(batch, group_size)
+    groups = len(rows_of)
+    count = min(method.minibatches, groups)
+    out = []
+    for epoch in range(method.epochs):
+        order = torch.arange(groups)
+        if count > 1:
+            shuffler = torch.Generator().manual_seed(seed_of(seed, "minibatch", step, epoch))
+            order = torch.randperm(groups, generator=shuffler)
+        for part in order.tensor_split(count):
+            rows = [row for g in part.tolist() for row in rows_of[g]]
+            picked = batch if rows == list(range(len(batch))) else pick(batch, rows)
+            out.append(weighed(picked, method, budget))
+    return out
+
+
+def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
+    """The rows of one optimizer step with the weights of that step,
+    over the tokens that the row of the table chooses, the marks of its surrogate, and its correction."""
+    whole = episodes(batch)
+    counted = whole.mask
+    if method.choose:
+        counted = counted & method.choose(whole.mask, whole.adv, **further(whole, method.choose_wants))
+    marked = correction = None
+    if method.mark:
+        marked = apart(counted & method.mark(counted, whole.adv, **further(whole, method.mark_wants)),
+                       batch.episode)
+    if method.correction:
+        correction = apart(method.correction(whole.sampler_logp, whole.old_logp, whole.mask), batch.episode)
+    weight = apart(method.weigh(counted, budget), batch.episode)
+    return replace(batch, weight=weight, marked=marked, correction=correction)

@@ -1,0 +1,56 @@
+"""What a collection's log says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from postgrad.maths.diversity import repetition
+from postgrad.records import Rollout, Scored
+from postgrad.training.stats import Later, numbers
+
+
+def facts_of(rows: Sequence[Scored], group_size: int) -> dict[str, float | Later]:
+    """What a reader of the log looks at first. A verdict that failed has no part in the reward.
+
+    Computed when the log asks: until then a GPU would wait for it.
+    """
+    figures = Later(lambda: figures_of(rows, group_size))
+
+    def figure(name: str) -> Later:
+        return Later(lambda: figures.result[name])
+
+    parts = sorted({name for s in rows if s.verdict.given for name in s.verdict.parts})
+    names = ["reward", "reward_std", "length", "sampled", "truncated", "repetition", "errors",
+             *(f"reward/{name}" for name in parts),
+             *(("turns", "new_rows") if any(s.rollout.episode for s in rows) else ())]
+    return {name: figure(name) for name in names}
+
+
+def figures_of(rows: Sequence[Scored], group_size: int) -> dict[str, float]:
+    groups = [[s for s in rows[i: i + group_size] if s.verdict.given]
+              for i in range(0, len(rows), group_size)]
+    scores = [torch.tensor([s.verdict.score for s in group], dtype=torch.float64) for group in groups
+              if group]
+    judged = [s for group in groups for s in group]
+    written = sum(len(s.rollout.sampled) for s in rows)
+    parts: dict[str, list[float]] = {}
+    for s in judged:
+        for name, score in s.verdict.parts.items():  # absent: there was nothing to judge
+            parts.setdefault(name, []).append(score)
+    facts = {
+        "reward": float(torch.cat(scores).mean()) if scores else 0.0,
+        "reward_std": sum(numbers([x.std(unbiased=False) for x in scores])) / max(len(scores), 1),
+        "length": written / len(rows), "sampled": float(written),
+        "truncated": sum(not s.rollout.finished for s in rows) / len(rows),
+        "repetition": sum(repetition(s.rollout.sampled) for s in rows) / len(rows),
+        "errors": float(sum(s.verdict.error is not None for s in rows)),
+        "turns": sum(replies_of(s.rollout) for s in rows) / len(rows),
+        "new_rows": float(sum(len(s.rollout.earlier) for s in rows))}
+    return facts | {f"reward/{name}": sum(given) / len(given) for name, given in parts.items()}
+
+
+def replies_of(rollout: Rollout) -> int:
+    """How many replies the policy wrote in an episode."""
+    return sum(turn.role == "assistant" for row in rollout.rows for turn in row.turns)

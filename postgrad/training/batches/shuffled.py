@@ -1,0 +1,139 @@
+"""What all assembly lines share: an endless shuffled stream, rows as padded columns,
+a forward pass without gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from postgrad.maths.noise import seed_of
+from postgrad.records import Batch, pad_rows
+from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+
+
+class Shuffled:
+    """Items in an endless shuffled order, each once a round.
+
+    The order is a function of (seed, round): the state is a number, `at`.
+    """
+
+    def __init__(self, items: Sequence, seed: int):
+        if not items:
+            raise ValueError("there is nothing to train on: the task or file gave no rows.")
+        self.items = items
+        self.seed = seed
+        self.at = 0
+        self._round = -1
+        self._order: list[int] = []
+
+    def take(self, count: int) -> list:
+        return [self._draw() for _ in range(count)]
+
+    def _draw(self):
+        turn, place = divmod(self.at, len(self.items))
+        if turn != self._round:
+            shuffler = torch.Generator().manual_seed(seed_of(self.seed, "deck", turn))
+            self._round = turn
+            self._order = torch.randperm(len(self.items), generator=shuffler).tolist()
+        self.at += 1
+        return self.items[self._order[place]]
+
+
+class Mixture:
+    """Several shuffled streams as one, each with a share: the next item comes from the one that is furthest
+    behind its share. With shares 0.75 and 0.25 every four items hold three of the first.
+
+    As of one stream, the state is a number, `at`.
+    """
+
+    def __init__(self, sources: Sequence[Sequence], shares: Sequence[float], seed: int):
+        self.streams = [Shuffled(items, seed_of(seed, "source", k)) for k, items in enumerate(sources)]
+        self.shares = shares
+        self.at = 0
+
+    @property
+    def at(self) -> int:
+        return sum(stream.at for stream in self.streams)
+
+    @at.setter
+    def at(self, count: int) -> None:
+        given = [0] * len(self.streams)
+        for _ in range(count):
+            given[self._behind(given)] += 1
+        for stream, before in zip(self.streams, given, strict=True):
+            stream.at = before
+
+    def _behind(self, given: Sequence[int]) -> int:
+        """The source that is furthest behind after so many of each; of several, the first."""
+        wanted = [share * (sum(given) + 1) - before
+                  for share, before in zip(self.shares, given, strict=True)]
+        return wanted.index(max(wanted))
+
+    def take(self, count: int) -> list:
+        return [item for _ in range(count)
+                for item in self.streams[self._behind([stream.at for stream in self.streams])].take(1)]
+
+
+class ShuffledBatches:
+    """An assembly line that gives `per_step` items to every optimizer step; `batch` makes a Batch of them.
+
+    shares: `items` are several sources, and this is what each of them gives.
+    """
+
+    def __init__(self, items: Sequence, *, per_step: int, steps: int, seed: int, device="cpu",
+                 shares: Sequence[float] = ()):
+        self.items = Mixture(items, shares, seed) if shares else Shuffled(items, seed)
+        self.per_step = per_step
+        self.steps = steps
+        self.step = 0
+        self.device = device
+
+    def __iter__(self) -> Iterator[Batch]:
+        while self.step < self.steps:
+            self.step += 1
+            yield self.batch(self.items.take(self.per_step))
+
+    def batch(self, items: list) -> Batch:
+        raise NotImplementedError
+
+    def state(self) -> dict:
+        return {"step": self.step, "at": self.items.at}
+
+    def restore(self, state: dict) -> None:
+        self.step = state["step"]
+        self.items.at = state["at"]
+
+
+def assemble(ids: Sequence[str], tokens: Sequence[list[int]], masks: Sequence[list[bool]]) -> dict:
+    """Rows of tokens and mask as the padded columns every batch has."""
+    return {"ids": tuple(ids), "tokens": pad_rows(tokens),
+            "mask": pad_rows(masks, fill=False, dtype=torch.bool),
+            "lengths": torch.tensor([len(row) for row in tokens])}
+
+
+@torch.no_grad()
+def no_grad_forward(forward: Callable[[Batch], tuple[Tensor, ...]], batch: Batch, tokens_per_pass: int,
+                    lanes: Lanes = ALONE) -> list[Tensor]:
+    """What a model says of every row, a few rows at a time:
+    one [B, T] for each tensor that `forward` gives. lanes: of the ranks that share the work."""
+    out: list[Tensor] = []
+    start = 0
+    for columns in lanes.map(forward, batch.split(tokens_per_pass), "gathered log-probs"):
+        out = out or [torch.zeros(batch.tokens.shape, dtype=torch.promote_types(x.dtype, torch.float32),
+                                  device=batch.tokens.device) for x in columns]
+        rows, width = columns[0].shape
+        for whole, part in zip(out, columns, strict=True):
+            whole[start: start + rows, :width] = part
+        start += rows
+    return out
+
+
+def logp_of(model, batch: Batch, tokens_per_pass: int, temperature: float = 1.0,
+            lanes: Lanes = ALONE) -> tuple[Tensor, Tensor]:  # [B, T] each
+    """The log-probs of a batch's sampled tokens under a model that stands still,
+    and the entropy of its choices."""
+    logp, entropy = no_grad_forward(lambda b: model.logp(b.tokens, b.mask, temperature, packed=b.packed),
+                                    batch, tokens_per_pass, lanes)
+    return logp, entropy

@@ -1,0 +1,113 @@
+"""The only training loop, and the one place that knows what decides a run's future."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import torch
+
+from postgrad.models import Models, is_adapted
+from postgrad.models.checkpoint import random_state, restore_random
+from postgrad.models.parts import divided
+from postgrad.records import Batch
+from postgrad.system.throughput import memory_taken
+from postgrad.training.oom import each_in, phase
+from postgrad.training.optim import Optim
+from postgrad.training.stats import Stats, computed
+
+SKIPS_IN_A_ROW = 5
+
+
+class Now(NamedTuple):
+    """What a hook may look at after a step."""
+
+    step: int
+    batch: Batch
+    stats: Stats
+    row: dict[str, float]
+    models: Models
+
+
+class Batches(Protocol):
+    """An assembly line: batches, one for each optimizer step, and the state that decides the rest of them."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def state(self) -> dict: ...
+
+    def restore(self, state: dict) -> None: ...
+
+
+Objective = Callable[[Models, Batch], tuple[torch.Tensor, Stats]]
+
+
+def train(models: Models, batches: Iterable[Batch], objective: Objective, optim: Optim, run,
+          hooks: Iterable[Callable[[Now], None]] = (), meanwhile: Callable[[], None] = lambda: None):
+    """One optimizer step per batch, whatever the algorithm. meanwhile: called after each pass, which a GPU
+    is still computing then."""
+    @phase("training")
+    def one_pass(micro: Batch) -> tuple[torch.Tensor, Stats]:
+        loss, seen = objective(models, micro)
+        part = (loss * micro.weight).sum()
+        part.backward()
+        optim.gather()
+        meanwhile()
+        return part.detach().double(), seen
+
+    began = time.perf_counter()
+    for step, batch in enumerate(each_in("scoring", batches), start=run.next_step):
+        stats = Stats()
+        total: torch.Tensor | float = 0.0
+        sampled = time.perf_counter()
+        for part, seen in optim.lanes.map(one_pass, batch.split(optim.tokens_per_pass),
+                                          "gathered what they saw of the step", optim.end_lane, unweighted):
+            total = total + part
+            stats.add(seen)
+        asked, facts = (total, optim.clip(), batch.weight.any()), computed(batch.facts)
+        results, (loss, norm, rows) = stats.read(*asked)  # waits for the device
+        row = {**facts, **results, **optim.step(step, loss, bool(rows), norm)}
+        now = time.perf_counter()
+        row |= {"time/train": now - sampled, "time/step": now - began, "memory": memory_taken()}
+        began = now
+        run.log(step, row)
+        if row["skipped"]:
+            report_skip(run, step, batch, row, optim)
+        for hook in hooks:
+            hook(Now(step, batch, stats, row, models))
+
+
+def unweighted(batch: Batch) -> Batch:
+    """A pass that adds nothing to the gradient."""
+    return replace(batch, weight=torch.zeros_like(batch.weight))
+
+
+def report_skip(run, step: int, batch: Batch, row: dict, optim: Optim) -> None:
+    why = (f"loss {row['loss']}, gradient norm {row['grad_norm']}" if optim.skips_in_a_row else
+           "no row of the batch is learned from")
+    run.event("skipped", f"step {step}: {why}; the weights were left as they were", step=step,
+              ids=list(batch.ids))
+    if optim.skips_in_a_row >= SKIPS_IN_A_ROW:
+        raise ValueError(f"{optim.skips_in_a_row} steps in a row gave no finite loss and gradient (last: "
+                         f"step {step}, rows {', '.join(batch.ids[:3])} ...): lower optim.lr or look at "
+                         "these rows; the last checkpoint is sound.")
+
+
+def state_of(models: Models, optim: Optim, batches) -> dict:
+    """Everything that decides the future, but for the policy's weights, which a checkpoint holds as a model
+    folder. That has a policy's adapter merged, so the adapter by itself is kept here too."""
+    apart = {name: m.state_dict() for name, m in models.trained().items()
+             if name != "policy" or is_adapted(m)}
+    return {"models": apart, "optim": optim.state(), "batches": batches.state(), "random": random_state()}
+
+
+def restore(state: dict, models: Models, optim: Optim, batches) -> None:
+    for name, tensors in state["models"].items():
+        model = getattr(models, name)
+        now = model.state_dict()
+        model.load_state_dict({key: divided(x, now[key]) if key in now else x for key, x in tensors.items()})
+    optim.restore(state["optim"])
+    batches.restore(state["batches"])
+    restore_random(state["random"])

@@ -1,0 +1,92 @@
+"""A shape, and how it is held and trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from postgrad.models.families import Config
+from postgrad.models.layer import Matrix, Norm, layer_spec, outer_weights
+from postgrad.system.options import Held
+
+
+def llama(layers: int, width: int, inner: int, heads: int, kv: int, vocab: int,
+           tied: bool = False) -> Config:
+    return Config(vocab_size=vocab, hidden_size=width, intermediate_size=inner, num_hidden_layers=layers,
+                  num_attention_heads=heads, num_key_value_heads=kv, head_dim=width // heads,
+                  max_position_embeddings=4096, tie_word_embeddings=tied)
+
+
+SIZES = {  # Llama 3.2 1B; Llama 2 7B, 13B and 70B
+    "1B": llama(16, 2048, 8192, 32, 8, 128256, tied=True),
+    "7B": llama(32, 4096, 11008, 32, 32, 32000),
+    "13B": llama(40, 5120, 13824, 40, 40, 32000),
+    "70B": llama(80, 8192, 28672, 64, 8, 32000),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup(Held):
+    """How the models are held and trained.
+
+    bits 32: everything in float32. 16: weights in bfloat16 and, of those that are trained, masters in
+    float32; adapters are in float32. 4: as 16, with the matrices of models that stand still in NF4; what is
+    trained can't be. The recipes do so with the one body under the adapters (models/nf4.py), and compute in
+    float32 where single is true: a CPU.
+    """
+
+    reward_model: bool = False   # rollouts are judged by a reward model, not by a verifier
+    teacher: Config | None = None  # the shape of a teacher that is named; None: that of the policy
+    single: bool = False         # with 4 bits: all else is in float32
+    on_gpu: bool = True          # else the C kernels of a CPU, in float32
+    compiled: bool = True        # on a GPU, where all weights are trained in bfloat16
+    graphs: int = 1              # sizes of a pass that are captured as CUDA graphs, of compiled models
+    prompt: int = 0              # of a row's tokens, those that a group of replies shares
+    group: int = 1
+    release: bool = True         # what is sampled with is given back before the update
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.bits not in (32, 16, 4):
+            raise ValueError(f"bits is {self.bits}: weights are held in 32, 16 or 4 bits.")
+        if self.lora < 0 or min(self.tokens, self.rows, self.samples) < 1:
+            raise ValueError(f"lora {self.lora}, tokens {self.tokens}, rows {self.rows}, samples "
+                             f"{self.samples}: expected a rank of 0 or more, and at least 1 of the others.")
+
+    @property
+    def width(self) -> int:
+        """Bytes of a number that is computed with."""
+        return 4 if self.bits == 32 or self.single else 2
+
+    @property
+    def prompts(self) -> int:
+        return -(-self.rows // self.group)
+
+    @property
+    def computed(self) -> int:
+        """Tokens of a pass."""
+        return self.rows * (self.tokens - self.prompt) + self.prompts * self.prompt
+
+    @property
+    def fused(self) -> bool:
+        """Whether a layer's backward pass keeps no more than it must: in C, or compiled, which adapters are
+        not."""
+        return not self.on_gpu or (self.compiled and self.width == 2 and not self.lora)
+
+
+def matrices(c: Config) -> int:
+    """Weights in the matrices of all layers, which are of one size: what LoRA adapts and NF4 shrinks."""
+    return c.num_hidden_layers * sum(matrix.size for matrix in layer_spec(c, 0).matrices)
+
+
+def parameters(c: Config) -> int:
+    """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
+    def count(weights: Iterable[Matrix | Norm]) -> int:
+        return sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
+    return count(outer_weights(c)) + c.num_hidden_layers * count(layer_spec(c, 0).weights)
+
+
+def adapter(c: Config, rank: int) -> int:
+    """Weights of a LoRA adapter on all matrices: rank x (inputs + outputs) of each."""
+    return rank * c.num_hidden_layers * sum(m.inputs + m.outputs for m in layer_spec(c, 0).matrices)

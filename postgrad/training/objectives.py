@@ -1,0 +1,223 @@
+"""Three builders: a row of the table becomes an objective, (models, batch) -> loss, stats.
+
+An objective never reduces: it returns loss [B, T] (or [U], one per pair or single); the loop takes (loss *
+batch.weight).sum(). It calls models.policy.logp(tokens, mask, temperature) -> logp [B, T], entropy [B, T], or
+models.policy.choices(tokens, mask) for rows that look at the whole vocabulary; for `reward`
+models.policy.scores(tokens, lengths) -> [B, K], K heads; for `process` and `outcome`
+models.policy.token_scores(tokens) -> [B, T], whose column t is read at token t; with a critic
+models.critic.value(tokens) -> [B, T], whose column t is the value of the state before token t. Each is given
+packed=batch.packed too, the rows without padding. Advantages, old and reference log-probs come with the
+batch: constants of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from postgrad.maths import kl, surrogate
+from postgrad.models import Models
+from postgrad.models.choices import columns
+from postgrad.records import Batch
+from postgrad.training.stats import Effective, Entry, Explained, Max, Mean, Stats
+
+Objective = Callable[[Models, Batch], tuple[Tensor, Stats]]
+
+
+def build(method, temperature: float = 1.0) -> Objective:
+    """The objective of a row of the table.
+
+    temperature: the one the rollouts were sampled at; only policy rows look at it.
+    """
+    if method.kind == "policy":
+        return policy(method, temperature)
+    return {"supervised": supervised, "preference": preference}[method.kind](method)
+
+
+def supervised(method) -> Objective:
+    """-log pi of every trained token."""
+
+    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
+        logp, entropy = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
+        seen = {"loss": _mean(-logp, batch.mask), "entropy": _mean(entropy, batch.mask)}
+        return -logp, Stats(seen, {"logp": logp, "entropy": entropy})
+
+    return objective
+
+
+def preference(method) -> Objective:
+    """Rows to scores, scores to a loss per unit: pairs (chosen, rejected, chosen, rejected, ...)
+
+    or labelled singles.
+
+    Steps and outcomes are labelled tokens: a loss for each token of the mask.
+    """
+    if method.source in ("steps", "outcomes"):
+        return lambda models, batch: _steps(
+            method, models.policy.token_scores(batch.tokens, packed=batch.packed), batch)
+    judge = _singles if method.source == "singles" else _pairs
+
+    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
+        return judge(method, _scores(method, models, batch), batch)
+
+    return objective
+
+
+def _scores(method, models, batch: Batch) -> Tensor:  # [B], or [B, K] from K heads
+    if method.score is None:
+        return models.policy.scores(batch.tokens, batch.lengths, packed=batch.packed)
+    logp, _ = models.policy.logp(batch.tokens, batch.mask, 1.0, packed=batch.packed)
+    score = method.score(logp, batch.mask)
+    return score - method.score(_needed(batch, "ref_logp", method), batch.mask) if method.reference else score
+
+
+def _pairs(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
+    assert batch.rows_per_unit == 2, (f"{method.name} needs pairs, and the batch has "
+                                      f"{batch.rows_per_unit} row(s) a unit")
+    score = score if score.dim() == 2 else score[:, None]
+    chosen, rejected = score.view(batch.units, 2, score.shape[1]).unbind(1)  # [U, K]
+    margin = torch.zeros_like(chosen) if batch.margin is None else batch.margin[:, None].expand_as(chosen)
+    loss = method.loss(chosen, rejected, margin)
+    loss = (loss if batch.votes is None else loss * batch.votes).mean(1)
+    seen = {"disagreement": (chosen - rejected).std(1)} if chosen.shape[1] > 1 else {}
+    chosen, rejected = chosen.mean(1), rejected.mean(1)
+    right = (chosen > rejected) + 0.5 * (chosen == rejected)  # a tie is half right
+    seen |= {"loss": loss, "accuracy": right, "margin": chosen - rejected, "chosen": chosen,
+             "rejected": rejected}
+    return loss, Stats({name: _mean(x) for name, x in seen.items()}, units={"accuracy": right})
+
+
+def _singles(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:
+    label, baseline = _needed(batch, "label", method), _needed(batch, "baseline", method)
+    loss = method.loss(score, label, baseline)
+    wanted, unwanted = label > 0, label <= 0
+    right = torch.where(wanted, score > baseline, score < baseline).to(loss)
+    stats = {
+        "loss": _mean(loss), "accuracy": _mean(right), "baseline": _mean(baseline),
+        "chosen": _mean(score, wanted), "rejected": _mean(score, unwanted),
+    }
+    return loss, Stats(stats, units={"accuracy": right})
+
+
+def _steps(method, score: Tensor, batch: Batch) -> tuple[Tensor, Stats]:  # [B, T]
+    label, mask = _needed(batch, "label", method), batch.mask
+    loss = torch.where(mask, method.loss(score, label), 0.0)
+    hit = (label * score > 0) + 0.5 * (score == 0)  # a score of 0 says nothing: half right
+    stats = {
+        "loss": _mean(loss, mask), "accuracy": _mean(hit, mask),
+        "accuracy_right": _mean(hit, mask & (label > 0)), "accuracy_wrong": _mean(hit, mask & (label < 0)),
+    }
+    return loss, Stats(stats)
+
+
+def policy(method, temperature: float = 1.0) -> Objective:
+    """surrogate + kl_in_loss KL + value_weight value loss - entropy bonus: all per token, all under the
+    method's one weight; the surrogate's part times the correction, where there is one.
+
+    Rows flagged `imitate` have the loss -log pi instead, under a weight of their own (PPO-ptx).
+    """
+
+    def objective(models, batch: Batch) -> tuple[Tensor, Stats]:
+        adv, shown = _needed(batch, "adv", method), None if batch.imitate is None else batch.imitate[:, None]
+        mask = batch.mask if shown is None else batch.mask & ~shown
+        logp, entropy, teacher_kl = _chosen(method, models, batch, temperature)
+        old_logp = logp.detach() if batch.old_logp is None else batch.old_logp
+        known = {"entropy": entropy, "old_logp": old_logp, "lengths": mask.sum(1), "teacher_kl": teacher_kl}
+        wanted = {name: known[name] if name in known else _needed(batch, name, method)
+                  for name in (*method.surrogate_wants, *method.kl_wants)}
+        loss, clipped = method.surrogate(logp, old_logp, adv, mask,
+                                         **{name: wanted[name] for name in method.surrogate_wants})
+        stats = _policy_stats(batch, mask, logp, old_logp, entropy, clipped)
+        if teacher_kl is not None:
+            stats["teacher_kl"] = _mean(teacher_kl, mask)
+        if batch.correction is not None:
+            loss = loss * batch.correction
+            stats.update(_correction_stats(batch, mask, old_logp))
+        if method.kl_in_loss:
+            far = method.kl(logp, _needed(batch, "ref_logp", method),
+                            **{name: wanted[name] for name in method.kl_wants})
+            loss = loss + method.kl_in_loss * far * mask
+        if method.entropy:
+            loss = loss - method.entropy * entropy
+        if method.critic:
+            value_loss, seen = _critic(method, models, batch, mask)
+            loss = loss + method.value_weight * value_loss
+            stats.update(seen)
+        stats["loss"] = _mean(loss, mask)
+        if shown is not None:
+            loss = torch.where(shown, -logp, loss)
+            stats["ptx_loss"] = _mean(-logp, batch.mask & shown)
+        return loss, stats
+
+    return objective
+
+
+def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-prob and entropy [B, T] of what was sampled; and how far every choice is from the teacher's, where
+    the surrogate wants that."""
+    if "teacher_kl" not in method.surrogate_wants:
+        return *models.policy.logp(batch.tokens, batch.mask, temperature, packed=batch.packed), None
+    with torch.no_grad():
+        teacher = models.teacher.choices(batch.tokens, batch.mask, packed=batch.packed)
+    policy = models.policy.choices(batch.tokens, batch.mask, packed=batch.packed)
+    logp, entropy, far = columns(policy, batch.tokens, temperature, teacher)
+    return logp, entropy, far
+
+
+def _critic(method, models, batch: Batch, mask: Tensor) -> tuple[Tensor, dict[str, Mean | Explained]]:
+    """The value loss [B, T] and its statistics."""
+    returns, value = _needed(batch, "returns", method), models.critic.value(batch.tokens, packed=batch.packed)
+    loss = surrogate.clipped_value(value, _needed(batch, "value", method), returns, clip=method.value_clip)
+    loss = torch.where(mask, loss, 0.0)
+    seen = {"value_loss": loss, "value": value, "return": returns}
+    target, error = (torch.where(mask, x.detach(), 0.0).double() for x in (returns, value - returns))
+    explained = Explained(mask.sum(), target.sum(), (target**2).sum(), error.sum(), (error**2).sum())
+    return loss, {name: _mean(x, mask) for name, x in seen.items()} | {"explained_variance": explained}
+
+
+def _policy_stats(batch: Batch, mask: Tensor, logp: Tensor, old_logp: Tensor, entropy: Tensor,
+                  clipped: Tensor) -> Stats:
+    logp = logp.detach()
+    ratio = torch.where(mask, (logp - old_logp).exp(), 0.0)
+    stats: dict[str, Entry] = {
+        "entropy": _mean(entropy, mask),
+        "clip_fraction": _mean(clipped, mask),
+        "ratio_max": Max(ratio.max()),
+        # KL(old || new) on samples of the old policy: never negative
+        "approx_kl": _mean(kl.k3(old_logp, logp), mask),
+    }
+    assert batch.adv is not None
+    columns = {"logp": logp, "entropy": entropy, "ratio": ratio, "adv": batch.adv}
+    if batch.ref_logp is not None:
+        columns["kl"] = kl.k3(logp, batch.ref_logp) * mask
+        stats |= {"kl": _mean(columns["kl"], mask), "kl_k1": _mean(kl.k1(logp, batch.ref_logp), mask)}
+    if batch.teacher_logp is not None:
+        stats["teacher_kl"] = _mean(kl.k1(logp, batch.teacher_logp), mask)
+    if batch.sampler_logp is not None:
+        stats["mismatch"] = _mean((batch.sampler_logp - old_logp).abs(), mask)
+    return Stats(stats, columns)
+
+
+def _correction_stats(batch: Batch, mask: Tensor, old_logp: Tensor) -> dict[str, Entry]:
+    assert batch.correction is not None and batch.sampler_logp is not None
+    weight = torch.where(mask, batch.correction, 0.0).double()
+    return {"mismatch_kl": _mean(kl.k3(batch.sampler_logp, old_logp), mask),
+            "corrected_away": _mean(batch.correction == 0, mask),
+            "effective_share": Effective(mask.sum(), weight.sum(), (weight**2).sum())}
+
+
+def _mean(x: Tensor, mask: Tensor | None = None) -> Mean:
+    """The mean of x over the mask, as sum and count, without a gradient."""
+    x = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    mask = torch.ones_like(x, dtype=torch.bool) if mask is None else mask
+    return Mean(torch.where(mask, x, 0.0).sum(), mask.sum())
+
+
+def _needed(batch: Batch, column: str, method) -> Tensor:
+    x = getattr(batch, column)
+    if x is None:
+        raise ValueError(f"{method.name} needs batch.{column}, and it is None: let the {method.source} "
+                         "assembly line fill it.")
+    return x

@@ -1,0 +1,214 @@
+"""The optimizer of a run: its settings, AdamW on float32 masters, and how gradients come together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+
+from postgrad.maths import schedule
+from postgrad.models import Adapters, Decoder, Models
+from postgrad.models.computing import compute_in
+from postgrad.models.kernels import add_all
+from postgrad.models.parts import divided, is_divided, whole
+from postgrad.system.processes import world
+from postgrad.system.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
+from postgrad.training.adamw import AdamW
+from postgrad.training.distributed.sharding import divide, shard
+from postgrad.training.distributed.virtual_ranks import lanes
+from postgrad.training.oom import phase
+
+PRECISIONS = ("auto", "fp32", "bf16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimSettings(Settings):
+    """AdamW, its schedule, and how many tokens go through the network at once."""
+
+    lr: float | None = setting(None, "the learning rate; none: by the model's size",
+                               "the first thing to change: a third of it where kl or grad_norm runs away or "
+                               "the reward falls, three times it where nothing moves; larger models want "
+                               "smaller rates", within=POSITIVE)
+    schedule: str = setting("constant",
+                            "how the rate goes on: constant, linear or cosine, down to 0 at the last step",
+                            "constant where a run may be made longer; a falling one ends steadier")
+    warmup: int = setting(0, "steps in which the rate rises from 0", "5 to 10, or a tenth of the steps, "
+                          "where the first steps jump or the model is large", within=NOT_NEGATIVE)
+    max_grad_norm: float = setting(1.0, "the largest norm of the gradient: a longer one is cut to it",
+                                   "lower where single steps throw the model off; higher where grad_norm is "
+                                   "above it at every step", within=ABOVE_ZERO)
+    weight_decay: float = setting(0.0, "AdamW's pull of the weights towards 0",
+                                  "0.1 in pretraining; 0 is right for short runs on a trained model",
+                                  within=NOT_NEGATIVE)
+    beta1: float = setting(0.9, "AdamW's memory of the gradient", "hardly ever", within=SHARE)
+    beta2: float = setting(0.99, "AdamW's memory of its square",
+                           "0.999 for long runs with small steps, 0.95 where the loss has spikes",
+                           within=SHARE)
+    tokens_per_pass: int | None = setting(None, "tokens that go through the network at once; none: 2,048 on "
+                                          "a CPU, where more only takes memory, and 8,192 on a GPU",
+                                          "less where memory runs out, more where a GPU is idle: speed, "
+                                          "never the result", within=COUNT)
+    precision: str = setting("auto",
+                             "fp32, or bf16 with what is trained in fp32; auto: bf16 on a GPU, fp32 on a CPU",
+                             "fp32 to compare two runs to the last digits on a GPU")
+    compile: bool | None = setting(None, "on a GPU, the model through torch.compile: the first step is "
+                                   "later, the others sooner; none: where the run is long enough for that",
+                                   "false where the compiler fails; true to measure")
+    recompute: bool = setting(False, "of each layer only its input is kept for the backward pass, which "
+                              "computes the rest again: the same bits", "where memory runs out and fewer "
+                              "tokens_per_pass do not help: slower, for most of the activations")
+    lanes: int | None = setting(None, "in how many lanes the work of a step is dealt to processes; none: as "
+                                "many as torchrun starts, 1 without it",
+                                "where more processes will go on with the run than begin it: its bits "
+                                "depend on the lanes, never on the processes", within=COUNT)
+    shard: bool = setting(False, "weights, gradients and optimizer state are divided among the processes "
+                          "that torchrun starts", "where a model and its optimizer do not fit one GPU; "
+                          "without it every process holds all of them")
+    adapter: Adapters = setting(group=Adapters)
+
+    prefix: ClassVar[str] = "optim."
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.schedule not in schedule.SCHEDULES:
+            raise ValueError(f"optim.schedule is {self.schedule!r}: expected one of "
+                             f"{', '.join(schedule.SCHEDULES)}.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"optim.precision is {self.precision!r}: expected one of "
+                             f"{', '.join(PRECISIONS)}.")
+
+    @property
+    def divides(self) -> bool:
+        """Whether there is anybody to divide the models among."""
+        return self.shard and world() > 1
+
+    def half(self, on_gpu: bool) -> bool:
+        """Whether models compute in bfloat16."""
+        return self.precision == "bf16" or (self.precision == "auto" and on_gpu)
+
+    def dividing(self, device: str) -> Callable[[Decoder], None] | None:
+        """What divides a model before its weights are read; None: nothing does."""
+        if not self.divides:
+            return None
+        on_gpu = torch.device(device).type == "cuda"
+        return partial(divide, half=on_gpu and self.half(on_gpu))
+
+    @property
+    def at_once(self) -> int:
+        """Tokens of a pass that keeps nothing for a backward pass."""
+        return 8192 if self.tokens_per_pass is None else self.tokens_per_pass
+
+    def per_pass(self, on_gpu: bool) -> int:
+        """Tokens of a pass that is trained on."""
+        return self.at_once if on_gpu or self.tokens_per_pass is not None else 2048
+
+
+class Optim:
+    """AdamW over the trained models. tokens: about how many a step trains on, where that is known.
+
+    A step whose loss or gradient is not finite leaves the weights as they were.
+
+    Weights in bfloat16 have masters in float32, which are what is trained;
+    the weights are their rounded image.
+    """
+
+    def __init__(self, models: Models, settings: OptimSettings, steps: int, tokens: int | None = None):
+        if settings.lr is None:
+            raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
+        compute_in(models, settings, steps, tokens)
+        self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
+        if settings.divides:
+            on_gpu = models.decoders()[0].head.is_cuda
+            shard(models, half=on_gpu and settings.half(on_gpu))
+        self.params = [p for m in models.trained().values() for p in m.parameters() if p.requires_grad]
+        self.rounded = [p for p in self.params if p.dtype == torch.bfloat16]
+        self.masters = [p.detach().float() for p in self.rounded]
+        exact = iter(self.masters)
+        self.stepped = [next(exact) if p.dtype == torch.bfloat16 else p for p in self.params]
+        self.adam = AdamW(self.stepped, betas=(settings.beta1, settings.beta2),
+                          weight_decay=settings.weight_decay)
+        self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
+        # of what is divided a backward pass sums over the ranks; adapters are whole there
+        self.apart = self.lanes.apart or (settings.divides and not any(map(is_divided, self.stepped)))
+        self.skips_in_a_row = 0
+
+    @property
+    def tokens_per_pass(self) -> int:
+        return self.settings.per_pass(any(p.is_cuda for p in self.params))
+
+    def lr(self, step: int) -> float:
+        assert self.settings.lr is not None, "a run's rate is chosen before its optimizer is made"
+        return self.settings.lr * schedule.SCHEDULES[self.settings.schedule](step, self.steps,
+                                                                             self.settings.warmup)
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """The gradients of a pass go to the masters, where they are summed in float32."""
+        taken: list[tuple[Any, Any]] = [(p, master)
+                                        for p, master in zip(self.rounded, self.masters, strict=True)
+                                        if p.grad is not None]
+        if taken:
+            fresh = [master for _, master in taken if master.grad is None]
+            for master in fresh:
+                master.grad = torch.empty_like(master)
+            if fresh:
+                torch._foreach_zero_([master.grad for master in fresh])
+            add_all([master.grad for _, master in taken], [p.grad for p, _ in taken])
+            for p, _ in taken:
+                p.grad = None
+
+    @torch.no_grad()
+    def end_lane(self) -> None:
+        """The gradient of a lane, or of one lane of every rank, is added to those of the lanes before."""
+        if self.apart:
+            self.summed = self.lanes.add(self.summed, [p.grad for p in self.stepped], self.stepped,
+                                         "summed their gradients")
+            for p in self.stepped:
+                p.grad = None
+
+    def take_sum(self) -> None:
+        """The gradient of the step is that of all its lanes."""
+        if self.apart:
+            for p, grad in zip(self.stepped, self.summed, strict=True):
+                p.grad = grad
+            self.summed = [None] * len(self.stepped)
+
+    def clip(self) -> torch.Tensor:
+        """The gradient of the step, cut to the largest norm; -> the norm that it had."""
+        self.take_sum()
+        return whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
+
+    @phase("training")
+    def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
+        """One update, or none if it would not be finite (a fault) or no row is trained (not one). norm: what
+        `clip` said, where it was called before. Returns what to log."""
+        norm = float(self.clip()) if norm is None else norm
+        fault = not (math.isfinite(loss) and math.isfinite(norm))
+        if rows and not fault:
+            self.adam.step(self.lr(step))
+            self.round()
+        self.adam.forget_gradients()
+        self.skips_in_a_row = self.skips_in_a_row + 1 if fault else 0
+        return {"loss": loss, "grad_norm": norm, "lr": self.lr(step), "skipped": float(fault or not rows)}
+
+    @torch.no_grad()
+    def round(self) -> None:
+        if self.masters:
+            torch._foreach_copy_(self.rounded, self.masters)
+
+    def state(self) -> dict:
+        return {"skips_in_a_row": self.skips_in_a_row,
+                "masters": {str(i): m for i, m in enumerate(self.masters)},
+                "adam": {str(i): s for i, s in self.adam.state.items()}}
+
+    @torch.no_grad()
+    def restore(self, state: dict) -> None:
+        self.skips_in_a_row = state["skips_in_a_row"]
+        for i, master in enumerate(self.masters):
+            master.copy_(state["masters"][str(i)])
+        self.round()
+        self.adam.restore(state["adam"], divided)

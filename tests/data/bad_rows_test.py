@@ -1,0 +1,207 @@
+"""Bad and over-long rows of a file: all of them are named at once, by file and line, or left out or cut and
+counted."""
+
+import json
+import re
+
+import pytest
+from small import CHAT, TALKS, small_model
+
+from postgrad.cli import main
+from postgrad.data.preferences import read_pairs, read_singles
+from postgrad.data.rows import read_conversations
+from postgrad.data.tasks import load_task
+from postgrad.recipes.own_rows import OwnRows, Reading
+from postgrad.records import Conversation, Pair, Prompt
+from postgrad.runs import Run
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.user_code import rows_hash
+from postgrad.training.batches.lengths import TokenLimit
+
+LONG = "very " * 600
+
+
+def chat(question="Hi", answer="Hello!"):
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
+
+
+def write(path, *rows):
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(path)
+
+
+GOOD = {
+    "sft": lambda n: chat(f"What is {n}?", f"{n}."),
+    "dpo": lambda n: {"prompt": f"What is {n}?", "chosen": f"{n}.", "rejected": "No."},
+    "reward": lambda n: {"prompt": f"What is {n}?", "chosen": f"{n}.", "rejected": "No."},
+    "kto": lambda n: {"prompt": f"What is {n}?", "completion": f"{n}.", "label": n % 2 == 0},
+}
+SMALL = {"sft": ["rows_per_step=2"], "dpo": ["pairs.per_step=2"], "reward": ["pairs.per_step=2"],
+         "kto": ["pairs.per_step=2"]}
+
+
+def train(method, path, run, *words):
+    return main(["train", method, f"data={path}", "steps=1", "save_every=1", "evaluation.every=0",
+                 "holdout=0", *SMALL[method], *words, "--run", str(run)])
+
+
+@pytest.mark.parametrize("method", GOOD)
+def test_all_faults_of_a_file_are_listed_by_line(method, tmp_path, capsys):
+    good = [GOOD[method](n) for n in range(4)]
+    path = write(tmp_path / "data.jsonl", good[0], "{broken", good[1], "[1]", "", {"text": "x"}, *good[2:])
+    assert train(method, path, tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert f"{path}: 3 of 7 rows are bad:" in said
+    for line, what in ((2, "is not JSON"), (4, "is a list"), (6, "")):
+        assert re.search(rf"^  {re.escape(path)} line {line}.*{what}", said, re.M)
+    assert said.rstrip().endswith("leave it out with skip_bad=true.") and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", GOOD)
+def test_bad_rows_are_skipped_counted_and_said(method, tmp_path, capsys):
+    path = write(tmp_path / "data.jsonl", *(GOOD[method](n) for n in range(6)), "{broken", {"text": "x"})
+    assert train(method, path, tmp_path / "run", "skip_bad=true") == 0
+    said = f"{path}: 2 of 8 rows are bad and left out, the first: {path} line 7 is not JSON"
+    assert said in capsys.readouterr().err
+    assert any(row["text"].startswith(said) for row in Run.open(tmp_path / "run").rows("events")[0])
+
+
+def test_the_first_twenty_are_shown_and_all_are_counted(tmp_path):
+    rows = [chat()] + [{"text": n} for n in range(1000)]
+    for read in (read_conversations, read_pairs, read_singles):
+        with pytest.raises(ValueError, match=r"of 1,001 rows are bad, the first 20 of them:\n") as caught:
+            read(write(tmp_path / "c.jsonl", *rows))
+        assert str(caught.value).count("\n") == 20
+
+
+def test_one_fault_is_its_own_sentence_and_none_left_is_an_error(tmp_path, capsys):
+    path = write(tmp_path / "c.jsonl", chat(), {"text": "x"})
+    assert train("sft", path, tmp_path / "run") == 2
+    assert capsys.readouterr().err.strip().splitlines()[-1] == (
+        f"postgrad: {path} line 2: expected 'messages', or 'prompt' and 'completion'; found text. Mend what "
+        "is bad, or leave it out with skip_bad=true.")
+    path = write(tmp_path / "d.jsonl", {"text": "x"}, {"text": "y"})
+    assert train("sft", path, tmp_path / "run", "skip_bad=true") == 2
+    assert "2 of 2 rows are bad" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", [[chat(), 3, {"text": 1}], [chat(), {"messages": []}, {"text": 1}]])
+def test_rows_that_were_handed_in_are_listed_too(rows):
+    with pytest.raises(ValueError, match=r"data: 2 of 3 rows are bad:\n  data\[1\].*\n  data\[2\]"):
+        read_conversations(rows)
+
+
+def test_a_task_file_lists_its_faults(tmp_path):
+    path = tmp_path / "q.jsonl"
+    good = {"question": "2+3?", "answer": "5"}
+    for rows, said in (
+        ((good, "{x", "[1]"), "2 of 3 rows are bad:\n  Q2: not JSON.*\n  Q3: a list"),
+        ((good, {"answer": 1}, {"question": "b"}, good),
+         "3 of 4 rows are bad:\n  Q2: .*\n  Q3: .*\n  Q4 has the id"),
+        ((good, {"question": "b", "answer": "blue"}, {"question": "c", "answer": "red"}),
+         "2 of 3 rows are bad:\n  Q2: the gold answer 'blue'.*\n  Q3: .*'red'.*\nFor answers that are no"),
+    ):
+        write(path, *rows)
+        with pytest.raises(ValueError, match=said.replace("Q", "q.jsonl, line ")):
+            load_task(str(path))
+
+
+def test_labels_to_import_list_their_faults(tmp_path, capsys):
+    path = write(tmp_path / "p.jsonl", GOOD["dpo"](1), {"prompt": "x"}, "{broken")
+    words = ["label", "import", path, "--labeller", "ann", "--store", str(tmp_path / "s.db")]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "2 of 3 rows are bad" in said and "skip_bad" not in said, "import has no such setting"
+
+
+# rows that are too long
+
+@pytest.mark.parametrize("method", GOOD)
+def test_long_rows_are_named_by_file_and_line(method, tmp_path, capsys):
+    rows = [GOOD[method](n) for n in range(4)]
+    for n in (1, 3):
+        rows[n] = json.loads(json.dumps(rows[n]).replace("What is", f"{LONG} What is"))
+    path = write(tmp_path / "data.jsonl", *rows)
+    assert train(method, path, tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert re.search(r"2 of 4 rows are over the model's 512 tokens:", said)
+    for line in (2, 4):
+        assert re.search(rf"^  {re.escape(path)} line {line} has [\d,]+ tokens$", said, re.M)
+    assert "truncate=drop, left or right" in said
+
+
+@pytest.mark.parametrize("method", GOOD)
+@pytest.mark.parametrize(("truncate", "said"), [
+    ("drop", "1 of 6 rows are left out, for they are over the model's tokens"),
+    ("left", "1 of 6 rows are cut at the start, for they are over the model's 512 tokens")])
+def test_long_rows_are_dropped_or_cut_and_counted(method, truncate, said, tmp_path, capsys):
+    rows = [GOOD[method](n) for n in range(5)]
+    rows.append(json.loads(json.dumps(GOOD[method](5)).replace("What is", f"{LONG} What is")))
+    path = write(tmp_path / "data.jsonl", *rows)
+    assert train(method, path, tmp_path / "run", f"truncate={truncate}") == 0
+    assert f"{path}: {said}" in capsys.readouterr().err
+
+
+def test_where_tokens_are_cut():
+    tokens, mask = list(range(10)), [False] * 6 + [True] * 4
+    left, right = TokenLimit(7, "left"), TokenLimit(7, "right")
+    assert left.fit("a", [(tokens, mask)]) == [(tokens[3:], mask[3:])]
+    assert right.fit("a", [(tokens, mask)]) == [(tokens[:7], mask[:7])]
+    assert left.fit("a", [(tokens[:7], mask[:7])]) == [(tokens[:7], mask[:7])]
+    assert (left.units, left.cut) == (2, 1)
+    pair = left.fit("b", [(tokens, mask), (tokens[:9], mask[:9])])
+    assert pair == [(tokens[3:], mask[3:]), (tokens[3:9], mask[3:9])], "both rows lose the same of the prompt"
+    assert right.note("f") == ("f: 1 of 1 rows are cut at the end, for they are over the model's 7 tokens",)
+    short = TokenLimit(6, "right")
+    short.fit("f line 2", [(tokens, mask)])
+    with pytest.raises(ValueError, match="f line 2 has 10 tokens, over the model's 6.*nothing is left"):
+        short.settle()
+    many = TokenLimit(6)
+    for n in range(50):
+        many.fit(f"f line {n}", [(tokens, mask)])
+    with pytest.raises(ValueError, match="50 of 50 rows .*, the first 20 of them:") as caught:
+        many.settle()
+    assert str(caught.value).count("\n") == 21
+
+
+def test_settings_of_rows_say_what_they_take():
+    with pytest.raises(ValueError, match="truncate is 'middle': expected one of refuse, drop, left, right"):
+        OwnRows(truncate="middle")
+    reading = Reading(OwnRows(truncate="drop"), None)
+    assert reading.fitting(TALKS, CHAT, 20) == TALKS[:5] and reading.long == 2
+    assert Reading(OwnRows(), None).fitting(TALKS, CHAT, 20) == TALKS
+
+
+def test_a_long_prompt_is_named_by_file_and_line(tmp_path, capsys):
+    path = write(tmp_path / "q.jsonl", *({"question": f"{LONG if n % 10 == 3 else ''}{n}+1?", "answer": n + 1}
+                                         for n in range(30)))
+    small = ["steps=1", "save_every=1", "rollouts.prompts_per_step=2", "rollouts.group_size=2",
+             "rollouts.max_new_tokens=4", "evaluation.problems=40", "evaluation.samples=2"]
+    assert main(["train", "grpo", "--task", path, *small, "--run", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert "over the model's 512 positions" in said
+    assert re.search(r"q.jsonl, line (4|14|24) has \d+ tokens", said)
+    words = [*small, "evaluation.every=1", "truncate=drop", "--run", str(tmp_path / "run")]
+    assert main(["train", "grpo", "--task", path, *words]) == 0
+    assert "prompts do not fit the model with their reply, and are left out" in capsys.readouterr().err
+    assert main(["train", "grpo", "--task", path, "truncate=left"]) == 2
+    assert "rollouts.truncate is 'left': expected refuse or drop" in capsys.readouterr().err
+
+
+def test_every_long_prompt_is_named():
+    sampler = LocalSampler(small_model(), CHAT)
+    prompts = [Prompt(id=str(n), messages=({"role": "user", "content": "x " * (60 if n % 2 else 2)},),
+                      where=f"q.jsonl, line {n}") for n in range(60)]
+    with pytest.raises(ValueError, match="30 of 60 prompts are over .* positions, the first 20") as caught:
+        sampler.check(prompts, Sampling(max_new_tokens=40))
+    assert "\n  q.jsonl, line 1 has " in str(caught.value) and str(caught.value).count("\n") == 21
+    with pytest.raises(ValueError, match="max_new_tokens 128 with any prompt is over the model's 128"):
+        sampler.check(prompts, Sampling(max_new_tokens=128))
+
+
+def test_where_a_record_stands_is_no_part_of_what_it_is():
+    for kind, fields in ((Prompt, {"messages": ()}), (Conversation, {"messages": ()}),
+                         (Pair, {"messages": (), "chosen": "a", "rejected": "b"})):
+        here, there = (kind(id="1", **fields, where=where) for where in ("a.jsonl line 1", ""))
+        assert here == there and rows_hash([here]) == rows_hash([there])
+        assert here.place == "a.jsonl line 1" and there.place.endswith(" 1")

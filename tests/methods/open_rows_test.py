@@ -1,0 +1,232 @@
+"""Rows are open: constants can be set, a user's row is a row, a run keeps the row it was made with."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from small import taught
+
+import tests.training.batches.microbatch_test as micro
+from postgrad import methods, recipes
+from postgrad.maths import surrogate
+from postgrad.methods import METHODS, change, constants, described, difference, title
+from postgrad.recipes import running
+from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.runs import Run
+from postgrad.system.settings import override, plain, unplain
+from postgrad.system.user_code import record
+from postgrad.training import objectives
+from postgrad.training.batches.columns import weighed
+from tests.recipes.every_recipe_test import small
+
+FILE = '''
+from functools import partial
+
+import torch
+
+from postgrad import method
+
+
+def soft(logp, old_logp, adv, mask, *, tau):
+    """-tanh(rho - 1) A / tau, and nothing is clipped."""
+    ratio = torch.where(mask, logp - old_logp, 0.0).exp()
+    return torch.where(mask, -torch.tanh((ratio - 1) / tau) * tau * adv, 0.0), torch.zeros_like(mask)
+
+
+row = method("grpo", name="soft", about="a soft clip", paper="none", surrogate=partial(soft, tau=0.5))
+'''
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "soft.py").write_text(FILE)
+    return tmp_path / "soft.py"
+
+
+# constants
+
+def test_constants_are_what_can_be_set():
+    assert constants(METHODS["dapo"]) == {
+        "choose": "all", "correction": "none",
+        "kl_in_reward": 0.0, "kl_in_loss": 0.0, "critic": False, "value_weight": 0.0, "value_clip": 0.0,
+        "entropy": 0.0, "whiten": False, "resample_flat": True, "overlong": True, "mask_truncated": False,
+        "truncated_penalty": 0.0, "scale_rewards": False, "epochs": 1, "minibatches": 16, "kl_stop": 0.0,
+        "low": 0.2, "high": 0.28}
+    assert {k: constants(METHODS["ppo"])[k] for k in ("gamma", "lam")} == {"gamma": 1.0, "lam": 0.95}
+    wide = change(METHODS["dapo"], high=0.3)
+    assert wide.surrogate.keywords == {"low": 0.2, "high": 0.3} and wide != METHODS["dapo"]
+    assert change(wide, high=0.28) == METHODS["dapo"] and METHODS["dapo"].surrogate.keywords["high"] == 0.28
+    assert title(wide, METHODS) == "dapo(high=0.3)" and title(METHODS["dapo"], METHODS) == "dapo"
+
+
+@pytest.mark.parametrize(("change_", "words"), [
+    ("method.hihg=0.3", "dapo has no constant 'hihg'. Did you mean 'high'"),
+    ("method.high=wide", "method.high='wide': dapo expects a number, it has 0.28"),
+    ("method.high=nan", "expects a number"), ("method.whiten=2", "dapo expects true or false"),
+    ("clip=0.3", "method.low and method.high, the clip of a policy row's ratio, or max_grad_norm"),
+    ("learning_rate=1", "It is called lr here"), ("entropy_coef=1", "no setting 'entropy_coef'"),
+])
+def test_a_constant_that_is_none_is_a_sentence(change_, words):
+    with pytest.raises(ValueError, match=words):
+        recipes.resolve("dapo:words", [change_])
+
+
+def test_the_short_form_is_taken_where_it_is_unique():
+    _, config = recipes.resolve("dapo:words", ["high=0.3", "method.low=0.1", "lr=1e-4"])
+    assert ((constants(config.method)["high"], constants(config.method)["low"], config.optim.lr)
+            == (0.3, 0.1, 1e-4))
+    # the constants are those of the row that is named
+    _, config = recipes.resolve("grpo:words", ["method=ppo", "lam=0.9"])
+    assert config.method.name == "ppo" and config.method.credit.keywords["lam"] == 0.9
+    with pytest.raises(ValueError, match="'alpha' may be method.alpha or optim.adapter.alpha"):
+        recipes.resolve("cpo:questions", ["alpha=2"])
+    assert constants(recipes.resolve("dpo:questions", ["beta=0.2"])[1].method)["beta"] == 0.2
+
+
+def test_a_name_in_two_functions_is_written_with_its_place():
+    def twice(reward, mask, group_size, *, low=1.0):
+        return reward * low
+    row = change(METHODS["grpo"], name="twice", credit=twice)
+    assert constants(row)["credit.low"] == 1.0 and constants(row)["surrogate.low"] == 0.2
+    with pytest.raises(ValueError, match="has 'low' in two places, credit.low or surrogate.low"):
+        change(row, low=0.1)
+    assert constants(change(row, **{"credit.low": 2.0}))["credit.low"] == 2.0
+
+
+def test_a_part_is_set_by_its_name_and_brings_its_constants():
+    _, config = recipes.resolve("dapo:words", ["method.correction=tis", "method.cap=3",
+                                               "method.choose=top_entropy"])
+    row = config.method
+    assert row.correction.keywords == {"cap": 3.0} and row.choose_wants == ("entropy",)
+    assert (constants(row)["correction"], constants(row)["share"]) == ("tis", 0.2)
+    saved = json.loads(json.dumps(plain(config, record)))
+    assert saved["method"] == {"name": "dapo", "choose": "top_entropy", "correction": "tis", "share": 0.2,
+                               "cap": 3.0}
+    assert unplain(RolloutConfig, saved).method == row and title(row, METHODS).startswith("dapo(choose=top_")
+    assert change(row, correction="none", choose="all") == METHODS["dapo"]
+    with pytest.raises(ValueError, match="method.correction='tsi': there is no such part. Did you mean"):
+        recipes.resolve("dapo:words", ["method.correction=tsi"])
+    with pytest.raises(ValueError, match="dapo has no constant 'cap'"):
+        recipes.resolve("dapo:words", ["method.cap=3"])
+
+
+def halved(sampler_logp, old_logp, mask, *, by=0.5):
+    return torch.full_like(old_logp, by)
+
+
+def test_a_correction_of_one_s_own_is_a_function():
+    row = change(METHODS["grpo"], name="halved", correction=halved)
+    assert (constants(row)["correction"], constants(row)["by"]) == ("halved", 0.5)
+    models, batch = micro.step_of(METHODS["grpo"])
+    row = change(row, kl_in_loss=0.0)
+    step = weighed(batch, row, micro.LONG)
+    loss, seen = objectives.build(row)(models, step)
+    without, _ = objectives.build(row)(models, replace(step, correction=None))
+    torch.testing.assert_close(loss, 0.5 * without)
+    assert seen.results()["effective_share"] == pytest.approx(1) and seen.results()["corrected_away"] == 0
+
+
+def test_a_changed_row_comes_back_from_a_run():
+    _, config = recipes.resolve("dapo:words", ["high=0.3"])
+    saved = json.loads(json.dumps(plain(config, record)))
+    assert saved["method"] == {"name": "dapo", "high": 0.3}
+    again = unplain(RolloutConfig, saved)
+    assert again.method == config.method and described(again.method) == described(config.method)
+    assert plain(recipes.resolve("dapo:words")[1], record)["method"] == "dapo"
+
+
+# every row
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_resolves_trains_and_shows(name, tmp_path):
+    from postgrad.studio.forms import menu, sections
+    recipe, row = recipes.recipe_of(name)
+    assert row is METHODS[name] and name in {entry["name"] for entry in menu()}
+    setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))
+    _, config = recipes.resolve(f"{name}:{setting}")
+    shown = {field["key"] for group in sections(f"{name}:{setting}", {}) for field in group["fields"]}
+    assert {f"method.{key}" for key in constants(row)} <= shown
+    config = small(config, **{"steps": 1, "save_every": 1, "evaluation.every": 0, "rollouts.group_size": 3})
+    config = taught(config, tmp_path)
+    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
+    assert (run.info["row"] == described(config.row) and run.info["row"]["name"] == name
+            and run.state()["state"] == "done")
+
+
+# a user's row
+
+def test_a_row_in_a_file_is_trained_by_its_name(file, tmp_path):
+    recipe, config = recipes.resolve("soft.py", ["tau=0.7"], task="words")
+    assert recipe == "rollouts" and config.method.name == "soft" and constants(config.method)["tau"] == 0.7
+    config = small(config, save_every=1, **{"evaluation.every": 0})
+    run = running.start(recipe, config, recipes.module(recipe).build, tmp_path / "run")
+    assert run.config["method"] == {"name": "soft.py:soft", "tau": 0.7}
+    assert run.info["row"]["functions"]["surrogate"].endswith(".soft") and run.info["row"]["texts"]
+    file.write_text(FILE.replace("torch.tanh", "torch.sin"))
+    with pytest.raises(ValueError,
+                       match=r"the row soft has changed since this run began \(the text of surrogate\)"):
+        recipes.resume(tmp_path / "run")
+    file.write_text(FILE.replace("kl_in_loss", "kl_in_loss").replace('name="soft",',
+                                                                     'name="soft", kl_in_loss=0.5,'))
+    with pytest.raises(ValueError, match="kl_in_loss was 0.04 and is 0.5"):
+        recipes.resume(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("x = 1", "soft.py defines no row"), ("import nothing_here", "soft.py, line 1: ModuleNotFoundError"),
+    (FILE.replace('name="soft"', 'name="dapo"'), "dapo is a row of the table: give yours another name"),
+    (FILE + "\nother = method(row, name='hard')", "defines several rows: name one, e.g. soft.py:soft"),
+])
+def test_a_file_that_is_none(file, text, words):
+    file.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        recipes.resolve("soft.py", task="words")
+
+
+def test_a_registered_row_goes_by_its_name():
+    mine = methods.register(change(METHODS["nano"], name="mine_alone"))
+    try:
+        assert methods.get("mine_alone") is mine
+        with pytest.raises(ValueError, match="grpo is a row of the table"):
+            methods.register(change(METHODS["nano"], name="grpo"))
+    finally:
+        del METHODS["mine_alone"]
+
+
+def test_what_differs_is_said_in_words():
+    a, b = described(METHODS["grpo"]), described(change(METHODS["grpo"], kl_in_loss=0.1))
+    assert difference(a, b) == "kl_in_loss was 0.04 and is 0.1" and difference(a, a) == ""
+    other = described(change(METHODS["grpo"], surrogate=surrogate.policy_gradient))
+    assert "surrogate was postgrad.maths.surrogate.clipped_ratio and is" in difference(a, other)
+
+
+def test_a_run_does_not_go_on_with_another_row_of_the_table(tmp_path, monkeypatch):
+    config = small(RolloutConfig(task="words", method="dapo"), save_every=1, **{"evaluation.every": 0})
+    running.start("rollouts", config, recipes.module("rollouts").build, tmp_path / "run")
+    kept = Run.open(tmp_path / "run").rows("metrics")
+    monkeypatch.setitem(METHODS, "dapo", change(METHODS["dapo"], high=0.4))
+    with pytest.raises(ValueError,
+                       match=r"the row dapo has changed since this run began \(high was 0.28 and is 0.4\)"):
+        recipes.resume(tmp_path / "run")
+    assert Run.open(tmp_path / "run").rows("metrics") == kept
+    assert override(config, ["method.high=0.28"]).method.name == "dapo"
+
+
+# handed in by name of its recipe
+
+def test_a_row_that_is_handed_in_is_the_one_that_is_trained():
+    wide = change(METHODS["grpo"], high=0.4)
+    _, config = recipes.resolve("grpo:words", ["steps=3"], method=wide)
+    assert config.method is wide and config.steps == 3
+    assert recipes.resolve("grpo", ["task=words"], method=METHODS["dapo"])[1].method is METHODS["dapo"]
+    assert recipes.resolve("overoptimise", method=METHODS["grpo"])[1].method is METHODS["grpo"]
+
+
+@pytest.mark.parametrize(("spec", "given", "said"), [
+    ("grpo:words", {"method": METHODS["dpo"]}, "'dpo' is not trained by this recipe"),
+    ("r1", {"method": METHODS["grpo"]}, "r1 takes no method"), ("grpo:words", {"data": []}, "takes no data")])
+def test_what_a_recipe_has_no_place_for_is_refused(spec, given, said):
+    with pytest.raises(ValueError, match=said):
+        recipes.resolve(spec, **given)

@@ -1,0 +1,74 @@
+"""Every number that can be set has a range: what is outside is refused with the setting's name."""
+
+import pytest
+
+from postgrad import methods, recipes
+from postgrad.recipes.explained import first_row, preview
+from postgrad.system.settings import described, flat, override
+
+FREE = {"seed", "evaluation.seed"}  # any whole number
+UNBOUNDED = {"optim.max_grad_norm"}  # inf: gradients are never cut
+SIGNED = {"threshold", "entropy", "all_wrong"}  # constants that may be below 0
+HOMES = [*recipes.RECIPES, *recipes.PIPELINES]
+
+
+def numbers(config):
+    """The settings of a config that take numbers, and so no words."""
+    for row in described(config):
+        if row.key.startswith("method.") or isinstance(row.value, bool):
+            continue
+        try:
+            override(config, [f"{row.key}=words"])
+        except ValueError as error:
+            if "expected int" in str(error) or "expected float" in str(error):
+                yield row.key
+
+
+def refused(config, key, text):
+    try:
+        override(config, [f"{key}={text}"])
+    except ValueError as error:
+        return key.rpartition(".")[2] in str(error)
+    return False
+
+
+@pytest.mark.parametrize("recipe", HOMES)
+def test_no_setting_takes_a_number_that_cannot_be(recipe):
+    config = preview(first_row(recipe))[1]
+    known = [*numbers(config)]
+    expected = {"optim.lr", "optim.beta1", "steps", "collections", "seed"} & flat(config).keys()
+    assert expected <= {*known} <= flat(config).keys() and len(known) > 3
+    taken = [f"{key}={text}" for key in known for text in ("-1", "-0.5", "nan", "inf", "-inf")
+             if not refused(config, key, text)
+             and (key, text) not in {(k, "-1") for k in FREE} | {(k, "inf") for k in UNBOUNDED}]
+    assert not taken
+
+
+@pytest.mark.parametrize("change", ["beta1=2", "beta1=1", "beta2=1", "weight_decay=-0.1", "warmup=-1",
+                                    "max_grad_norm=0", "evaluation.max_new_tokens=0", "save_every=0"])
+def test_out_of_range_is_a_sentence(change):
+    name, _, text = change.partition("=")
+    with pytest.raises(ValueError, match=rf"{name} is {float(text)}|{name} is {text}: it must be "):
+        recipes.resolve("grpo:words", [change])
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_no_constant_of_a_row_takes_a_number_that_cannot_be(name):
+    row = methods.get(name)
+    for constant, value in methods.constants(row).items():
+        if not isinstance(value, bool | str) and constant not in SIGNED:
+            with pytest.raises(ValueError, match=rf"method.{constant} is -1(\.0)?: it must be "):
+                methods.change(row, **{constant: -1})
+
+
+def test_the_ranges_are_those_of_constants_that_there_are():
+    from postgrad.methods.ranges import RANGES
+    from postgrad.methods.words import CONSTANTS
+    assert RANGES.keys() <= CONSTANTS.keys()
+
+
+def test_shares_end_at_one():
+    for constant, value in (("gamma", 1.1), ("lam", 2.0)):
+        with pytest.raises(ValueError, match=f"method.{constant} is {value}: it must be from 0 to 1"):
+            methods.method("ppo", **{constant: value})
+    assert methods.constants(methods.method("simpo", gamma=2.0))["gamma"] == 2.0

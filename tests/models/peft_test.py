@@ -1,0 +1,179 @@
+"""Adapters in peft's layout, with peft itself as the oracle in both directions; and models out of runs."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from postgrad.cli import main
+from postgrad.models import (
+    ScalarModel,
+    deciding_files,
+    find_model,
+    home_of,
+    load_model,
+    load_scalar,
+    save_model,
+)
+from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
+from postgrad.recipes import running, sft
+from postgrad.resolve import models as opening
+from postgrad.system.settings import override
+from tests.models.lora_test import TOKENS, adapted
+
+peft = pytest.importorskip("peft", reason="peft is the other side of these tests: pip install -e '.[test]'")
+LoraConfig, PeftModel, get_peft_model = peft.LoraConfig, peft.PeftModel, peft.get_peft_model
+TINY = find_model("tiny")
+CLOSE = {"rtol": 0, "atol": 2e-5}  # weights that are merged are rounded once more
+
+
+def theirs(kind=AutoModelForCausalLM):
+    return kind.from_pretrained(TINY, dtype=torch.float32).eval()
+
+
+def test_peft_opens_our_adapter(tmp_path):
+    model = adapted(alpha=3.0, targets=("q_proj", "v_proj", "down_proj"))
+    write_adapter(model, tmp_path / "adapter", str(TINY))
+    save_model(model, tmp_path)
+    merged = load_model(tmp_path).logits(TOKENS)
+    with torch.no_grad():
+        said = PeftModel.from_pretrained(theirs(), tmp_path / "adapter")(TOKENS).logits
+    torch.testing.assert_close(said, merged, **CLOSE)
+    torch.testing.assert_close(load_model(tmp_path / "adapter").logits(TOKENS), merged, **CLOSE)
+    assert (merged - load_model(TINY).logits(TOKENS)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"target_modules": ["q_proj", "down_proj"], "lora_alpha": 16}, {"use_rslora": True},
+    {"layers_to_transform": [1, 3]}, {"rank_pattern": {"v_proj": 2}}])
+def test_we_open_what_peft_has_made(options, tmp_path):
+    config = LoraConfig(**{"r": 5, "lora_alpha": 7, "task_type": "CAUSAL_LM", "init_lora_weights": False,
+                           "target_modules": ["q_proj", "v_proj"], **options})
+    torch.manual_seed(0)  # peft draws the matrices from the global generator
+    model = get_peft_model(theirs(), config)
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        said = model.double()(TOKENS).logits  # in float32 the two decoders by themselves differ by about 1e-5
+    torch.testing.assert_close(load_model(tmp_path, dtype=torch.float64).logits(TOKENS), said, **CLOSE)
+    assert (said - load_model(TINY).logits(TOKENS)).abs().max() > 0.1
+
+
+def test_a_reward_model_s_adapter_carries_its_head(tmp_path):
+    scalar = ScalarModel(adapted())
+    scalar.score_head.weight.data.normal_(0, 0.05, generator=torch.Generator().manual_seed(2))
+    write_adapter(scalar, tmp_path, str(TINY))
+    model = PeftModel.from_pretrained(AutoModelForSequenceClassification.from_pretrained(
+        TINY, num_labels=1, dtype=torch.float32, pad_token_id=0).eval(), tmp_path)
+    rows = TOKENS.clamp_min(1)  # no padding among them
+    with torch.no_grad():
+        said = model(rows).logits[:, 0]
+    lengths = torch.full((len(rows),), rows.shape[1])
+    torch.testing.assert_close(load_scalar(tmp_path).score(rows, lengths), said, **CLOSE)
+    torch.testing.assert_close(scalar.score(rows, lengths), said, **CLOSE)
+    with pytest.raises(ValueError, match="is a reward model, which scores text"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"use_dora": True}, "asks for DoRA; read are plain LoRA adapters"),
+    ({"bias": "all"}, r"trained biases \(all\)"),
+    ({"alpha_pattern": {"q_proj": 3}}, "an alpha for each layer"), ({"peft_type": "IA3"}, "a IA3 adapter"),
+    ({"modules_to_save": ["lm_head"]}, r"whole layers beside the adapter \(lm_head\)"),
+    ({"init_lora_weights": "pissa"}, "a start by pissa"),
+    ({"base_model_name_or_path": None}, "base_model_name_or_path is None"),
+    ({"lora_alpha": None}, "cannot be read as peft's"),
+    ({"base_model_name_or_path": "nowhere"}, "no model at nowhere")])
+def test_what_is_not_read_is_said(changes, words, tmp_path):
+    write_adapter(adapted(steps=0), tmp_path, "tiny")
+    said = json.loads((tmp_path / CONFIG).read_text())
+    (tmp_path / CONFIG).write_text(json.dumps(said | changes))
+    with pytest.raises(ValueError, match=words):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda t: t | {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(1)},
+     "embedding_A is no LoRA matrix"),
+    (lambda t: {k.replace("layers.0", "layers.9"): v for k, v in t.items()},
+     "layers.9.mlp.down_proj.lora_A.weight is no LoRA"),
+    (lambda t: {k: v[:, :-1].contiguous() if "k_proj.lora_A" in k else v for k, v in t.items()},
+     "do not fit its weight"),
+    (lambda t: {k: v for k, v in t.items() if "k_proj.lora_B" not in k}, r"k_proj are \[4, 192\] and None")])
+def test_a_file_that_does_not_fit_is_said(change, words, tmp_path):
+    write_adapter(adapted(steps=0), tmp_path, "tiny")
+    save_file(change(load_file(tmp_path / WEIGHTS)), tmp_path / WEIGHTS)
+    with pytest.raises(ValueError, match=words):
+        load_model(tmp_path)
+    (tmp_path / WEIGHTS).unlink()
+    with pytest.raises(ValueError, match="has adapter_config.json but no adapter_model.safetensors"):
+        load_model(tmp_path)
+
+
+def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_path):
+    low, high = tmp_path / "low", tmp_path / "high"
+    write_adapter(adapted(targets=("q_proj",)), low, str(TINY))
+    write_adapter(adapted(targets=("down_proj",)), high, str(low))
+    body = load_model(TINY)
+    merge_adapter(body, low)
+    merge_adapter(body, high)
+    torch.testing.assert_close(load_model(high).logits(TOKENS), body.logits(TOKENS), **CLOSE)
+    assert home_of(high, "tokenizer.json") == TINY
+    assert deciding_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG,
+                                    TINY / "model.safetensors"]
+    said = json.loads((low / CONFIG).read_text())
+    for name in (low, high):
+        (low / CONFIG).write_text(json.dumps(said | {"base_model_name_or_path": str(name)}))
+        for act in (load_model, deciding_files, lambda folder: home_of(folder, "tokenizer.json")):
+            with pytest.raises(ValueError, match="which stands on this adapter itself"):
+                act(high)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    config = override(sft.SFTConfig(task="words", rows_per_step=4, examples=32, steps=2),
+                      ["lora=2", "targets=q_proj,o_proj", "alpha=8"])
+    return running.start("sft", config, sft.build, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_a_run_is_exported(run, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "model"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"] == ["README.md", "config.json",
+                                                            "generation_config.json",
+                                                            "model.safetensors", "tokenizer.json",
+                                                            "tokenizer_config.json"]
+    merged = load_model(run.folder / "checkpoints" / "000002").logits(TOKENS)
+    assert torch.equal(load_model(tmp_path / "model").logits(TOKENS), merged)
+    with torch.no_grad():
+        said = AutoModelForCausalLM.from_pretrained(tmp_path / "model", dtype=torch.float32)(TOKENS).logits
+    torch.testing.assert_close(said, merged, rtol=0, atol=1e-4)
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "half"), "--dtype", "bf16"]) == 0
+    assert all(x.dtype == torch.bfloat16 for x in load_file(tmp_path / "half" / "model.safetensors").values())
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "half")]) == 2
+    assert "half exists already" in capsys.readouterr().err
+
+
+def test_an_adapter_is_exported_and_is_a_model(run, tmp_path, capsys):
+    assert main(["export", str(run.folder), "--out", str(tmp_path / "thin"), "--adapter"]) == 0
+    assert sorted(p.name for p in (tmp_path / "thin").iterdir()) == ["README.md", CONFIG, WEIGHTS]
+    assert '\nlibrary_name: "peft"\n' in (tmp_path / "thin" / "README.md").read_text()
+    model, chat = opening.open_model(tmp_path / "thin")
+    merged = load_model(run.folder / "checkpoints" / "000002")
+    torch.testing.assert_close(model.logits(TOKENS), merged.logits(TOKENS), **CLOSE)
+    assert chat.render([{"role": "user", "content": "Hi"}]) == opening.open_model("tiny-chat")[1].render(
+        [{"role": "user", "content": "Hi"}])
+    said = json.loads((tmp_path / "thin" / CONFIG).read_text())
+    assert (said["r"], said["lora_alpha"], said["target_modules"]) == (2, 8, ["o_proj", "q_proj"])
+    assert (len({opening.fingerprint(x) for x in (tmp_path / "thin", find_model("tiny-chat"), run.latest())})
+            == 3)
+    assert main(["export", "tiny", "--out", str(tmp_path / "none"), "--adapter"]) == 2
+    assert ("tiny has no adapter: it was trained whole" in capsys.readouterr().err
+            and not (tmp_path / "none").exists())
+    again = override(sft.SFTConfig(task="words", model=str(tmp_path / "thin"), examples=32),
+                     ["lora=2", "steps=1", "rows_per_step=4"])
+    # an adapter is a model to train on like any other
+    on_top = running.start("sft", again, sft.build, tmp_path / "again")
+    assert opening.shape_of(on_top.latest() / "adapter") == merged.config
+    apart, whole = (load_model(x).logits(TOKENS) for x in (on_top.latest() / "adapter", on_top.latest()))
+    torch.testing.assert_close(apart, whole, **CLOSE)

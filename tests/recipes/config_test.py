@@ -1,0 +1,185 @@
+"""Settings: values by the type that the config names, a hint for what is mistyped,
+and the same config back from a run."""
+
+import importlib
+import json
+import math
+import pkgutil
+from dataclasses import dataclass, field, fields
+
+import pytest
+
+from postgrad import recipes
+from postgrad.methods import METHODS, Row, constants
+from postgrad.models import Adapters
+from postgrad.recipes.rollouts import LINES, Anchor, RolloutConfig
+from postgrad.recipes.sft import SFTConfig
+from postgrad.runs import dumps
+from postgrad.system.settings import Settings, flat, override, plain, unplain
+from postgrad.training.optim import OptimSettings
+
+RECIPES = {m.name: importlib.import_module(f"postgrad.recipes.{m.name}")
+           for m in pkgutil.iter_modules(recipes.__path__)}
+NAMED = [(name, setting) for name, module in RECIPES.items() for setting in getattr(module, "SETTINGS", {})]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner(Settings):
+    rate: float
+    on: bool = False
+
+    def __post_init__(self):
+        if not self.rate > 0:
+            raise ValueError(f"inner.rate is {self.rate}: it must be above 0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer(Settings):
+    name: str = "x"
+    count: int = 3
+    share: float | None = None
+    path: str | None = None
+    low: int = 0
+    high: int = 9
+    inner: Inner = field(default_factory=lambda: Inner(rate=0.5))
+
+    def __post_init__(self):
+        if not self.low < self.high:
+            raise ValueError(f"low {self.low} must be below high {self.high}.")
+
+
+@pytest.mark.parametrize(("change", "key", "value"), [
+    ("count=20", "count", 20), ("count=1e3", "count", 1000), ("count=-4", "count", -4),
+    ("count=5.0", "count", 5),
+    ("count=9007199254740993", "count", 9007199254740993),  # 2^53 + 1: not by way of a float
+    ("name=7", "name", "7"), ("name=a=b", "name", "a=b"), ("name=", "name", ""),
+    ("name=none", "name", "none"), ("share=1e-4", "share", 1e-4), ("share=3", "share", 3.0),
+    ("share=none", "share", None), ("share=", "share", None), ("path=None", "path", None),
+    ("path=data/x.jsonl", "path", "data/x.jsonl"),
+    ("inner.rate=2", "inner.rate", 2.0), ("inner.on=true", "inner.on", True),
+    ("inner.on=0", "inner.on", False), ("inner.on=Yes", "inner.on", True),
+])
+def test_a_value_takes_the_type_of_its_field(change, key, value):
+    before = Outer()
+    after = flat(override(before, [change]))
+    assert after == flat(before) | {key: value} and type(after[key]) is type(value)
+    assert before == Outer()
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ("cuont=3", r"there is no setting 'cuont'. Did you mean 'count'\?"),
+    ("inner.rat=3", r"there is no setting 'inner.rat'. Did you mean 'inner.rate'\?"),
+    ("iner.rate=3", r"there is no setting 'iner.rate'. Did you mean 'inner.rate'\?"),
+    ("outer.on=3", r"there is no setting 'outer.on'. Did you mean 'inner.on'\?"),
+    ("zzz=3", "there is no setting 'zzz'. There is: count, high, inner, low, name, path, share"),
+    ("inner=3", r"'inner' is a group of settings: name one of inner.rate, inner.on"),
+    ("count.more=3", "'count' is one value"),
+    ("count=abc", "count='abc': expected int"), ("count=1.5", "count='1.5': expected int"),
+    ("count=inf", "expected int"), ("count=nan", "expected int"), ("count=", "expected int"),
+    ("count=true", "expected int"), ("share=lots", "share='lots': expected float"),
+    ("inner.on=maybe", "inner.on='maybe': expected bool"),
+    ("inner.rate=0", "inner.rate is 0.0: it must be above 0"), ("inner.rate=none", "expected float"),
+    ("count", "'count' is not a setting: write KEY=VALUE"), ("=3", "'=3' is not a setting"),
+    ("low=9", "low 9 must be below high 9"),
+])
+def test_a_bad_change_is_a_sentence(change, words):
+    with pytest.raises(ValueError, match=words):
+        override(Outer(), [change])
+
+
+def test_a_setting_may_be_named_without_its_group():
+    assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
+    config = override(RolloutConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
+    assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
+    words = ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]
+    adapter = override(config, words).optim.adapter
+    assert adapter == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4)
+    assert adapter.names == ("q_proj", "v_proj")
+
+
+def test_changes_that_are_right_only_together():
+    assert ((override(Outer(), ["low=10", "high=20"]).low, override(Outer(), ["high=20", "low=10"]).high)
+            == (10, 20))
+    assert override(Outer(), ["count=1", "count=2"]).count == 2  # the last one counts
+    both = override(Outer(), ["inner.rate=2", "name=y", "inner.on=1"])
+    assert (both.inner, both.name) == (Inner(rate=2.0, on=True), "y")
+    own = override(SFTConfig(task="words"), ["task=none", "data=mine.jsonl"])
+    assert (own.task, own.data) == (None, "mine.jsonl")
+
+
+def test_the_configs_of_recipes_refuse_what_cannot_be():
+    for change, words in (
+        ("method=dpo", "method 'dpo' is not trained by this recipe: it learns from pairs"),
+        ("method=grop", "there is no method 'grop'. Did you mean 'grpo'"),
+        ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"),
+        ("steps=0", "steps is 0"), ("target=0", "anchor.target 0.0"),
+        ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
+        ("ptx=-1", "anchor.ptx is -1.0"),
+        ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
+        ("minibatches=0", "method.minibatches is 0: it must be at least 1"),
+        ("epochs=1.5", "epochs is 1.5"),
+        ("rollouts.temperature=0", "samples of a group must differ"), ("optim.lr=-1", "optim.lr is -1.0"),
+        ("optim.schedule=cosin", "optim.schedule is 'cosin'"),
+        ("evaluation.every=-1", "evaluation.every is -1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            override(RolloutConfig(task="words"), [change])
+    for change, words in (
+        ("task=none", "either task=NAME"), ("data=x.jsonl", "either task=NAME"),
+        ("rows_per_step=0", "at least 1"), ("method=dpo", "it learns from pairs, write `postgrad train dpo`"),
+        ("method=grpo", "it learns from rollouts"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            override(SFTConfig(task="words"), [change])
+
+
+@pytest.mark.parametrize(("recipe", "setting"), NAMED)
+def test_a_named_setting_comes_back_from_a_run(recipe, setting):
+    config = RECIPES[recipe].SETTINGS[setting]()
+    written = json.loads(dumps(plain(config)))  # as a run folder holds it
+    again = unplain(type(config), written)
+    assert again == config and plain(again) == plain(config) and flat(again).keys() == flat(config).keys()
+    changed = {k: v for k, v in flat(config).items()
+               if isinstance(v, int | float | str) and not isinstance(v, bool)}
+    # what is printed can be typed
+    assert override(config, [f"{k}={v}" for k, v in changed.items()]) == config
+    with pytest.raises(ValueError, match="the saved config has 'bogus', which this version of"):
+        unplain(type(config), written | {"bogus": 1})
+
+
+def test_floats_come_back_to_the_last_bit():
+    config = RolloutConfig(task="words", anchor=Anchor(kl=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
+    again = unplain(RolloutConfig, json.loads(dumps(plain(config))))
+    assert (again.anchor.kl, again.optim.lr) == (config.anchor.kl, config.optim.lr)
+    with pytest.raises(ValueError, match="'lrr', which this version of OptimSettings"):
+        unplain(RolloutConfig, plain(config) | {"optim": {"lrr": 1.0}})
+
+
+@pytest.mark.parametrize(("recipe", "setting"), NAMED)
+def test_flat_is_the_config_by_dotted_keys(recipe, setting):
+    config = RECIPES[recipe].SETTINGS[setting]()
+    for key, value in flat(config).items():
+        found = config
+        group, _, name = key.rpartition(".")
+        for part in group.split(".") if group else ():
+            found = getattr(found, part)
+        found = constants(found)[name] if isinstance(found, Row) else getattr(found, name)
+        assert found == value and not isinstance(value, Settings)
+    assert {k.split(".")[0] for k in flat(config)} == {f.name for f in fields(config)}
+
+
+def test_every_recipe_and_method_can_be_named():
+    for recipe, setting in NAMED:
+        row = getattr(RECIPES[recipe].SETTINGS[setting](), "method", None)
+        name, config = recipes.resolve(f"{row.name if row else recipe}:{setting}")
+        assert name == recipe and config == RECIPES[recipe].SETTINGS[setting]()
+        assert type(config).__name__ == (recipes.RECIPES | recipes.PIPELINES)[recipe]
+    for method in [name for name, row in METHODS.items() if row.source in LINES]:
+        recipe, config = recipes.resolve(f"{method}:words", ["optim.lr=1e-4"])
+        assert ((recipe, config.method.name, config.task, config.optim.lr)
+                == ("rollouts", method, "words", 1e-4))
+    for spec, words in (("grpoo:words", "Did you mean 'grpo'"),
+                        ("grpo:wrods", "has no setting 'wrods'. Did you mean 'words'"),
+                        ("grpo", "grpo of what")):
+        with pytest.raises(ValueError, match=words):
+            recipes.resolve(spec)

@@ -1,0 +1,57 @@
+"""The rest of the public names: records that are handed in and given back, tasks, and the loop by itself."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from doors import fit
+from paths import TESTS
+from small import small_model
+
+import postgrad as pg
+from postgrad.models import Models
+from postgrad.training import objectives
+from postgrad.training.optim import Optim, OptimSettings
+
+
+def test_records_are_handed_in(tmp_path):
+    ask = ({"role": "user", "content": "Say a."},)
+    replies = [{"role": "assistant", "content": "a" * n} for n in (1, 2, 3)]
+    talks = [pg.Conversation(id=reply["content"], messages=(*ask, reply)) for reply in replies]
+    pairs = [pg.Pair(id=str(n), messages=ask, chosen="a" * n, rejected="b") for n in (1, 2, 3)]
+    assert fit(tmp_path, "sft", "sft", data=talks, rows_per_step=3).config["data"]["name"] == "3 rows"
+    first = fit(tmp_path, "dpo", "dpo", data=pairs, pairs={"per_step": 3}).metrics()[0]
+    assert first["loss"] == pytest.approx(0.6931, abs=1e-3)  # log 2: the policy is its own reference
+
+
+def test_a_watch_is_shown_what_was_scored(tmp_path):
+    seen = []
+    watch = SimpleNamespace(stepped=lambda step, row, scored: seen.extend(scored), examined=None)
+    fit(tmp_path, "nano", task="arithmetic", watch=watch)
+    assert len(seen) == 8 and all(isinstance(s, pg.Scored) for s in seen)
+
+
+def test_a_task_by_name():
+    task = pg.load_task("arithmetic")
+    (prompt,) = task.prompts("train", 1, 0)
+    assert isinstance(task, pg.Task) and isinstance(prompt, pg.Prompt)
+    assert task.verify(prompt, task.gold(prompt)).score == task.best > task.verify(prompt, "?").score
+
+
+def test_the_loop_by_itself():
+    """`train` takes any batches: one row, three times over, becomes likelier."""
+    tokens = torch.tensor([[1, 7, 9, 8]])
+    mask = torch.tensor([[False, True, True, True]])
+    batch = pg.Batch(ids=("a",), tokens=tokens, mask=mask, lengths=torch.tensor([4]), weight=mask / 3)
+    models, rows = Models(policy=small_model()), []
+    run = SimpleNamespace(next_step=1, log=lambda step, row: rows.append((step, row["loss"])))
+    optim = Optim(models, OptimSettings(lr=1e-2), 3)
+    pg.train(models, [batch] * 3, objectives.build(pg.METHODS["sft"]), optim, run)
+    assert [step for step, _ in rows] == [1, 2, 3] and rows[0][1] > rows[1][1] > rows[2][1]
+
+
+def test_every_public_name_is_used_here():
+    names = ("fit", "door_names", "door_rewards", "hooks", "resume", "pipelines/stages")
+    text = "".join((TESTS / "recipes" / f"{name}_test.py").read_text() for name in names)
+    assert not [name for name in pg.__all__ if not re.search(rf"\bpg\.{name}\b", text)]

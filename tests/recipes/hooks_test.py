@@ -1,0 +1,182 @@
+"""Who looks on at the Python door: nobody, a callback, plain lines, a thread; and arguments that are wrong
+leave nothing."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from doors import PAIRS, QUESTIONS, SMALL, TALK, TALKS, fit, letters
+
+import postgrad as pg
+from postgrad.system.signals import stop_on_signal
+
+MINE = {"task": QUESTIONS, "reward": letters}
+
+
+def test_silent_without_a_watch(tmp_path, capfd):
+    """Nothing on either stream, whatever there is to say of the data: that is in the run's events."""
+    examined = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
+    run = fit(tmp_path, "grpo", **MINE | examined)
+    pg.evaluate(run, QUESTIONS, reward=letters, problems=2, samples=1, max_new_tokens=4)
+    twice = fit(tmp_path, "dpo", "twice", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4})
+    assert capfd.readouterr() == ("", "")
+    assert [(e["kind"], "1 repeated (1 and 25)" in e["text"]) for e in twice.rows("events")[0]] == [("data",
+                                                                                                     True)]
+
+
+def test_plain_lines_when_piped(tmp_path, capsys):
+    fit(tmp_path, "dpo", data=[*PAIRS, PAIRS[0]], pairs={"per_step": 4}, watch="auto")
+    out, err = capsys.readouterr()
+    chosen, *lines = out.splitlines()
+    assert chosen.startswith("tiny-chat has 2M parameters: ") and "optim.lr=0.0001" in chosen
+    *steps, speed = lines
+    assert [line.split(",")[0] for line in steps] == ["dpo: step 1/2 (50 %)", "dpo: step 2/2 (100 %)"]
+    assert re.fullmatch(r"dpo: training [\d,]+ tokens/s; \d+ % of the time training; \d+\.\d GB", speed)
+    assert "\x1b" not in out and err.startswith("data: 25 judgements") and err.count("\n") == 1
+
+
+def test_a_watch_of_ones_own(tmp_path):
+    seen = []
+    watch = SimpleNamespace(stepped=lambda step, row, scored: seen.append((step, len(scored))),
+                            examined=lambda step, row: seen.append(("examined", step)))
+    fit(tmp_path, "nano", task="arithmetic", watch=watch,
+        evaluation={"every": 2, "problems": 2, "samples": 2})
+    assert seen == [("examined", 0), (1, 4), (2, 4), ("examined", 2)]
+
+
+def test_a_callback_follows_each_step(tmp_path):
+    seen = []
+    run = fit(tmp_path, "nano", callback=lambda step, row: seen.append((step, row)), **MINE)
+    assert [step for step, _ in seen] == [1, 2]
+    assert [{"step": step, **row} for step, row in seen] == run.metrics()
+
+
+def test_a_callback_that_raises_ends_the_run(tmp_path):
+    def stop(step, row):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        fit(tmp_path, "nano", callback=stop, **MINE)
+    state = pg.Run.open(tmp_path / "run").state()
+    assert (state["state"], state["error"], state["step"]) == ("failed", "LookupError: enough", 1)
+
+
+def test_in_a_thread(tmp_path):
+    """The same numbers as in the main thread, and the process's signal handlers stay."""
+    before, done = signal.getsignal(signal.SIGINT), {}
+
+    def work():
+        done["run"] = fit(tmp_path, "nano", "threaded", **MINE)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    here = fit(tmp_path, "nano", "here", **MINE)
+    assert [row["loss"] for row in done["run"].metrics()] == [row["loss"] for row in here.metrics()]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_signal_handlers_that_are_not_pythons_are_left_alone(monkeypatch):
+    """A program that embeds Python may have its own, which Python shows as None and could not put back."""
+    taken = []
+    monkeypatch.setattr(signal, "getsignal", lambda s: None if s == signal.SIGINT else signal.SIG_DFL)
+    monkeypatch.setattr(signal, "signal", lambda s, handler: taken.append(s) or signal.SIG_DFL)
+    with stop_on_signal() as stop:
+        assert stop() is None and taken == [signal.SIGTERM]
+    assert taken == [signal.SIGTERM, signal.SIGTERM]
+
+
+PROGRAM = """
+import threading
+import postgrad as pg
+def work():
+    run = pg.fit("tiny-chat", "nano", task=["Say a.", "Say b.", "Say c."], reward=lambda p, t: len(t) / 9,
+                 run={run!r}, steps=1, prompts_per_step=1, group_size=2, rollouts={{"max_new_tokens": 4}},
+                 evaluation={{"every": 0}})
+    print(run.state()["state"])
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
+def test_in_a_program_of_its_own(tmp_path):
+    """From a thread of a fresh process, through a pipe: plain lines, and nothing on the other stream."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(run=str(tmp_path / "run"))],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    chosen, first, *_, last = done.stdout.splitlines()
+    assert "has 2M parameters" in chosen and first.startswith("nano: step 1/1 (100 %)") and last == "done"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    ({"model": 7}, "model is 7: expected a name, a folder, a Run"),
+    ({"model": "nowhere"}, "no model at nowhere"),
+    ({"method": "gpro"}, "there is no method 'gpro'. Did you mean"),
+    ({"method": 3}, "method is 3: expected a row of the table"),
+    ({"task": None}, "grpo of what"),
+    ({"task": []}, "task has no rows"),
+    ({"task": [3]}, r"task\[0\]: a prompt is a Prompt or a dict"),
+    ({"task": {"train": QUESTIONS}}, "task is a dict of 'train': expected rows; .* task=table\\['train'\\]"),
+    ({"task": 5}, "task is 5: expected rows, a table, a file or a name"),
+    ({"task": QUESTIONS, "reward": None}, "task has prompts without answers: say who judges"),
+    ({"task": [{"question": "a", "answer": 1}, {"question": "b"}], "reward": None},
+     r"task\[1\]: the row needs an answer"),
+    ({"data": TALKS}, "grpo takes no data: it learns from rollouts"),
+    ({"watch": "loud"}, "watch is 'loud': expected None"),
+    ({"watch": 5}, "watch is 5: expected None"),
+    ({"callback": 5}, "callback is 5: expected a function"),
+    ({"steps": 0}, "steps is 0: it must be at least 1"),
+    ({"steps": "many"}, "steps='many': expected int"),
+    ({"learning_rate": 1e-4}, "no setting 'learning_rate'. It is called lr here"),
+    ({"num_generations": 4}, "It is called group_size here"),
+    ({"rollouts": {"max_tokens": 4}}, "It is called max_new_tokens here"),
+    ({"group_size": 1}, "grpo compares the samples of a group"),
+    ({"run": "a b"}, "'a b' cannot name a run"),
+], ids=lambda x: next(iter(x)) if isinstance(x, dict) else "")
+def test_a_bad_argument(more, words, tmp_path, monkeypatch):
+    """One sentence, and nothing is left behind: no run, no copy of the model."""
+    monkeypatch.chdir(tmp_path)
+    given = {"model": pg.load_model("tiny-chat"), "method": "grpo", "run": "runs/it", **MINE, **SMALL} | more
+    with pytest.raises(ValueError, match=words) as error:
+        pg.fit(given.pop("model"), given.pop("method"), **given)
+    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("method", "more", "words"), [
+    ("sft", {"data": TALKS, "reward": letters}, "sft takes no reward: it learns from conversations"),
+    ("sft", {}, "sft of what"),
+    ("sft", {"data": TALKS, "task": "words"}, "either task=NAME .* or data"),
+    ("sft", {"data": ["text"]}, r"there is no file text"),
+    ("sft", {"data": 5}, "data is 5: expected rows"),
+    ("dpo", {"data": [{"prompt": "a", "chosen": "b"}]}, r"data\[0\]: 'rejected' is missing"),
+    ("dpo", {"data": {"train": PAIRS}}, "data is a dict of 'train': expected rows"),
+    ("kto", {"data": [{"prompt": "a", "completion": "b"}]}, "the label is missing"),
+    ("dpo", {"data": PAIRS, "method.beta": 0}, "method.beta is 0"),
+])
+def test_bad_data(method, more, words, tmp_path):
+    with pytest.raises(ValueError, match=words) as error:
+        pg.fit("tiny-chat", method, run=tmp_path / "run", **TALK, **more)
+    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_taken(tmp_path):
+    run = fit(tmp_path, "nano", **MINE)
+    kept = run.metrics()
+    with pytest.raises(ValueError, match="already holds a run: resume it"):
+        fit(tmp_path, "nano", model=pg.load_model("tiny-chat"), **MINE)
+    assert pg.Run.open(run.folder).metrics() == kept and [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_measuring_refuses_what_it_cannot_measure():
+    with pytest.raises(ValueError, match="compare needs two models at least; it was given 1"):
+        pg.compare("tiny-chat", task="words")
+    with pytest.raises(ValueError, match="problems 0 and samples 8 must be at least 1"):
+        pg.evaluate("tiny-chat", "words", problems=0)
+    with pytest.raises(ValueError, match="over the model's 512 positions"):
+        pg.evaluate("tiny-chat", "words", problems=1, max_new_tokens=600)

@@ -1,0 +1,121 @@
+"""Running out of memory is said in one sentence, with the phase, the setting to lower and by how much; what
+the sampler holds can be given back."""
+
+import pytest
+import torch
+from small import CHAT, small_model
+
+from postgrad import recipes
+from postgrad.models.foreign import Sizes
+from postgrad.recipes.defaults import needs
+from postgrad.recipes.short_of_memory import advice
+from postgrad.records import Prompt
+from postgrad.runs import Run
+from postgrad.sampling import LocalSampler, Sampling
+from postgrad.system.settings import override
+from postgrad.training.memory import GB, SIZES
+from postgrad.training.oom import OutOfMemory, each_in, phase
+
+QUICK = ("task=arithmetic", "steps=1", "rollouts.prompts_per_step=2", "rollouts.group_size=2",
+         "rollouts.max_new_tokens=2", "evaluation.every=0")
+
+
+def runs_out(*args, **options):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+
+@pytest.mark.parametrize(("place", "said"), [("postgrad.training.optim.Optim.gather", "training"),
+                                             ("postgrad.sampling.LocalSampler.write", "sampling"),
+                                             ("postgrad.training.batches.rollouts.columns", "scoring")])
+def test_a_run_says_where_and_what_to_lower(tmp_path, monkeypatch, place, said):
+    monkeypatch.setattr(place, runs_out)
+    monkeypatch.setattr("postgrad.recipes.short_of_memory.available", lambda device: 10 * GB)
+    recipe, config = recipes.resolve("grpo", QUICK)
+    with pytest.raises(ValueError, match=f"ran out of memory in {said}.* set (optim|rollouts)[.]") as told:
+        recipes.start(recipe, config, tmp_path / "run")
+    assert isinstance(told.value.__cause__, OutOfMemory)
+    assert str(told.value) in Run.open(tmp_path / "run").state()["error"]
+
+
+def of(*changes):
+    _, config = recipes.resolve("grpo", ("task=arithmetic", "device=cuda", "lr=1e-4", *changes))
+    return config
+
+
+@pytest.mark.parametrize(("phase", "changes", "memory"), [
+    ("training", ("lora=16",), 15), ("training", ("lora=0",), 60), ("scoring", ("lora=16",), 15),
+    ("training", ("lora=16", "recompute=true"), 8),
+    ("sampling", ("lora=16", "prompts_per_step=64", "rollouts.max_new_tokens=4096"), 40)])
+def test_the_settings_that_are_named_fit(phase, changes, memory):
+    """Every proposal is a change that can be made, and brings the estimate to nine tenths of the memory."""
+    config, shape = of("rollouts.max_new_tokens=256", *changes), SIZES["1B"]
+    sentence = advice(config, shape, phase, memory * GB)
+    assert sentence.endswith(".") and "\n" not in sentence
+    proposals = sentence.split(": set ")[1].removesuffix(".").split(", or ")
+    for proposal in proposals:
+        settings = [part.split(" instead of ")[0] for part in proposal.split(" (about")[0].split(" and ")]
+        changed = needs(override(config, settings), shape)
+        assert (changed.sampling if phase == "sampling" else changed.updating) <= 0.9 * memory * GB
+    if phase == "sampling":
+        assert proposals[0].startswith("rollouts.slots=") and "instead of 512" in proposals[0]
+    elif "recompute=true" not in changes:
+        assert "optim.recompute=true" in sentence
+
+
+def test_where_the_estimate_was_too_low_less_is_asked_for_all_the_same():
+    """The GPU has more than the estimate says is needed, and ran out: other programs, or the estimate."""
+    config, shape = of("lora=16", "rollouts.max_new_tokens=64"), SIZES["1B"]
+    now = needs(config, shape).updating
+    assert "optim.tokens_per_pass=4096 instead of 8192" in advice(config, shape, "training", 3 * now)
+
+
+def test_what_cannot_be_helped_or_estimated():
+    config = of("lora=16", "bits=4")
+    assert "no setting brings it to" in advice(config, SIZES["70B"], "training", 8 * GB)
+    theirs = Sizes(model_type="gpt2", vocab_size=9, hidden_size=8, max_position_embeddings=64)
+    for changes, said in (
+            (("lora=0",), "set optim.tokens_per_pass=4096 instead of 8192, or recompute=true, or lora=16."),
+            (("lora=16",), "set optim.tokens_per_pass=4096 instead of 8192, or recompute=true."),
+            (("lora=0", "tokens_per_pass=64"), "set recompute=true, or lora=16."),
+            (("lora=16", "recompute=true", "tokens_per_pass=64"), "take a smaller model or a larger GPU.")):
+        assert advice(of(*changes), theirs, "training", 8 * GB).endswith(said)
+
+
+def test_the_innermost_phase_is_named():
+    def items():
+        yield 1
+        with phase("sampling"):
+            runs_out()
+
+    with pytest.raises(OutOfMemory, match="in sampling"):
+        list(each_in("scoring", items()))
+    assert list(each_in("scoring", [1, 2])) == [1, 2]
+
+
+def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
+    """After each collection; the samples are the same."""
+    held, samplers, made = [], [], LocalSampler.__init__
+
+    def make(sampler, *args, **options):
+        samplers.append(sampler)
+        made(sampler, *args, **options)
+
+    monkeypatch.setattr(LocalSampler, "__init__", make)
+    monkeypatch.setattr("postgrad.training.optim.Optim.gather",
+                        lambda optim: held.append(samplers[-1]._active))
+    for release in ("false", "true"):
+        recipe, config = recipes.resolve("grpo", (*QUICK, f"rollouts.release={release}"))
+        recipes.start(recipe, config, tmp_path / release)
+    assert held[0] is not None and held[-1] is None
+    rows = [(tmp_path / release / "samples.jsonl").read_text() for release in ("false", "true")]
+    assert rows[0] == rows[1]
+    with pytest.raises(ValueError, match="leave it out with rollouts.ahead"):
+        recipes.resolve("grpo", (*QUICK, "rollouts.release=true", "rollouts.ahead=1"))
+
+
+def test_fewer_slots_give_the_same_replies():
+    model = small_model()
+    prompts = [Prompt(id=str(n), messages=({"role": "user", "content": f"Say {n}."},)) for n in range(3)]
+    said = [LocalSampler(model, CHAT, rows_at_once=slots).sample(prompts, 8, Sampling(max_new_tokens=6), 0)
+            for slots in (512, 16)]
+    assert said[0] == said[1]

@@ -1,0 +1,109 @@
+"""The doctor on real runs of a few steps, and the figures that are logged for it."""
+
+import zlib
+from dataclasses import replace
+from statistics import fmean
+
+import pytest
+import torch
+
+from postgrad import recipes
+from postgrad.data.tasks import load_task
+from postgrad.maths import surrogate
+from postgrad.methods import METHODS, described, method
+from postgrad.recipes.base import Evaluation
+from postgrad.recipes.counts import data_counts
+from postgrad.resolve.models import open_model
+from postgrad.runs import Run
+from postgrad.runs.doctor import diagnose
+from postgrad.runs.doctor.chart import Chart
+from postgrad.runs.doctor.trust import directions
+
+SMALL = ["rollouts.prompts=40", "rollouts.prompts_per_step=3", "rollouts.group_size=4",
+         "rollouts.max_new_tokens=40", "steps=5", "save_every=5", "evaluation.every=5",
+         "evaluation.problems=4", "evaluation.samples=2"]
+
+
+def trained(folder, *changes, **given):
+    folder.mkdir(exist_ok=True)
+    recipe, config = recipes.resolve("grpo:words", [*SMALL, *changes])
+    return recipes.start(recipe, replace(config, **given), folder / "run")
+
+
+def names(run):
+    return [named.symptom for named in diagnose(Run.open(run.folder)).findings]
+
+
+def test_a_short_run_in_which_nothing_is_wrong(tmp_path):
+    run = trained(tmp_path)
+    found = diagnose(Run.open(run.folder))
+    assert not found.findings and "stale reference" in found.clear
+    assert dict(found.not_looked)["truncation"] == "too early: 5 of 8 steps"
+    assert run.info["data"] == {"prompts": 40, "repeated": 0, "examined": 4, "leaked": 0}
+    assert run.info["row"]["compares"] is True
+
+
+def varied(prompt, text):
+    """Scores that differ within every group."""
+    return zlib.crc32(text.encode()) % 7
+
+
+def test_a_surrogate_of_the_wrong_sign(tmp_path):
+    def backwards(logp, old_logp, adv, mask):
+        return surrogate.policy_gradient(logp, old_logp, -adv, mask)
+
+    right = trained(tmp_path / "right", reward=varied, method=METHODS["nano"])
+    wrong = trained(tmp_path / "wrong", reward=varied,
+                    method=method("nano", name="backwards", surrogate=backwards))
+    found = [[x for _, x in directions(Chart.of(run))] for run in (right, wrong)]
+    assert fmean(found[0]) > 0.2 and fmean(found[1]) < -0.2
+    assert "wrong sign or mask" not in names(right) and names(wrong)[0] == "wrong sign or mask"
+
+
+def test_two_faults_worst_first(tmp_path):
+    task = load_task("words")
+    leaky = replace(task, prompts=lambda split, count, seed: task.prompts("train", count, 0))
+    found = names(trained(tmp_path, "rollouts.group_size=2", task=leaky))
+    assert found == ["splits share prompts", "group too small"]
+
+
+# what is logged
+
+def test_prompts_are_counted_by_their_text():
+    def ask(*texts):
+        return [({"role": "user", "content": text},) for text in texts]
+
+    assert data_counts(ask("a b", "a  b ", "c"), ask("c", "d")) == {
+        "prompts": 3, "repeated": 1, "examined": 2, "leaked": 1}
+    other = [({"role": "system", "content": "x"}, {"role": "user", "content": "c"})]
+    assert data_counts(ask("c"), other)["leaked"] == 0
+
+
+def test_examinations_ask_what_was_counted():
+    task = load_task("words")
+    asked = Evaluation(problems=5).asked(task, 3)
+    assert [p.id for p in asked] == [p.id for p in Evaluation(problems=5).asked(task, 3)]
+    assert len(asked) == 5 and asked != Evaluation(problems=5).asked(task, 4)
+
+
+@pytest.mark.parametrize("tokens", [2048, 190])
+def test_moved_is_the_change_of_the_log_probability(tmp_path, tokens):
+    """The logged change, against the weights before and after the update, however the passes are cut."""
+    run = trained(tmp_path, "steps=1", "evaluation.every=0", "prompts_per_step=5", "seed=2",
+                  f"tokens_per_pass={tokens}")
+    (before, chat), (after, _) = open_model("tiny-chat"), open_model(f"{run.folder}@1")
+    for row in run.rows("samples")[0]:
+        tokens = row["token_ids"]
+        assert len(row["columns"]["moved"]) == len(tokens)
+        prompt = chat.render(({"role": "user", "content": row["prompt"]},))
+        whole = torch.tensor([[*prompt, *tokens]])
+        mask = torch.arange(whole.shape[1])[None] >= len(prompt)
+        with torch.no_grad():
+            change = after.logp(whole, mask, 1.0)[0] - before.logp(whole, mask, 1.0)[0]
+        assert row["columns"]["moved"] == pytest.approx(change[0, len(prompt):].tolist(), abs=2e-4)
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "dapo", "nano"])
+def test_a_row_says_whether_it_compares(name):
+    assert described(METHODS[name])["compares"] is True
+    assert described(METHODS["ppo"])["compares"] is described(METHODS["sft"])["compares"] is False

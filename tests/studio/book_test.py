@@ -1,0 +1,271 @@
+"""The book without a browser: numbers accounted for, terms linked where they are first used, source cut by
+name, right answers right, every page there, search and export."""
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+
+import book as tool
+import pytest
+from book_answers import ANSWERS
+from book_small import PAGES, Prose, client
+from paths import ROOT
+
+from postgrad.studio import export
+from postgrad.studio.book import blocks, chapters, computed, glossary, inline, methods, numbers, places
+from postgrad.studio.instruments.base import source
+from postgrad.studio.pages import STATIC
+
+# words of the art: whoever uses one in the book must have it in the glossary
+ART = """policy reward token prompt rollout episode trajectory bandit advantage baseline critic ratio clip
+entropy logit gradient SFT RLHF RLVR PPO DPO GRPO KL RL REINFORCE sigmoid labeller preference verifier
+reference margin ensemble calibration sycophancy pretraining exploration alignment""".split()
+KNOWN = {"GPT", "AI", "AIME", "CPU", "GPU", "METR", "GB", "OK", "A", "I"}  # names, no terms
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory):
+    return client(tmp_path_factory.mktemp("book"))
+
+
+# numbers that cannot lie
+
+def test_every_number_of_the_prose_is_computed_or_cited():
+    rows = numbers.everywhere()
+    assert [row for row in rows if row.kind == "unaccounted"] == []
+    kinds = [row.kind for row in rows]
+    assert kinds.count("computed") > 50 and kinds.count("cited") > 5
+    known = chapters.sources()
+    assert {row.source for row in rows if row.kind == "cited"} <= known.keys()
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("A loss of 0.69.", ["0.69"]), ("It holds four models.", []), ("It holds seven models.", ["seven"]),
+    ("see chapter 3", []), ("see chapter 9", ["9"]), ("R1-Zero and GSM8K", []),
+    ("$1 - \\epsilon$ and $3x$", ["3"]),
+    ("{{gap:2}} and [33,000](cite:ouyang2022) and [@ouyang2022]", []), ("`beta=0.1`", ["0.1"]),
+    ("$x = {{gap}}$", []), ("**2 of 3**", ["2", "3"]), ("[7 pages](/book)", ["7"]),
+])
+def test_a_number_in_prose_is_found(text, found):
+    rows = numbers.in_pieces(inline.parse(text, {"gap": 1.5}), "here")
+    assert [row.number for row in rows if row.kind == "unaccounted"] == found
+
+
+def test_prose_and_value_cannot_part():
+    """What is kept is what the library computes today; a value that is not there stops the page."""
+    kept, now = json.loads(chapters.VALUES.read_text()), computed.all_values(ROOT)
+    assert kept.keys() == now.keys()
+    for name in now:
+        assert kept[name].keys() == now[name].keys()
+        for key, value in now[name].items():
+            wanted = pytest.approx(value, rel=1e-6, abs=1e-9) if isinstance(value, float) else value
+            assert kept[name][key] == wanted, f"{name}: {key}: run `python tools/book.py build`"
+    with pytest.raises(LookupError, match="names a value 'nowhere'"):
+        inline.parse("{{nowhere}}", {})
+
+
+def test_what_is_built_is_fresh():
+    assert (STATIC / "book-index.js").read_text() == places.script(), "run `python tools/book.py build`"
+    assert methods.BIAS.read_text() == tool.KEPT_BIAS.read_text()
+
+
+@pytest.mark.parametrize(("value", "how", "text"), [
+    (3, "", "3"), (0.69314718, "4", "0.6931"), (-0.5, "2", "−0.50"), (0.267, "%", "27\u00a0%"),
+    (0.9525, "%1", "95.2\u00a0%"),
+    (4, "word", "four"), (40, "word", "40"), (True, "yes", "yes"), (0.3, "+1", "+0.3"), (1.0, "", "1"),
+])
+def test_a_value_in_words(value, how, text):
+    assert inline.formatted(value, how) == text
+
+
+# the grammar
+
+def test_blocks_and_what_is_wrong_with_them():
+    page = blocks.read("## A title\nWords\ngo on.\n- one\n- two\n  more\n:::misconception All *is* well.\nNo."
+                       "\n:::\n| a | b |\n| 1 | 2 |\n$$ x\n= y $$\n::cell dpo\n", {})
+    assert [b.kind for b in page] == ["h2", "p", "ul", "misconception", "grid", "tex", "cell"]
+    assert page[0].anchor == "a-title" and inline.plain(page[1].pieces) == "Words go on."
+    assert inline.plain(page[2].rows[1][0]) == "two more" and page[5].pieces[0].text == "x\n= y"
+    for text, said in (("::nothing x", "there is no 'nothing'"), (":::note\nx", "is not closed"),
+                       ("$$ x", "not closed"), (":::\n", "closes nothing")):
+        with pytest.raises(ValueError, match=said):
+            blocks.read(text, {})
+
+
+# pages
+
+@pytest.mark.parametrize(("number", "layer"), PAGES)
+def test_a_chapter_answers_in_each_layer(studio, number, layer):
+    chapter = next(c for c in chapters.book() if c.number == number)
+    page = studio.get(f"/book/{number}/{layer}")
+    assert page.status_code == 200 and page.text.count('aria-current="page">' + chapters.LAYERS[layer]) == 1
+    assert f'href="{chapter.layer_address(layer)}" data-layer="{layer}" aria-current' in page.text
+    if layer == "intuition":
+        assert studio.get(f"/book/{number}").text.count('class="check"') >= 3
+        assert "::" not in "".join(text for text, _ in Prose(page.text).pieces)
+
+
+@pytest.mark.parametrize("path", ["/book", "/book/glossary", "/book/index", "/book/sources", "/book/search",
+                                  "/book/methods", "/book/methods/dpo", "/book/methods/grpo"])
+def test_the_other_pages(studio, path):
+    assert studio.get(path).status_code == 200
+
+
+def test_a_number_may_be_missing_between_two_chapters(studio):
+    """Neighbours are those that are there; what is not there is said, and linked nowhere."""
+    numbers = [chapter.number for chapter in chapters.book()]
+    assert numbers == sorted(set(numbers)) and numbers[-1] == 6
+    for number in range(1, 7):
+        there = number in numbers
+        assert studio.get(f"/book/{number}").status_code == (200 if there else 404)
+        assert (f'href="/book/{number}"' in studio.get("/book").text) is there
+    for before, after in itertools.pairwise(numbers):
+        assert f'<a href="/book/{after}" data-chapter>{after}. ' in studio.get(f"/book/{before}").text
+        assert f'<a href="/book/{before}" data-chapter>← {before}. ' in studio.get(f"/book/{after}").text
+
+
+def test_what_is_not_there_is_said(studio):
+    assert "no chapter 9" in studio.get("/book/9").text
+    assert studio.get("/book/1/poetry").status_code == studio.get("/book/methods/none").status_code == 404
+
+
+def test_every_method_has_a_page(studio):
+    from postgrad.methods import METHODS
+    from postgrad.methods.pages import page as page_of
+    table = studio.get("/book/methods").text
+    for name in METHODS:
+        assert f'href="/book/methods/{name}"' in table
+        assert methods.row_source(name)["text"].count(f'name="{name}"') == 1
+    page = studio.get("/book/methods/grpo").text
+    near = [other.name for other in page_of(METHODS["grpo"], METHODS).neighbours]
+    for words in ("group_zscore", "2402.03300", "exact gradient", "population std", "0.04", *near):
+        assert words in page
+
+
+# terms
+
+def test_a_term_is_linked_where_it_is_first_used(studio):
+    finder, forms = glossary.pattern()
+    for chapter in chapters.book():
+        pieces = Prose(studio.get(chapter.address).text).pieces
+        assert len(pieces) > 100
+        seen, linked = set(), set()
+        for text, term in pieces:
+            if term:
+                assert term not in linked, f"{term} is linked a second time"
+                linked.add(term)
+                seen.add(forms[text.lower()])
+                continue
+            for match in finder.finditer(text):
+                name = forms[match[0].lower()]
+                assert name in seen, f"chapter {chapter.number}: {match[0]!r} is used before it is linked"
+        assert len(linked) > 15
+
+
+def test_no_term_is_left_undefined(studio):
+    _, forms = glossary.pattern()
+    assert {word.lower() for word in ART} <= forms.keys()
+    for chapter in chapters.book():
+        text = " ".join(text for text, _ in Prose(studio.get(chapter.address).text).pieces)
+        for name in numbers.NAMES:
+            text = text.replace(name, " ")
+        short = set(re.findall(r"\b[A-Z]{2,}\b", text)) - KNOWN
+        assert {word for word in short if word.lower() not in forms} == set()
+
+
+def test_every_anchor_is_there(studio):
+    """Links within the book lead to something that is there, mark and all."""
+    pages = {address: studio.get(address).text for address in
+             ("/book", "/book/glossary", "/book/sources", "/book/index",
+              *(f"/book/{n}/{layer}" for n, layer in PAGES), *(c.address for c in chapters.book()))}
+    for here, text in pages.items():
+        for link in set(re.findall(r'href="(/book[^"]*)"', text)):
+            path, _, mark = link.partition("#")
+            found = pages.get(path) or studio.get(path).text
+            assert not mark or f'id="{mark}"' in found, f"{here} links to {link}"
+
+
+# source and answers
+
+@pytest.mark.parametrize("folder", ["studio", "methods"])
+def test_pages_read_source_one_at_a_time(folder):
+    """Figures of one page are asked for at once, in threads; Python 3.11 can't parse in two of them."""
+    for path in (ROOT / "postgrad" / folder).rglob("*.py"):
+        assert "ast.parse(" not in path.read_text(), f"{path}: use postgrad.system.user_code.syntax"
+
+
+def test_what_is_cut_out_exists():
+    found = [b for c in chapters.book() for page in c.layers.values() for b in blocks.walk(page)]
+    cut = [b.argument for b in found if b.kind == "source"]
+    assert len(cut) > 5 and all(source(name)["text"] for name in cut)
+    assert all(methods.row_source(b.argument) for b in found if b.kind == "row")
+    assert {b.kind for b in found} >= {"instrument", "cell", "check", "misconception"}
+
+
+def test_the_questions():
+    """Each right choice is what a calculation of its own says; every wrong one has its explanation."""
+    for chapter in chapters.book():
+        used = [b.argument for page in chapter.layers.values() for b in blocks.walk(page)
+                if b.kind == "check"]
+        assert sorted(used) == sorted(chapter.checks), f"{chapter.name}: each question stands once"
+        intuition = [b for b in blocks.walk(chapter.layers["intuition"]) if b.kind == "check"]
+        assert 3 <= len(intuition) <= 5
+        for name, check in chapter.checks.items():
+            says = [inline.plain(c.says) for c in check.choices]
+            assert sum(c.right for c in check.choices) == 1 and len(set(says)) == len(says) >= 3
+            assert all(len(inline.plain(c.why)) > 40 for c in check.choices)
+            right = inline.plain(check.right.says).replace("\u00a0", " ")
+            assert right == ANSWERS[chapter.name, name], (chapter.name, name)
+
+
+# search and export
+
+def test_search_knows_every_part(studio):
+    rows = places.searched()
+    kinds = {row.kind for row in rows}
+    assert {"Glossary", "Method", "Instrument", "Cell", "Source", "Chapter 1 · Mathematics"} <= kinds
+    for path in {row.kind: row.address.partition("#")[0] for row in rows}.values():
+        assert studio.get(path).status_code == 200
+    text = (STATIC / "book-index.js").read_text()
+    body = text[text.index(places.INDEX) + len(places.INDEX):].rstrip().rstrip(";")
+    assert len(json.loads(body)) == len(rows) and "</script" not in text
+
+
+def test_the_book_needs_no_torch():
+    """Pages open at once: words and numbers are there before torch is."""
+    code = ("import sys; from postgrad.studio.book import web, chapters; chapters.book(); "
+            "print('torch' in sys.modules)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_book_is_exported(studio):
+    """Figures are in the page, cells are their source, links are files; nothing is asked of a server."""
+    kept = {"x-postgrad-export": "1"}
+    page = studio.get("/book/1", headers=kept).text
+    known = {f"book/{place}/index.html" for place in ("1/mathematics", "glossary", "search")}
+    still = export.relative(page, "book/1/index.html", known)
+    assert 'id="pipeline-picture"' in still and "figure-place" not in still
+    assert 'href="mathematics/index.html" data-layer="mathematics"' in still
+    assert 'action="../search/index.html"' in still and 'href="../glossary/index.html#token"' in still
+    code = studio.get("/book/1/implementation", headers=kept).text
+    assert "py-cell" not in code and "logp_of_logits" in code and "postgrad studio" in code
+
+
+def test_an_export_asks_itself_alone():
+    """A link to another site, or a file of one, is no page of ours."""
+    asked = []
+
+    async def app(scope, receive, send):
+        asked.append(scope["path"])
+        page = b'<a href="https://arxiv.org/abs/1">x</a> <a href="//cdn/y">y</a> <a href="/book">z</a>'
+        kind = [(b"content-type", b"text/html")]
+        await send({"type": "http.response.start", "status": 200, "headers": kind})
+        await send({"type": "http.response.body", "body": page})
+
+    pages, lost = export.wait(export.crawl(app))
+    told = [export.place(address) for address in export.NEEDS]  # pages that say what they need
+    assert asked == ["/", "/book"] and sorted(pages) == sorted(["book/index.html", "index.html", *told])
+    assert lost == []

@@ -1,0 +1,63 @@
+"""An endpoint over the embedded chat model: in this process, or on a socket."""
+
+import json
+import threading
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.testclient import TestClient
+
+from postgrad.resolve.models import open_writer
+from postgrad.serving import Served, create_app
+from postgrad.system.sockets import bind
+
+ASK = [{"role": "user", "content": "Tom has 3 pears and buys 4 more. How many pears does he have?"}]
+
+
+def served(rows=8, context=256, waiting=64, model="tiny-chat", chat=None, **more):
+    net, own = open_writer(model)
+    return Served.of(net.requires_grad_(False), chat or own, "small", rows=rows, context=context,
+                     waiting=waiting, **more)
+
+
+@contextmanager
+def client(what=None, token=None, host="http://localhost", **more):
+    with TestClient(create_app(what or served(), token=token, **more), base_url=host,
+                    raise_server_exceptions=False) as inside:
+        yield inside
+
+
+@contextmanager
+def on_a_socket(what):
+    """Its port. The server has a thread of its own."""
+    sock = bind("127.0.0.1", 0)
+    config = uvicorn.Config(create_app(what), log_level="warning", access_log=False,
+                            timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
+    thread.start()
+    try:
+        yield sock.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def idle(what):
+    """Every slot is free; asked on the thread that owns them."""
+    slots = what.worker.slots
+    return (sorted(slots.free) == list(range(slots.rows)) and len(slots.spare) == slots.prompts
+            and not slots.busy and not what.worker.asked and what.worker.open == 0)
+
+
+def events(text):
+    """The objects of a stream of server-sent events, which ends as it has to."""
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def post(web, path, status=200, **body):
+    answer = web.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()

@@ -1,0 +1,274 @@
+"""A training in several ranks is the training of one: the same bits at any number of processes."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+from dataclasses import replace
+
+import kills
+import pytest
+import torch
+from ranks_launch import carry_out, launch
+from safetensors.torch import load_file
+from small import CHAT, small_model
+from torch.distributed import HashStore
+
+from postgrad import recipes
+from postgrad.models import save_model
+from postgrad.recipes.running import check_division
+from postgrad.system.processes import group, missing
+from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
+from postgrad.training.optim import Optim
+
+TASK = '''
+import zlib
+
+prompts = [{"question": f"Say {n}.", "answer": str(n)} for n in range(9)]
+
+def verify(prompt, completion):
+    """Right, or in quarters by the text alone."""
+    return 1.0 if completion == gold(prompt) else zlib.crc32(completion.encode()) % 4 / 5
+
+def gold(prompt):
+    return f"I say {prompt.answer}."
+'''
+CUT = ("save_every=1", "optim.lr=1e-3", "tokens_per_pass=20", "max_grad_norm=0.01")
+SAMPLED = ("rollouts.prompts_per_step=4", "rollouts.group_size=4", "rollouts.max_new_tokens=4",
+           "evaluation.every=0")
+RECIPES = {
+    "sft": ("rows_per_step=8", "data=talks.jsonl"),
+    "reward": ("pairs.per_step=8", "data=pairs.jsonl", "lora=0"),
+    "dpo": ("pairs.per_step=8", "data=pairs.jsonl", "lora=2"),
+    "ppo": (*SAMPLED, "task=task.py", "method.minibatches=2"),
+    "grpo": (*SAMPLED, "task=task.py", "evaluation.every=2", "evaluation.problems=1", "evaluation.samples=1"),
+    "dapo": (*SAMPLED, "task=task.py", "rollouts.prompts_per_step=8", "method.minibatches=2"),
+}
+TURNS = ("sft", "ppo")
+THIN = ("sft", "reward", "ppo")  # with adapters; dpo has them anyway
+ONCE = ("tokens_per_pass=70", "max_grad_norm=1000")  # one pass a rank, and no gradient is cut
+
+
+def files(folder):
+    """A small model, a task and data in a folder of their own."""
+    home = folder / "model"
+    home.mkdir()
+    save_model(small_model(), home)
+    CHAT.save(home)
+    (folder / "task.py").write_text(TASK)
+    talks = [{"messages": [{"role": "user", "content": f"Count to {n}."},
+                           {"role": "assistant", "content": " ".join(map(str, range(n)))}]}
+             for n in range(1, 21)]
+    pairs = [{"prompt": f"Say {n}.", "chosen": f"{n}!", "rejected": "No. " * (n % 3 + 1)} for n in range(20)]
+    for name, rows in (("talks", talks), ("pairs", pairs)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def job(name, folder, run, *changes):
+    words = [word.replace("=talks", f"={folder}/talks").replace("=pairs.", f"={folder}/pairs.")
+             .replace("=task.py", f"={folder}/task.py") for word in RECIPES[name]]
+    steps = f"steps={3 if name in TURNS else 2}"
+    return {"train": name, "run": str(folder / run),
+            "changes": [*words, *CUT, f"model={folder}/model", steps, *changes]}
+
+
+def counting_passes(patch, steps):
+    """From here on the passes of every optimizer step of this process are counted."""
+    gather, take_sum, passes = Optim.gather, Optim.take_sum, []
+    patch.setattr(Optim, "gather", lambda optim: passes.append(1) or gather(optim))
+    patch.setattr(Optim, "take_sum",
+                  lambda optim: steps.append(len(passes)) or passes.clear() or take_sum(optim))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Every recipe in one rank with two lanes, in two ranks, and in turns: one, two, one."""
+    folder, steps = tmp_path_factory.mktemp("ranks"), []
+    files(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        counting_passes(patch, steps)
+        for name in RECIPES:
+            carry_out(job(name, folder, f"{name}-1", "lanes=2"))
+    assert min(steps) >= 4, steps
+    in_turns = [str(folder / f"{name}-turns") for name in TURNS]
+    for name in TURNS:
+        carry_out(job(name, folder, f"{name}-turns", "lanes=2") | {"until": 1})
+    carry_out(job("grpo", folder, "three-1", "lanes=3", "steps=1"))
+    carry_out(job("grpo", folder, "once-1", "lanes=2", *ONCE))
+    for name in THIN:
+        carry_out(job(name, folder, f"{name}-thin-1", "lanes=2", "lora=2"))
+    launch(2, [*(job(name, folder, f"{name}-2") for name in RECIPES),
+               *({"run": run, "until": 2} for run in in_turns),
+               job("grpo", folder, "three-2", "lanes=3", "steps=1"),
+               job("sft", folder, "sft-divided", "shard=true") | {"until": 2},
+               job("ppo", folder, "ppo-divided", "shard=true"),
+               job("grpo", folder, "once-2", "shard=true", *ONCE),
+               *(job(name, folder, f"{name}-divided", "shard=true", "recompute=true")
+                 for name in ("reward", "dpo")),
+               *(job(name, folder, f"{name}-thin-divided", "shard=true", "recompute=true", "lora=2")
+                 for name in THIN),
+               job("sft", folder, "dies") | {"dies": 2}], folder, torch.get_num_threads())
+    for run in (*in_turns, str(folder / "sft-divided")):
+        carry_out({"run": run})
+    return folder
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_ranks_are_one(trained, name):
+    alone = kills.facts(trained / f"{name}-1")
+    assert kills.differences(alone, trained / f"{name}-2") == []
+    assert all(row["grad_norm"] > 0.01 for row in alone["metrics"])  # every gradient was cut
+    assert json.loads((trained / f"{name}-2/config.json").read_text())["optim"]["lanes"] == 2
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_one_rank_then_two_then_one(trained, name):
+    run = trained / f"{name}-turns"
+    assert kills.differences(kills.facts(trained / f"{name}-1"), run) == []
+    events = [json.loads(line)["text"] for line in (run / "events.jsonl").read_text().splitlines()]
+    assert [text for text in events if "resumed" in text] == ["resumed after step 1", "resumed after step 2"]
+
+
+def test_lanes_that_do_not_divide_among_the_ranks(trained):
+    assert kills.differences(kills.facts(trained / "three-1"), trained / "three-2") == []
+    assert kills.facts(trained / "three-1")["weights"] != kills.facts(trained / "grpo-1")["weights"]
+
+
+def last_weights(run):
+    return load_file(max((run / "checkpoints").iterdir()) / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", (*TURNS, "reward"))
+def test_models_that_are_divided_among_the_ranks(trained, name):
+    """sft is gone on with by one process, whole."""
+    alone, divided = (last_weights(trained / f"{name}-{kind}") for kind in ("1", "divided"))
+    assert alone.keys() == divided.keys()
+    for key, x in alone.items():
+        assert (x - divided[key]).abs().max() <= 1e-6 * x.abs().max(), key
+
+
+@pytest.mark.parametrize("name", ("dpo", *(f"{name}-thin" for name in THIN)))
+def test_adapters_on_a_model_that_is_divided_have_the_same_bits(trained, name):
+    """Whole on every rank, summed lane after lane: dpo, sft, a reward model, a policy with its critic."""
+    alone, divided = (last_weights(trained / f"{name}-{kind}") for kind in ("1", "divided"))
+    assert alone.keys() == divided.keys() and all(torch.equal(x, divided[key]) for key, x in alone.items())
+    adapters = [load_file(max((trained / f"{name}-{kind}/checkpoints").iterdir())
+                          / "adapter/adapter_model.safetensors") for kind in ("1", "divided")]
+    assert all(torch.equal(x, adapters[1][key]) for key, x in adapters[0].items())
+
+
+def test_with_one_pass_a_rank_a_divided_model_has_the_same_bits(trained):
+    alone, divided = (last_weights(trained / name) for name in ("once-1", "once-2"))
+    assert all(torch.equal(x, divided[key]) for key, x in alone.items())
+    assert kills.facts(trained / "once-1")["samples"] == kills.facts(trained / "once-2")["samples"]
+
+
+def test_a_rank_that_dies_is_named_and_the_run_goes_on_without_it(trained):
+    said = json.loads((trained / "dies/status.json").read_text())
+    assert said["state"] == "failed"
+    assert re.fullmatch(r"Lost: rank 1 \(process \d+ on \S+\) died while the ranks agreed to go on: "
+                        r"go on with `postgrad resume`, with any number of processes\.", said["error"])
+    carry_out({"run": str(trained / "dies")})
+    assert kills.differences(kills.facts(trained / "sft-1"), trained / "dies") == []
+
+
+def two_groups():
+    store = torch.distributed.HashStore()
+    return missing.Group(store, 0, 2), missing.Group(store, 1, 2)
+
+
+def test_a_rank_that_is_late_is_named_with_where_it_was_seen():
+    here, late = two_groups()
+    late.tell("at", "3 gathered rollouts")
+    here.waits = 4
+    said = missing.who_is_late(here, "summed their gradients", 60)
+    assert said == (f"rank 1 (process {os.getpid()} on {socket.gethostname()}) did not come within 60 s to "
+                    "where the ranks summed their gradients; last seen where the ranks gathered rollouts: "
+                    "look at that process, or allow more with POSTGRAD_TIMEOUT=SECONDS.")
+
+
+def test_a_rank_that_hangs_where_the_others_wait_is_named(monkeypatch):
+    monkeypatch.setattr(missing, "GRACE", 0.0)
+    here, hangs = two_groups()
+    hangs.tell("at", "4 gathered rollouts")
+    here.waits = 4
+    assert missing.who_is_late(here, "gathered rollouts", 60).startswith("rank 1 (")
+
+
+def test_a_rank_that_failed_has_the_word():
+    here, failed = two_groups()
+    failed.tell("failed", "the disk is full.")
+    assert missing.who_is_gone(here, "gathered rollouts") == "the disk is full."
+
+
+def test_ranks_elsewhere_are_known_by_missing_nobody(monkeypatch):
+    monkeypatch.setattr(missing, "GRACE", 0.0)
+    store = torch.distributed.HashStore()
+    here, gone, other = (missing.Group(store, rank, 3) for rank in range(3))
+    gone.tell("who", "node-b 12")
+    other.tell("missing", "gathered rollouts")
+    assert missing.who_is_gone(here, "gathered rollouts").startswith("rank 1 (process 12 on node-b) died")
+
+
+def test_a_signal_tells_a_death_from_a_wish_to_stop(monkeypatch):
+    here, other = two_groups()
+    monkeypatch.setattr(group, "_group", here)
+    group.check_others()  # all are alive: somebody wishes the run to stop
+    ended = subprocess.Popen(["true"])
+    other.tell("who", f"{socket.gethostname()} {ended.pid}")
+    ended.wait()
+    with pytest.raises(ValueError, match=rf"^rank 1 \(process {ended.pid} on .*\) died"):
+        group.check_others()
+    other.tell("left", "")
+    group.check_others()
+
+
+def test_one_process_waits_for_nobody():
+    assert group.gather(3, "") == [3] and group.agreed(lambda: 4, "") == 4 and group.says_first("what")
+    assert (group.rank(), group.world(), group.leads(), group.started()) == (0, 1, True, 1)
+
+
+def test_work_is_dealt_to_lanes_and_comes_back_in_order():
+    said = []
+    assert Lanes(2).map(lambda x: said.append(x) or -x, range(5), "") == [0, -1, -2, -3, -4]
+    assert said == [0, 2, 4, 1, 3]  # lane after lane
+    assert ALONE.map(str, range(3), "") == ["0", "1", "2"]
+    turns = []
+    Lanes(3).map(str, range(2), "", lambda: turns.append(1))
+    assert len(turns) == 2  # a lane without an item has no turn
+
+
+def test_what_has_one_name_stays_in_one_lane():
+    assert Lanes(2).deal("abcab") == [[0, 2, 3], [1, 4]]
+    assert ALONE.deal("aab") == [[0, 1, 2]]
+
+
+def test_a_sum_goes_lane_after_lane_and_takes_what_is_there():
+    one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    like = [one, one, one]
+    first = Lanes(2).add([None, None, None], [one.clone(), None, None], like, "")
+    assert first == [one, None, None]
+    assert Lanes(2).add(first, [two, two, None], like, "") == [torch.tensor([3.0]), two, None]
+
+
+def test_ranks_that_share_a_gpu_are_counted(monkeypatch):
+    for ranks, gpus, said in ((2, 1, "2 ranks and 1 GPU here"), (9, 8, "9 ranks and 8 GPUs here"), (1, 1, ""),
+                              (8, 8, ""), (2, 0, "")):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert group.too_few_gpus() == said
+
+
+def test_a_model_is_not_divided_among_ranks_that_share_a_gpu(tmp_path, monkeypatch):
+    """Refused before anything is read or made; on a CPU, and without shard, they go on."""
+    monkeypatch.setattr(group, "_group", group.Group(HashStore(), 0, 2))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    recipe, config = recipes.resolve("sft", ["model=nowhere", "shard=true", "device=cuda", "task=words"])
+    with pytest.raises(ValueError, match="shard=true wants a GPU for each rank, and there are 2 ranks and 1 "
+                                         "GPU here: start no more ranks than GPUs"):
+        recipes.start(recipe, config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    for change in ({"device": "cpu"}, {"optim": replace(config.optim, shard=False)}):
+        check_division(replace(config, **change))
