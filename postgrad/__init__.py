@@ -4,6 +4,7 @@ The public names are loaded when first used, so that `import postgrad` stays ins
 imported only where needed).
 """
 
+import sys
 from importlib import import_module
 
 __version__ = "0.1.0"
@@ -21,6 +22,20 @@ _HOMES = {
     "keep": "recipes.pipelines.stages", "measure": "recipes.pipelines.stages",
 }
 __all__ = sorted(_HOMES)
+
+
+class _OldModules:
+    """Answers the import of a module of version 0.1 with its present name (system/renamed.py)."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name.startswith("postgrad.") and not name.startswith("postgrad.system"):
+            from postgrad.system.renamed import renamed_module
+            if new := renamed_module(name):
+                raise ModuleNotFoundError(f"{name} is now {new}.", name=name)
+
+
+sys.meta_path.append(_OldModules)  # asked when the module is found nowhere else
 
 
 def __getattr__(name):

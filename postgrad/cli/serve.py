@@ -19,7 +19,10 @@ def serve(args) -> int:
     from postgrad.resolve.handles import begins_with
     from postgrad.resolve.models import open_folder, open_writer, run_named
     from postgrad.resolve.weights import is_weights_folder, shown_in
-    from postgrad.serving import Checkpoints, Pushed, Recorder, Served, create_app
+    from postgrad.serving.app import create_app
+    from postgrad.serving.follow import Checkpoints, Pushed
+    from postgrad.serving.record import Recorder
+    from postgrad.serving.served import Served
     made(ServeOptions, args)  # checks itself
     sock = bind(args.host, args.port, PORT)
     pushed = is_weights_folder(args.model)

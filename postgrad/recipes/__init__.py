@@ -16,6 +16,7 @@ from pathlib import Path
 from postgrad import methods
 from postgrad.runs.rows import read_json
 from postgrad.system import processes
+from postgrad.system.renamed import renamed_setting, translate_config
 from postgrad.system.settings import override, suggest, unplain
 from postgrad.system.user_code import is_record, record
 
@@ -113,8 +114,10 @@ def configured(name: str, recipe: str, setting: str, changes: Sequence[str], giv
 
 
 def elsewhere(name: str) -> str:
-    """What a setting that other libraries have is called here."""
+    """What a setting that other libraries or version 0.1 have is called here."""
     from postgrad.recipes.other_names import OTHER_NAMES
+    if new := renamed_setting(name):
+        return f" It is now {new!r}."
     return f" {OTHER_NAMES[name][1]}" if name in OTHER_NAMES else ""
 
 
@@ -166,7 +169,7 @@ def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None
         if steps is not None or sampler is not None:
             raise ValueError(f"{folder} is a pipeline, whose stages have settings of their own: resume one "
                              f"of its runs, {folder}/STAGE.")
-        config = unplain(config_class(started["recipe"]), started["config"])
+        config = unplain(config_class(started["recipe"]), translate_config(started["config"]))
         return start(started["recipe"], config, folder, watch=watch, command=started["command"])
     run = Run.open(folder)
     recipe, _ = run.started()
@@ -175,7 +178,7 @@ def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None
     objects = handed_in(run, given)
     first = run.folder / "start"  # a model that was handed in: it is wherever the run is
     kept = {"model": str(first)} if first.is_dir() else {}
-    config = unplain(config_class(recipe), run.config | kept, objects)
+    config = unplain(config_class(recipe), translate_config(run.config) | kept, objects)
     config = config if steps is None else replace(config, steps=steps)
     if sampler is not None:
         if not getattr(getattr(config, "elsewhere", None), "sampler", None):

@@ -18,7 +18,7 @@ from postgrad.resolve.models import open_writer, with_adapter
 from postgrad.resolve.weights import named, shown_in
 from postgrad.sampling import ServedSampler, Weights
 from postgrad.sampling.wire import SamplerFault
-from postgrad.serving import Pushed
+from postgrad.serving.follow import Pushed
 from postgrad.system.settings import override
 from postgrad.training.batches.ahead import Ahead, Collection
 from tests.sampling.ahead_test import goes_far

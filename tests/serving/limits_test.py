@@ -20,8 +20,9 @@ from serve_small import ASK, client, idle, on_a_socket, post, served
 from postgrad.models import load_model, save_model
 from postgrad.resolve.models import open_chat, open_folder
 from postgrad.runs import Run
-from postgrad.serving import Checkpoints, create_app, streams
-from postgrad.serving.follow import take_newer
+from postgrad.serving import streams
+from postgrad.serving.app import create_app
+from postgrad.serving.follow import Checkpoints, take_newer
 
 HOME = ROOT
 LONG = {"messages": ASK, "seed": 1, "max_tokens": 200, "ignore_eos": True}

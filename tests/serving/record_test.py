@@ -4,7 +4,7 @@ import pytest
 import torch
 from serve_small import ASK, client, events, post, served
 
-from postgrad.serving import Recorder, recorded
+from postgrad.serving.record import Recorder, recorded
 
 SURE = {"role": "user", "content": "Are you <|end|>sure?"}
 

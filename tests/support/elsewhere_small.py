@@ -10,7 +10,9 @@ import uvicorn
 
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import WeightsFolder, shown_in
-from postgrad.serving import Pushed, Served, create_app
+from postgrad.serving.app import create_app
+from postgrad.serving.follow import Pushed
+from postgrad.serving.served import Served
 from postgrad.system.sockets import bind
 
 

@@ -8,7 +8,8 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from postgrad.resolve.models import open_writer
-from postgrad.serving import Served, create_app
+from postgrad.serving.app import create_app
+from postgrad.serving.served import Served
 from postgrad.system.sockets import bind
 
 ASK = [{"role": "user", "content": "Tom has 3 pears and buys 4 more. How many pears does he have?"}]

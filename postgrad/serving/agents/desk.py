@@ -27,8 +27,7 @@ from postgrad.records import Message
 from postgrad.sampling import Chosen, Row
 from postgrad.sampling.request import Place
 from postgrad.sampling.text import Text
-from postgrad.serving import endpoint
-from postgrad.serving.app import card
+from postgrad.serving.app import card, endpoint
 from postgrad.serving.body import Body, read_body
 from postgrad.serving.chat_completions import ChatCompletion, answer
 from postgrad.serving.errors import Refusal

@@ -1,0 +1,78 @@
+"""The compatibility layer: names of version 0.1 and what they are called now. It goes with version 0.3.
+
+An old import or setting is answered with a sentence that names the new one. The config of a saved run is
+translated when the run is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MODULES = {  # below postgrad.; the longest prefix counts
+    "files": "system.files", "garbage": "system.gc_tuning", "hub": "system.hub",
+    "listening": "system.sockets",
+    "options": "system.options", "settings": "system.settings", "signals": "system.signals",
+    "pace": "system.throughput", "user_code": "system.user_code", "ranks": "system.processes",
+    "ranks.lanes": "training.distributed.virtual_ranks", "models.sharded": "training.distributed.sharding",
+    "packing": "maths.packing", "adamw": "training.adamw", "loop": "training.loop",
+    "objectives": "training.objectives", "optim": "training.optim", "stats": "training.stats",
+    "phases": "training.oom", "batches": "training.batches", "memory": "training.memory",
+    "chat": "models.chat", "template": "models.chat.template",
+    "tokenizer_files": "models.chat.tokenizer_files", "tools": "models.chat.tools",
+    "spelling": "models.chat.detokenize", "capturing": "models.graph_capture", "embedded": "models.embedded",
+    "audit": "evaluation.audit", "ledger": "runs.ledger", "run": "runs", "display": "runs.display",
+    "report": "runs.report", "doctor": "runs.doctor", "explain": "runs.explain", "sampler": "sampling",
+    "tasks": "data.tasks", "environments": "data.environments", "opening": "resolve", "serve": "serving",
+    "agents": "serving.agents", "plan": "recipes.plan", "benchmarks": "recipes.benchmarks",
+    "exercises": "studio.exercises",
+}
+NAMES: dict[str, str] = {}  # of `import postgrad as pg`: pg.OLD -> pg.NEW
+SETTINGS: dict[str, str] = {}  # dotted name in a config -> dotted name now
+
+
+def renamed_module(name: str) -> str:
+    """"postgrad.chat" -> "postgrad.models.chat"; "" for a name that version 0.1 did not have."""
+    inside = name.removeprefix("postgrad.")
+    for old in sorted(MODULES, key=len, reverse=True):
+        if inside == old or inside.startswith(f"{old}."):
+            return f"postgrad.{MODULES[old]}{inside[len(old):]}"
+    return ""
+
+
+def renamed_setting(name: str) -> str:
+    """The present name of a setting of version 0.1, with or without its group; "" for any other name."""
+    return SETTINGS.get(name) or next((new for old, new in SETTINGS.items() if old.endswith(f".{name}")), "")
+
+
+def translate_config(config: Mapping[str, object]) -> dict[str, object]:
+    """The saved config of a run of version 0.1 under today's names; any other config as it is."""
+    out = _copied(config)
+    for old, new in SETTINGS.items():
+        home, value = _find(out, old.split("."))
+        if home is not None:
+            del home[old.split(".")[-1]]
+            *groups, last = new.split(".")
+            place = out
+            for group in groups:
+                inner = place.setdefault(group, {})
+                assert isinstance(inner, dict)
+                place = inner
+            place[last] = value
+    for group in {old.split(".")[0] for old in SETTINGS if "." in old}:
+        if out.get(group) == {}:
+            del out[group]
+    return out
+
+
+def _copied(config: Mapping[str, object]) -> dict[str, object]:
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in config.items()}
+
+
+def _find(config: dict[str, object], path: list[str]) -> tuple[dict[str, object] | None, object]:
+    """The dict that holds the last key of the path, and its value; (None, None) where it is not there."""
+    for key in path[:-1]:
+        inner = config.get(key)
+        if not isinstance(inner, dict):
+            return None, None
+        config = inner
+    return (config, config[path[-1]]) if path[-1] in config else (None, None)
