@@ -153,7 +153,7 @@ def ragged(s: Setting) -> dict:
     half = draw(many, 1 / s.new, s.cap, rounds=1, rows_at_once=s.rows)
     lengths = sorted(len(r.tokens) for r in uneven[4])
     return {"kept": uneven[2] / equal[2], "equal tokens/s": equal[2], "ragged tokens/s": uneven[2],
-            "tokens": uneven[1], "rows": many.rows, "slots": Rollouts().slots,
+            "tokens": uneven[1], "rows": many.rows, "slots": Rollouts().max_concurrent,
             "mean length": statistics.fmean(lengths), "median": statistics.median(lengths),
             "longest": lengths[-1], f"ragged tokens/s of {s.rows} rows alone": few[2],
             f"ragged tokens/s over {s.rows} slots": half[2]}

@@ -88,7 +88,7 @@ def bars(table: list[dict], samples: list[dict], memory: dict[str, dict], checks
                              min(ratio, cpu) >= target, command))
     if kept is not None:
         found.append(bar("ragged lengths: sampled tokens kept per CPU second against equal lengths, 1M, "
-                         "fp32, a call of each by turns, rollouts.ahead=0",
+                         "fp32, a call of each by turns, rollouts.async_depth=0",
                          ">= 65 %", f"{100 * kept:.0f} %", kept >= 0.65, command))
     for shape, seen in memory.items():
         peak = {name: statistics.median(x["peak"]) for name, x in seen.items()}

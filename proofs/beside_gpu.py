@@ -136,7 +136,7 @@ def ipc(s: Setting) -> list[dict]:
     run, weights = s.folder / "run", s.folder / "weights"
     sampler = Sampler(s, weights)
     with training(s, run, [spec, *words, f"steps={STEPS}", f"device={s.device}", "compile=false",
-                           f"sampler={sampler.address}", f"weights={weights}", f"elsewhere.way={s.way}"],
+                           f"sampler={sampler.address}", f"weights={weights}", f"remote.weight_sync={s.way}"],
                   sampler=sampler) as process:
         made = until_made(process, run, STEPS)
     gap = max(row["mismatch"] for row in made)
@@ -146,8 +146,8 @@ def ipc(s: Setting) -> list[dict]:
     def told(way: str) -> str:
         return f"{taken[way]['whole']:.3f} s ({taken[way]['write']:.3f} s of it by the trainer)"
     return [bar(f"grpo of tiny-chat, {STEPS} steps, trainer and `postgrad serve` on one H200, "
-                "elsewhere.way=ipc", "every row by the weights that it names; log-probs off by less than "
-                "0.02, mean of |difference|",
+                "remote.weight_sync=ipc", "every row by the weights that it names; log-probs off by less "
+                "than 0.02, mean of |difference|",
                 f"{len(made)} steps, {gap:.1e}", gap < 0.02, command("ipc")),
             bar(f"a handover of the {s.shape} shape on one H200, from the trainer's weights to the sampler's",
                 "ipc takes less time than a folder", f"ipc {told(s.way)}, folder {told('folder')}; the "
@@ -230,8 +230,8 @@ def beside(s: Setting, words: list[str], ahead: int, name: str, mps: bool) -> di
     run, weights = s.folder / name, s.folder / f"{name}-weights"
     with shared_gpu() if mps else no_mps() as more:
         sampler = Sampler(s, weights, rows=16 if s.small else 512, more=more)
-        how = [f"sampler={sampler.address}", f"weights={weights}", f"elsewhere.way={s.way}",
-               f"rollouts.ahead={ahead}"]
+        how = [f"sampler={sampler.address}", f"weights={weights}", f"remote.weight_sync={s.way}",
+               f"rollouts.async_depth={ahead}"]
         with training(s, run, [*words, *how], more, sampler) as process:
             return timed(until_made(process, run, AHEAD_STEPS))
 
@@ -254,7 +254,7 @@ def at_once(s: Setting, words: list[str], ahead: int) -> tuple[dict[str, float],
 
 
 def ahead(s: Setting) -> list[dict]:
-    """rollouts.ahead=1 with a sampler on the same GPU against synchronous training in one process."""
+    """rollouts.async_depth=1 with a sampler on the same GPU against synchronous training in one process."""
     words = step_words(s)
     alone = in_process(s, words)
     two, how = at_once(s, words, 1)
@@ -268,7 +268,7 @@ def ahead_bar(shape: str, alone: dict[str, float], two: dict[str, float], how: s
     reason = (f"; the reason: a collection through the endpoint takes {two['sample']:.2f} s, in process "
               f"{alone['sample']:.2f} s, and the step would have to take {most:.2f} s: the server's host "
               "looks at every token" if slow else "")
-    return bar(f"{shape} shape, 64 x 8 samples, 128 + 128 tokens on one H200: rollouts.ahead=1 with a "
+    return bar(f"{shape} shape, 64 x 8 samples, 128 + 128 tokens on one H200: rollouts.async_depth=1 with a "
                f"sampler beside it (ipc, {how.partition(' (')[0]}) against one process, in step",
                "at least 1.2x, or the reason",
                f"{times:.2f}x: {two['step']:.2f} s a step ({said(two)}) against {alone['step']:.2f} s "

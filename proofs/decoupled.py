@@ -28,8 +28,8 @@ HERE = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(HERE / name) for name in ("", "tests/support", "proofs", "tools")]
 
 import kills  # noqa: E402
-from elsewhere_small import saying  # noqa: E402
 from ranks_launch import free_port  # noqa: E402
+from remote_small import saying  # noqa: E402
 from results import bar  # noqa: E402
 
 SEED, KILLS = 0, int(os.environ.get("DECOUPLED_KILLS", "20"))
@@ -111,11 +111,11 @@ def endpoint(folder: Path) -> list[dict]:
     out = []
     for ahead in (0, 1):
         here, there = folder / f"here-{ahead}", folder / f"there-{ahead}"
-        done(postgrad("train", *SMALL, f"ahead={ahead}", "--run", str(here)))
+        done(postgrad("train", *SMALL, f"async_depth={ahead}", "--run", str(here)))
         with samplers(Path(f"{there}-weights"), 2) as two:
-            done(postgrad(*words(there, two.addresses, f"ahead={ahead}")))
+            done(postgrad(*words(there, two.addresses, f"async_depth={ahead}")))
         differ = kills.differences(kills.facts(here), there)
-        out.append(bar(f"ahead={ahead} over two samplers against the same run in one process: grpo",
+        out.append(bar(f"async_depth={ahead} over two samplers against the same run in one process: grpo",
                        "metrics, samples, evaluations, weights and state equal bit for bit after 6 steps",
                        "equal" if not differ else str(differ), not differ,
                        "python proofs/scale.py FOLDER endpoint"))
@@ -179,7 +179,7 @@ def faulty(folder: Path) -> list[dict]:
 def strike(run: Path, ahead: int, victim: str, after: int, delay: float) -> dict:
     """A training with two samplers, of which one process is killed and started again: what it then is."""
     with samplers(Path(f"{run}-weights"), 2) as two, ExitStack() as ends:
-        trainer = postgrad(*words(run, two.addresses, f"ahead={ahead}"))
+        trainer = postgrad(*words(run, two.addresses, f"async_depth={ahead}"))
         ends.callback(trainer.kill)
 
         until(lambda: steps_made(run) >= after, trainer)
@@ -203,7 +203,7 @@ def strike(run: Path, ahead: int, victim: str, after: int, delay: float) -> dict
 def struck(folder: Path) -> list[dict]:
     for ahead in (0, 1):
         if not (folder / f"alone-{ahead}").exists():
-            done(postgrad("train", *SMALL, f"ahead={ahead}", "--run", str(folder / f"alone-{ahead}")))
+            done(postgrad("train", *SMALL, f"async_depth={ahead}", "--run", str(folder / f"alone-{ahead}")))
     expected = {ahead: kills.facts(folder / f"alone-{ahead}") for ahead in (0, 1)}
     kept = folder / "kills.json"
     rows = json.loads(kept.read_text()) if kept.exists() else []
@@ -219,7 +219,8 @@ def struck(folder: Path) -> list[dict]:
             print(len(rows), rows[-1], file=sys.stderr, flush=True)
             kept.write_text(json.dumps(rows, indent=1))
     same = sum(not row["differences"] for row in rows)
-    return [bar(f"{len(rows)} kills of trainer or sampler, ahead=0 and ahead=1, the dead one started again",
+    return [bar(f"{len(rows)} kills of trainer or sampler, async_depth=0 and async_depth=1, "
+                "the dead one started again",
                 "the same bits as a run in one process left alone: no group lost, none trained on twice",
                 f"{same} of {len(rows)} equal", same == len(rows) and len(rows) >= 20,
                 "python proofs/scale.py FOLDER struck")]
@@ -232,7 +233,7 @@ def run_ahead(folder: Path, depth: int, seed: int) -> None:
         for old in (run, Path(f"{run}-weights")):
             shutil.rmtree(old, ignore_errors=True)
         with samplers(Path(f"{run}-weights"), 1) as one:
-            done(postgrad(*words(run, one.addresses, f"ahead={depth}", f"seed={seed}", what=LONG)))
+            done(postgrad(*words(run, one.addresses, f"async_depth={depth}", f"seed={seed}", what=LONG)))
 
 
 def pinned(number: int, cores: list[int]) -> None:
@@ -257,7 +258,7 @@ def ahead(folder: Path) -> list[dict]:
         base = base or mean
         final = [row["pass@1"] for row in passed]
         half = 4.30 * statistics.stdev(final) / 3**0.5  # Student's t, two degrees of freedom, 95 %
-        out.append(bar(f"ahead={depth}, one sampler, 2 cores, 40 collections of GRPO on words, 3 seeds",
+        out.append(bar(f"async_depth={depth}, one sampler, 2 cores, 40 collections of GRPO on words, 3 seeds",
                        "tokens/s and final pass@1, with intervals",
                        f"{mean:.0f} tokens/s ({mean / base:.2f}x), pass@1 {statistics.mean(final):.3f} "
                        f"+- {half:.3f}", True, "python proofs/scale.py FOLDER ahead"))

@@ -51,7 +51,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[:0] = {paths!r}
     import with_vllm
-    found = with_vllm.train(["sampler=vllm", "elsewhere.way=folder", "rollouts.slots=32"], Path({folder!r}))
+    found = with_vllm.train(["sampler=vllm", "remote.weight_sync=folder", "rollouts.max_concurrent=32"],
+                            Path({folder!r}))
     Path({folder!r}, "found.json").write_text(json.dumps(found))
 """
 SERVER = ["--dtype", "float32", "--enforce-eager", "--max-model-len", "512", "--max-num-seqs", "32",
@@ -119,7 +120,7 @@ def vllm(folder: Path) -> list[dict]:
     python, version = interpreter()
     server = serve(python, port := free_port(), folder / "vllm.log")
     try:
-        found = train([f"sampler=http://127.0.0.1:{port}", "elsewhere.way=vllm"], folder)
+        found = train([f"sampler=http://127.0.0.1:{port}", "remote.weight_sync=vllm"], folder)
     finally:
         server.terminate()
         server.wait()

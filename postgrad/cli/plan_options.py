@@ -30,7 +30,7 @@ class PlanOptions(Settings):
     longest: int = option(2048, "tokens of a reply, at most", metavar="N")
     lengths: str = option("geometric", "how replies differ in length", choices=("geometric", "equal"))
     lora: int = option(0, "the rank of the adapters; 0 trains all weights", metavar="RANK")
-    ahead: int | None = option(None, "rollouts.ahead; without it: 0, 1, 2 and 4 are tried", metavar="K")
+    ahead: int | None = option(None, "rollouts.async_depth; without it: 0, 1, 2 and 4 are tried", metavar="K")
 
     def __post_init__(self):
         super().__post_init__()

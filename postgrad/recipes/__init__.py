@@ -181,9 +181,9 @@ def resume(folder: Path, *, steps: int | None = None, sampler: str | None = None
     config = unplain(config_class(recipe), translate_config(run.config) | kept, objects)
     config = config if steps is None else replace(config, steps=steps)
     if sampler is not None:
-        if not getattr(getattr(config, "elsewhere", None), "sampler", None):
+        if not getattr(getattr(config, "remote", None), "sampler", None):
             raise ValueError(f"run {folder} samples in its own process: leave sampler out.")
-        config = replace(config, elsewhere=replace(config.elsewhere, sampler=sampler))
+        config = replace(config, remote=replace(config.remote, sampler=sampler))
     return running.resume(run, config, module(recipe).build, watch=watch, callback=callback)
 
 

@@ -135,7 +135,8 @@ def needs(config, shape: Config) -> Memory:
     if not made.cache:
         return made
     r = config.rollouts
-    writing = replace(setup, tokens=r.budget, samples=min(r.slots, r.prompts_per_step * r.group_size))
+    rows = min(r.max_concurrent, r.prompts_per_step * r.group_size)
+    writing = replace(setup, tokens=r.budget, samples=rows)
     return replace(made, cache=cache(shape, writing) + beside(shape, writing), release=r.release)
 
 

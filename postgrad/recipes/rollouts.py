@@ -30,7 +30,7 @@ from postgrad.recipes.base import (
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
 from postgrad.recipes.difficulty import Difficulty
-from postgrad.recipes.samplers import Elsewhere, open_sampler
+from postgrad.recipes.samplers import RemoteSettings, open_sampler
 from postgrad.records import Prompt, Rollout
 from postgrad.resolve.models import Beginning, Model, open_policy, open_reference
 from postgrad.resolve.rewards import best_score, new_critic, open_judge, reward_models
@@ -78,7 +78,7 @@ class RolloutConfig(RunConfig):
     rollouts: Rollouts = setting(group=Rollouts)
     difficulty: Difficulty = setting(group=Difficulty)
     agent: Agent = setting(group=Agent)
-    elsewhere: Elsewhere = setting(group=Elsewhere)
+    remote: RemoteSettings = setting(group=RemoteSettings)
     optim: OptimSettings = setting(group=lambda: OptimSettings(schedule="linear"))
     evaluation: Evaluation = setting(group=lambda: Evaluation(every=None))
     save_every: int | None = setting(None, f"{SAVE[0]}; none: the updates of ten collections", *SAVE[1:])
@@ -97,16 +97,16 @@ class RolloutConfig(RunConfig):
         if self.anchor.ptx and self.rollouts.temperature != 1:
             raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
                              f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
-        if self.rollouts.ahead and self.agent.command:
-            raise ValueError("an agent plays by the weights of the moment: leave out rollouts.ahead or the "
-                             "agent.")
-        self.elsewhere.check_device(self.device)
-        if self.rollouts.release and (self.rollouts.ahead or self.elsewhere.sampler):
+        if self.rollouts.async_depth and self.agent.command:
+            raise ValueError("an agent plays by the weights of the moment: leave out "
+                             "rollouts.async_depth or the agent.")
+        self.remote.check_device(self.device)
+        if self.rollouts.release and (self.rollouts.async_depth or self.remote.sampler):
             raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
-                             "process: leave it out with rollouts.ahead or sampler=.")
-        if self.rollouts.ahead and not self.elsewhere.sampler and self.device != "cpu":
-            raise ValueError("rollouts.ahead on a GPU needs a sampler of its own: start `postgrad serve` and "
-                             "name it with sampler=http://HOST:PORT.")
+                             "process: leave it out with rollouts.async_depth or sampler=.")
+        if self.rollouts.async_depth and not self.remote.sampler and self.device != "cpu":
+            raise ValueError("rollouts.async_depth on a GPU needs a sampler of its own: start `postgrad "
+                             "serve` and name it with sampler=http://HOST:PORT.")
 
 
 def words() -> RolloutConfig:
@@ -158,7 +158,7 @@ def row_of(config: RolloutConfig) -> Method:
     """The method's row with what other settings say of it: the KL coefficient, and a correction where other
     weights or another engine wrote the samples."""
     method = with_kl(config.method, config.anchor.kl)
-    off_policy = config.rollouts.ahead or config.elsewhere.foreign
+    off_policy = config.rollouts.async_depth or config.remote.foreign
     if off_policy and isinstance(method, Policy) and method.correction is None:
         return cast(Method, method.with_setting("correction", "tis"))
     return method

@@ -33,8 +33,8 @@ EXACT, ROUNDED, OLDER = 1e-3, 0.1, 0.5  # nats: how far a sampler's log-probs ma
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere(Settings):
-    """Samplers in other processes or on other machines, and how they get the weights."""
+class RemoteSettings(Settings):
+    """Samplers outside this process, and how they get the weights."""
 
     sampler: str | None = setting(None, "addresses that sample, http://HOST:PORT, several with commas: "
                                   "`postgrad serve`, or vLLM from 0.28 on; vllm: vLLM in this process; none: "
@@ -42,30 +42,33 @@ class Elsewhere(Settings):
                                   "them in turn")
     weights: str | None = setting(None, "the folder in which the weights of every step are left for the "
                                   "samplers", "with sampler: a folder that all of them can read")
-    way: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` looks into "
-                       "it), ipc (it takes them from the memory of the GPU that both are on), or vllm (told "
-                       "to read them)", "ipc where trainer and sampler share one GPU, vllm where the "
-                       "samplers are vLLM")
-    gap: float | None = setting(None, "how far a sampler's log-probs may be off those of the weights that it "
-                                f"should have, mean per token in nats; none: {EXACT:g} on a CPU, {ROUNDED:g} "
-                                "on a GPU or with vLLM", "more where another engine rounds otherwise and "
-                                "`mismatch` shows how much; less finds smaller faults", within=POSITIVE)
+    weight_sync: str = setting("folder", "how samplers take the weights: folder (`postgrad serve FOLDER` "
+                               "reads it), ipc (from the memory of the GPU that both are on), or vllm (told "
+                               "to reload them)", "ipc where trainer and sampler share one GPU, vllm where "
+                               "the samplers are vLLM")
+    max_logp_gap: float | None = setting(None, "how far a sampler's log-probs may be off the trainer's, mean "
+                                         f"|difference| per token in nats; none: {EXACT:g} on a CPU, "
+                                         f"{ROUNDED:g} on a GPU or with vLLM", "more where another engine "
+                                         "rounds otherwise and `mismatch` shows how much; less finds smaller "
+                                         "faults", within=POSITIVE)
 
-    prefix: ClassVar[str] = "elsewhere."
+    prefix: ClassVar[str] = "remote."
 
     def __post_init__(self):
         super().__post_init__()
-        if self.way not in WAYS:
-            raise ValueError(f"elsewhere.way is {self.way!r}: expected {', '.join(WAYS[:-1])} or {WAYS[-1]}.")
+        if self.weight_sync not in WAYS:
+            raise ValueError(f"remote.weight_sync is {self.weight_sync!r}: expected {', '.join(WAYS[:-1])} "
+                             f"or {WAYS[-1]}.")
         for address in self.addresses:
             check_address(address)
-            if self.way == "ipc" and not is_loopback(urlsplit(address).hostname or ""):
-                raise ValueError(f"elsewhere.way=ipc is for a sampler on this machine and this GPU, and "
+            if self.weight_sync == "ipc" and not is_loopback(urlsplit(address).hostname or ""):
+                raise ValueError(f"remote.weight_sync=ipc is for a sampler on this machine and this GPU, and "
                                  f"{address} is none by its address: write http://127.0.0.1:PORT, or leave "
-                                 "way out.")
-        if self.here and self.way != "folder":
-            raise ValueError(f"sampler=vllm reads its weights from a folder, and elsewhere.way={self.way} is "
-                             "for samplers behind addresses: leave way out.")
+                                 "weight_sync out.")
+        if self.here and self.weight_sync != "folder":
+            raise ValueError("sampler=vllm reads its weights from a folder, and "
+                             f"remote.weight_sync={self.weight_sync} is for samplers behind addresses: leave "
+                             "weight_sync out.")
         if (self.sampler is None) != (self.weights is None):
             raise ValueError("sampler= and weights= go together: sampler=http://HOST:PORT weights=FOLDER, "
                              "where FOLDER is one that the sampler can read.")
@@ -82,29 +85,30 @@ class Elsewhere(Settings):
 
     def check_device(self, device: str) -> None:
         """Whether the weights can go this way from where they are trained."""
-        if self.sampler and self.way == "ipc" and not device.startswith("cuda"):
-            raise ValueError(f"elsewhere.way=ipc hands weights over in a GPU's memory, and device is "
-                             f"{device}: leave way out, or train with device=cuda.")
+        if self.sampler and self.weight_sync == "ipc" and not device.startswith("cuda"):
+            raise ValueError(f"remote.weight_sync=ipc hands weights over in a GPU's memory, and device is "
+                             f"{device}: leave weight_sync out, or train with device=cuda.")
 
     @property
     def foreign(self) -> bool:
         """Whether another engine than ours samples."""
-        return self.here or (bool(self.sampler) and self.way == "vllm")
+        return self.here or (bool(self.sampler) and self.weight_sync == "vllm")
 
 
 def open_sampler(config, policy, chat: Chat) -> tuple[RowSampler, Source]:
     """Who writes the rollouts of a run, and whose weights it writes by."""
-    if config.rollouts.ahead and processes.world() > 1:
-        raise ValueError("rollouts.ahead is for a training in one process: leave torchrun out, or ahead.")
-    if config.elsewhere.here and (config.rollouts.ahead or processes.world() > 1):
-        raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.ahead or "
+    if config.rollouts.async_depth and processes.world() > 1:
+        raise ValueError("rollouts.async_depth is for a training in one process: leave torchrun out, or "
+                         "async_depth.")
+    if config.remote.here and (config.rollouts.async_depth or processes.world() > 1):
+        raise ValueError("sampler=vllm is for one process that trains in step: for rollouts.async_depth or "
                          "torchrun start `vllm serve` and name it with sampler=http://HOST:PORT "
-                         "elsewhere.way=vllm.")
-    if config.elsewhere.sampler:
+                         "remote.weight_sync=vllm.")
+    if config.remote.sampler:
         served = Served(config, policy, chat)
         return served.sampler, served
-    sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.slots)
-    if config.rollouts.ahead:
+    sampler = LocalSampler(policy, chat, rows_at_once=config.rollouts.max_concurrent)
+    if config.rollouts.async_depth:
         return sampler, Copied(sampler, policy)
     return sampler, Released(sampler) if config.rollouts.release else Present()
 
@@ -143,17 +147,18 @@ class Served:
     memory."""
 
     def __init__(self, config, policy, chat: Chat):
-        how = config.elsewhere
+        how = config.remote
         self.config, self.policy, self.foreign = config, policy, how.foreign
-        place, ahead, shares = Path(how.weights).absolute(), config.rollouts.ahead, how.way == "ipc"
-        self.folder = SharedWeights(place, chat, copies=ahead + 1) if shares else \
-            WeightsFolder(place, chat, keep=ahead + 2)
+        place, depth = Path(how.weights).absolute(), config.rollouts.async_depth
+        shares = how.weight_sync == "ipc"
+        self.folder = SharedWeights(place, chat, copies=depth + 1) if shares else \
+            WeightsFolder(place, chat, keep=depth + 2)
         shape = {"positions": policy.config.max_position_embeddings, "vocabulary": policy.config.vocab_size}
-        self.sampler = VllmSampler(chat, rows=config.rollouts.slots, on_gpu=config.device != "cpu", **shape) \
-            if how.here else ServedSampler(
+        self.sampler = VllmSampler(chat, rows=config.rollouts.max_concurrent, on_gpu=config.device != "cpu",
+                                   **shape) if how.here else ServedSampler(
                 how.addresses, chat, names=not how.foreign,
                 gpu=gpu_of(config.device) if shares and processes.leads() else None, **shape)
-        self.gap = how.gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
+        self.gap = how.max_logp_gap or (EXACT if config.device == "cpu" and not how.foreign else ROUNDED)
 
     def keep(self, step: int) -> Callable[[], None]:
         model = self.policy.copy.model if getattr(self.policy, "copy", None) else self.policy

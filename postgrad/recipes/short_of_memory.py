@@ -70,7 +70,8 @@ def ladders(config, phase: str) -> list[Ladder]:
     again = [] if optim.recompute else [recompute, *(recompute + changes for changes in passes)]
     found = [passes, again]
     if hasattr(config, "rollouts"):
-        found = [halved(config, "rollouts.slots", LEAST // 8), *found] if phase == "sampling" else found
+        if phase == "sampling":
+            found = [halved(config, "rollouts.max_concurrent", LEAST // 8), *found]
         found += [[["rollouts.release=true"]]] if phase != "sampling" and not config.rollouts.release else []
     if not optim.adapter.lora and config.recipe not in WHOLE:
         rank = f"optim.adapter.lora={RANK}"
@@ -90,12 +91,12 @@ def in_use(config) -> dict:
     values = flat(config) | {"optim.tokens_per_pass": config.optim.per_pass(config.device.startswith("cuda"))}
     if hasattr(config, "rollouts"):
         r = config.rollouts
-        values["rollouts.slots"] = min(r.slots, r.prompts_per_step * r.group_size)
+        values["rollouts.max_concurrent"] = min(r.max_concurrent, r.prompts_per_step * r.group_size)
     return values
 
 
 def written(config, changes: list[str]) -> str:
-    """["rollouts.slots=64"] -> "rollouts.slots=64 instead of 128\""""
+    """["rollouts.max_concurrent=64"] -> "rollouts.max_concurrent=64 instead of 128\""""
     before = in_use(config)
 
     def one(change: str) -> str:

@@ -114,7 +114,7 @@ def take(path: Path, device: str) -> dict[str, Tensor]:
     if theirs != mine:
         raise ValueError(f"the training hands its weights over on GPU {theirs}, and this server is on "
                          f"{mine or 'a CPU'}: start it with --device cuda on that GPU, or train with "
-                         "elsewhere.way=folder.")
+                         "remote.weight_sync=folder.")
     try:
         memory = opened(told["place"], device)
         out = {name: x.clone() for name, x in views(memory, told["tensors"]).items()}
@@ -134,7 +134,7 @@ def share(memory: Tensor) -> dict:
         _, handle, size, offset, counter, number, _, _ = memory.untyped_storage()._share_cuda_()
     except RuntimeError as error:
         raise ValueError(f"this GPU's memory cannot be shared with another process ({said(error)}): leave "
-                         "elsewhere.way=ipc out.") from error
+                         "remote.weight_sync=ipc out.") from error
     return {"handle": b64encode(handle).decode(), "size": size, "offset": offset,
             "counter": b64encode(counter).decode(), "number": number}
 

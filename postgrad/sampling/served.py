@@ -192,11 +192,12 @@ class ServedSampler(RowSampler):
                 health = patiently(address, "/health", None, "a word of its health")
                 if not isinstance(health, dict) or "policy_step" not in health:
                     raise SamplerFault(f"sampler {address} does not say which weights it has: it is no "
-                                       "`postgrad serve`; of vLLM, say elsewhere.way=vllm.")
+                                       "`postgrad serve`; of vLLM, say remote.weight_sync=vllm.")
                 if self.gpu is not None and health.get("gpu") != self.gpu:
                     raise SamplerFault(f"sampler {address} is on {health.get('gpu') or 'a CPU'}, and "
-                                       f"elsewhere.way=ipc hands the weights over on GPU {self.gpu}: start "
-                                       "it with --device cuda on that GPU, or say elsewhere.way=folder.")
+                                       f"remote.weight_sync=ipc hands the weights over on GPU {self.gpu}: "
+                                       "start it with --device cuda on that GPU, or say "
+                                       "remote.weight_sync=folder.")
                 if (health["policy_step"], health.get("weights")) == (weights.step, weights.name):
                     self.room[address] = max(1, room_in(health) // world())
                     break
@@ -249,8 +250,8 @@ def compare(rows: Sequence[Kept], again: Sequence[Sequence[float]], step: int, g
             raise SamplerFault(
                 f"sampler {address} has other weights than those of step {step}, or computes otherwise: "
                 f"at {clock(time.time())} its log-probs were off by {mean:.2g} on average over "
-                f"{len(apart)} tokens, and {gap:g} is allowed (elsewhere.gap). Nothing of it is trained "
-                "on: look at that sampler, then `postgrad resume`.")
+                f"{len(apart)} tokens, and {gap:g} is allowed (remote.max_logp_gap). Nothing of it is "
+                "trained on: look at that sampler, then `postgrad resume`.")
 
 
 def room_in(health: dict) -> int:

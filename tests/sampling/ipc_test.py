@@ -6,12 +6,12 @@ from base64 import b64encode
 
 import pytest
 import torch
-from elsewhere_small import begin, sampler_of, saying
+from remote_small import begin, sampler_of, saying
 from small import CHAT
 
 from postgrad.cli import main
 from postgrad.models import Adapters
-from postgrad.recipes.samplers import Elsewhere
+from postgrad.recipes.samplers import RemoteSettings
 from postgrad.resolve import handles
 from postgrad.resolve.handles import SharedWeights, begins_with, take
 from postgrad.resolve.models import open_writer, with_adapter
@@ -22,7 +22,7 @@ from postgrad.serving.follow import Pushed
 from postgrad.system.settings import override
 from postgrad.training.batches.ahead import Ahead, Collection
 from tests.sampling.ahead_test import goes_far
-from tests.sampling.served_test import SMALL, config, elsewhere, equal, fit
+from tests.sampling.served_test import SMALL, config, equal, fit, remote_settings
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def memory(monkeypatch):
         return {"handle": handle, "size": len(piece), "offset": 0, "counter": "", "number": 0}
     monkeypatch.setattr(handles, "share", share)
     monkeypatch.setattr(handles, "opened", lambda place, device: table[place["handle"]])
-    monkeypatch.setattr(Elsewhere, "check_device", lambda self, device: None)
+    monkeypatch.setattr(RemoteSettings, "check_device", lambda self, device: None)
     return table
 
 
@@ -130,20 +130,20 @@ def test_a_copy_is_filled_anew_only_when_nobody_reads_it(tmp_path, memory, ahead
 
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_run_whose_weights_go_this_way_equals_one_through_folders(tmp_path, memory, ahead):
-    how = {"rollouts": {**SMALL["rollouts"], "ahead": ahead}, "steps": 5}
+    how = {"rollouts": {**SMALL["rollouts"], "async_depth": ahead}, "steps": 5}
     runs = []
     for way in ("folder", "ipc"):
         with sampler_of(begin(tmp_path / way)) as address:
             runs.append(fit(tmp_path, name=f"run-{way}", **(SMALL | how),
-                            **elsewhere(tmp_path / way, address, way=way)))
+                            **remote_settings(tmp_path / way, address, weight_sync=way)))
         assert shown_in(tmp_path / way)[0].is_dir() == (way == "folder")
     assert equal(*runs) and len(memory) == ahead + 1
 
 
 def test_rows_are_held_against_the_copy_that_wrote_them(tmp_path, memory):
-    goes_far(tmp_path / "sound", "way=ipc", "elsewhere.gap=1e-3")
+    goes_far(tmp_path / "sound", "weight_sync=ipc", "remote.max_logp_gap=1e-3")
     with pytest.raises(SamplerFault, match="has other weights than those of step [123].* off by 0.2"):
-        goes_far(tmp_path / "other", "way=ipc", off=0.2)
+        goes_far(tmp_path / "other", "weight_sync=ipc", off=0.2)
 
 
 def test_a_server_that_starts_late_has_the_weights_of_the_moment(tmp_path, memory, monkeypatch, capsys):
@@ -196,10 +196,12 @@ def test_a_sampler_on_another_gpu_is_named_at_once():
 
 
 @pytest.mark.parametrize("settings, words", [
-    (["sampler=http://127.0.0.1:1", "weights=w", "way=ipc"], "and device is cpu: leave way out"),
-    (["sampler=http://10.0.0.7:8000", "weights=w", "way=ipc", "device=cuda"], "http://10.0.0.7:8000 is none"),
-    (["way=nccl"], "expected folder, ipc or vllm")])
+    (["sampler=http://127.0.0.1:1", "weights=w", "weight_sync=ipc"],
+     "and device is cpu: leave weight_sync out"),
+    (["sampler=http://10.0.0.7:8000", "weights=w", "weight_sync=ipc", "device=cuda"],
+     "http://10.0.0.7:8000 is none"),
+    (["weight_sync=nccl"], "expected folder, ipc or vllm")])
 def test_settings_that_cannot_work_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         override(config(), settings)
-    assert override(config(), ["sampler=http://localhost:1", "weights=w", "way=ipc", "device=cuda"])
+    assert override(config(), ["sampler=http://localhost:1", "weights=w", "weight_sync=ipc", "device=cuda"])

@@ -209,7 +209,7 @@ def test_a_rollout_made_at_once_is_one_like_others():
 
 
 def test_as_many_slots_are_the_default_everywhere(model, chat):
-    assert LocalSampler(model, chat).rows_at_once == Rollouts().slots == SLOTS
+    assert LocalSampler(model, chat).rows_at_once == Rollouts().max_concurrent == SLOTS
 
 
 def test_what_is_given_back_is_free_at_once(model, chat):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from doors import facts, fit
-from elsewhere_small import begin, sampler_of, saying
+from remote_small import begin, sampler_of, saying
 from small import CHAT, PROMPTS
 
 import postgrad as pg
@@ -33,8 +33,8 @@ def equal(a, b):
             and all(torch.equal(first[k], second[k]) for k in first))
 
 
-def elsewhere(folder, *addresses, **more):
-    return {"elsewhere": {"sampler": ",".join(addresses), "weights": str(folder), **more}}
+def remote_settings(folder, *addresses, **more):
+    return {"remote": {"sampler": ",".join(addresses), "weights": str(folder), **more}}
 
 
 def test_rows_of_the_endpoint_have_the_bits_of_the_sampler_in_process(tmp_path):
@@ -55,7 +55,7 @@ def test_rows_of_the_endpoint_have_the_bits_of_the_sampler_in_process(tmp_path):
 def test_a_run_over_the_endpoint_equals_one_in_process(tmp_path):
     here = fit(tmp_path, name="here", **SMALL)
     with sampler_of(begin(tmp_path / "w")) as one, sampler_of(tmp_path / "w") as other:
-        there = fit(tmp_path, name="there", **SMALL, **elsewhere(tmp_path / "w", one, other))
+        there = fit(tmp_path, name="there", **SMALL, **remote_settings(tmp_path / "w", one, other))
     assert equal(here, there)
     assert not [path for path in (tmp_path / "w").iterdir() if path.name.startswith(".")]
 
@@ -190,7 +190,7 @@ def test_other_weights_under_the_right_name_are_noticed_and_nothing_is_trained_o
     begin(tmp_path / "w")
     with sampler_of(tmp_path / "w", spoil=spoil) as address, \
             pytest.raises(SamplerFault, match=f"sampler {address} has other weights than those of step 0"):
-        fit(tmp_path, **SMALL, **elsewhere(tmp_path / "w", address))
+        fit(tmp_path, **SMALL, **remote_settings(tmp_path / "w", address))
     run = pg.Run.open(tmp_path / "run")
     assert run.metrics() == [] and address in run.state()["error"]
 
@@ -235,7 +235,7 @@ def test_vllm_is_told_to_read_the_weights_and_its_log_probs_say_that_it_did(tmp_
             return {"results": [None]}
         return reply([7] * 12, "length", step=0, name="")
     with saying(answer) as address:
-        how = [f"sampler={address}", f"weights={tmp_path / 'w'}", "way=vllm"]
+        how = [f"sampler={address}", f"weights={tmp_path / 'w'}", "weight_sync=vllm"]
         sampler, source = open_sampler(override(config(), how), net, chat)
         source.keep(3)()
         sampler.sample(PROMPTS[:1], 1, HOW, 0)
@@ -257,8 +257,8 @@ def sampler_seed():
     (["sampler=http://127.0.0.1:1"], "sampler= and weights= go together"),
     (["sampler=ftp://a", "weights=w"], "write http://HOST:PORT"),
     (["sampler=http://a:1/v1", "weights=w"], "write http://HOST:PORT"),
-    (["ahead=1", "device=cuda"], "needs a sampler of its own"),
-    (["way=nccl"], "expected folder, ipc or vllm")])
+    (["async_depth=1", "device=cuda"], "needs a sampler of its own"),
+    (["weight_sync=nccl"], "expected folder, ipc or vllm")])
 def test_settings_that_cannot_work_are_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         override(config(), settings)
@@ -268,7 +268,8 @@ def test_a_correction_is_on_where_other_weights_or_another_engine_write():
     assert config().row.correction is None
     ours = ["sampler=http://a:1", "weights=w"]
     assert override(config(), ours).row.correction is None
-    for changes in (["ahead=1"], [*ours, "way=vllm"]):
+    for changes in (["async_depth=1"], [*ours, "weight_sync=vllm"]):
         assert override(config(), changes).row.correction.keywords == {"cap": 2.0}
-    assert override(config(), ["ahead=2", "method.correction=icepop"]).row.correction.keywords["least"] == 0.5
-    assert override(config(), ["ahead=2", "method=best_of_n"]).row.kind == "supervised"
+    stale = override(config(), ["async_depth=2", "method.correction=icepop"])
+    assert stale.row.correction.keywords["least"] == 0.5
+    assert override(config(), ["async_depth=2", "method=best_of_n"]).row.kind == "supervised"

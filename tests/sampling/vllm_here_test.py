@@ -59,7 +59,7 @@ def test_a_training_whose_samples_it_writes(tmp_path, vllm):
     """It reads the weights of each step, and its first rows are those that we would have written."""
     here = fit(tmp_path, name="here", **SMALL)
     there = fit(tmp_path, name="there", **SMALL,
-                elsewhere={"sampler": "vllm", "weights": str(tmp_path / "w")})
+                remote={"sampler": "vllm", "weights": str(tmp_path / "w")})
     (engine,) = Engine.made
     assert [name.partition("-")[0] for name in engine.read] == ["0", "1"]
     assert engine.how["dtype"] == "float32" and engine.how["logprobs_mode"] == "processed_logprobs"
@@ -82,7 +82,7 @@ def test_weights_that_it_did_not_take_are_noticed(tmp_path, vllm, monkeypatch):
 
     monkeypatch.setattr(Engine, "__init__", late)
     with pytest.raises(SamplerFault, match="sampler vllm has other weights than those of step 1"):
-        fit(tmp_path, name="there", **SMALL, elsewhere={"sampler": "vllm", "weights": str(tmp_path / "w")})
+        fit(tmp_path, name="there", **SMALL, remote={"sampler": "vllm", "weights": str(tmp_path / "w")})
 
 
 def test_a_reply_that_is_not_whole_is_named(vllm):
@@ -96,11 +96,11 @@ def test_a_reply_that_is_not_whole_is_named(vllm):
 
 def test_without_the_package_and_what_does_not_go_with_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    words = ["elsewhere.sampler=vllm", f"elsewhere.weights={tmp_path}"]
+    words = ["remote.sampler=vllm", f"remote.weights={tmp_path}"]
     policy, chat = open_writer("tiny-chat")
     with pytest.raises(ValueError, match=r"needs the package vllm .* pip install 'postgrad\[vllm\]'"):
         open_sampler(override(config(), words), policy, chat)
     with pytest.raises(ValueError, match="for one process that trains in step"):
-        open_sampler(override(config(), [*words, "rollouts.ahead=1"]), policy, chat)
-    with pytest.raises(ValueError, match="elsewhere.way=ipc is for samplers behind addresses"):
-        override(config(), [*words, "elsewhere.way=ipc"])
+        open_sampler(override(config(), [*words, "rollouts.async_depth=1"]), policy, chat)
+    with pytest.raises(ValueError, match="remote.weight_sync=ipc is for samplers behind addresses"):
+        override(config(), [*words, "remote.weight_sync=ipc"])

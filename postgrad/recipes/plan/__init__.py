@@ -2,7 +2,7 @@
 
 cards      GPUs by name: memory, arithmetic, bandwidth
 costs      seconds of sampling, scoring, training and handing over weights, fitted to what was measured
-simulation collections on a clock: samplers, trainer, `rollouts.ahead`
+simulation collections on a clock: samplers, trainer, `rollouts.async_depth`
 layout     the GPUs of a training, and the best way to divide them
 
 All of it is arithmetic. What it stands on was measured on one H200 (docs/results/speed-h200.md); tests hold

@@ -152,7 +152,7 @@ def timing(costs: Costs, method: Method, work: Work, lengths: Lengths, layout: L
 def notes(layout: Layout, ahead: int) -> tuple[str, ...]:
     found = []
     if ahead and layout.trainers > 1:
-        found.append("rollouts.ahead with several training processes is not built")
+        found.append("rollouts.async_depth with several training processes is not built")
     if layout.tensor > 1:
         found.append("a sampler of several GPUs is vLLM's: ours has one")
     return tuple(found)

@@ -1,5 +1,5 @@
-"""Collections on a clock: rows on samplers, one trainer, and `rollouts.ahead` as batches/ahead.py admits
-them."""
+"""Collections on a clock: rows on samplers, one trainer, and `rollouts.async_depth` as batches/ahead.py
+admits them."""
 
 from __future__ import annotations
 

@@ -115,8 +115,8 @@ USUAL = (
     Metric(
         name="staleness",
         meaning="How many optimizer steps the policy has made since the one that wrote these samples.",
-        healthy="rollouts.ahead times the updates of a collection, and what those updates add; lower in the "
-                "first steps. 0 without rollouts.ahead.",
+        healthy="rollouts.async_depth times the updates of a collection, and what those updates add; lower "
+                "in the first steps. 0 without rollouts.async_depth.",
         formula="optimizer steps made - optimizer steps behind the sampler's weights", source=ROLLOUTS),
     Metric(
         name="mismatch_kl",

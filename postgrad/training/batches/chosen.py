@@ -83,7 +83,7 @@ class ChosenTexts(ChosenBatches[Supervised]):
         chosen = self.method.select(score, self.settings.group_size, **self.wanted) & score.isfinite()
         kept = chosen.nonzero().squeeze(1).tolist()
         made = pick(batch, sorted(rows_of(batch, kept or [0]), key=lambda i: int(batch.lengths[i])))
-        weight = self.method.weigh(made.mask, self.settings.in_all)
+        weight = self.method.weigh(made.mask, self.settings.max_rollout_tokens)
         facts = {"chosen_share": len(kept) / len(rows)}
         if self.method.kl_bound:
             facts["kl_bound"] = self.method.kl_bound(self.settings.group_size)

@@ -61,12 +61,12 @@ class Rollouts(Settings):
     turns: int | None = setting(None, "the most replies of an episode, where the task plays; none: as the "
                                 "task says, else 8",
                                 "more where episodes end without a verdict; each costs a reply")
-    ahead: int = setting(0, "collections that are sampled while earlier ones are trained on, at most; 0: "
-                         "each is sampled by the weights that it trains", "1 where samples come from "
-                         "elsewhere and time/wait is no small part of time/step; 2 where the time of a "
-                         "collection varies much", within=NOT_NEGATIVE)
-    slots: int = setting(1024, "replies that are written at once, at most", "less where memory runs out in "
-                         "sampling: speed, never the result")
+    async_depth: int = setting(0, "collections sampled while earlier ones are trained on, at most; "
+                               "0: on-policy, in step", "1 with a remote sampler where time/wait is no small "
+                               "part of time/step; 2 where the time of a collection varies much",
+                               within=NOT_NEGATIVE)
+    max_concurrent: int = setting(1024, "sequences that are decoded at once, at most", "less where memory "
+                                  "runs out in sampling: speed, never the result")
     release: bool = setting(False, "the sampler's cache and its copy of the weights are given back while the "
                             "policy is trained", "where memory runs out: graphs are captured anew in each "
                             "collection, for the memory of its cache")
@@ -81,7 +81,7 @@ class Rollouts(Settings):
             raise ValueError(f"rollouts.truncate is {self.truncate!r}: expected refuse or drop; a prompt "
                              "that is cut is another prompt than the one that is judged.")
         for name in ("prompts", "prompts_per_step", "group_size", "max_new_tokens", "collections",
-                     "turns", "slots"):
+                     "turns", "max_concurrent"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"rollouts.{name} is {getattr(self, name)}: it must be at least 1.")
         if not 0 < self.temperature < float("inf"):
@@ -94,14 +94,14 @@ class Rollouts(Settings):
         return 64 if self.max_new_tokens is None else self.max_new_tokens
 
     @property
-    def in_all(self) -> int:
+    def max_rollout_tokens(self) -> int:
         """The most tokens that the policy writes in a rollout: of an episode, those of all its replies."""
         return self.budget * (self.turns or 1)
 
     @property
     def written(self) -> int:
         """The most tokens that the policy writes in a collection."""
-        return self.prompts_per_step * self.group_size * self.in_all
+        return self.prompts_per_step * self.group_size * self.max_rollout_tokens
 
 
 def collect(draw: Draw, count: int, group_size: int, again: int | None = None) -> Collection:
@@ -203,7 +203,8 @@ class RolloutLine(Generic[RowT]):
         self.lanes = lanes
         self.prompts = Shuffled(prompts, seed)
         self.source = source or Present()
-        self.ahead = Ahead(settings.ahead, self.collection, self.source) if settings.ahead else None
+        depth = settings.async_depth
+        self.ahead = Ahead(depth, self.collection, self.source) if depth else None
         self.sampled_at = 0  # optimizer steps behind the weights that wrote the present rollouts
         self.waiting: list[Batch] = []  # minibatches of the present rollouts that are still to be trained on
 

@@ -59,13 +59,13 @@ class RolloutBatches(RolloutLine[Policy]):
         s = self.settings
         rows = [scored for group in groups for scored in group]
         batch = sampled(rows, s.group_size).to(self.device)
-        reward = rewards(rows, batch.mask, self.method, s.in_all, batch.episode)
+        reward = rewards(rows, batch.mask, self.method, s.max_rollout_tokens, batch.episode)
         batch = columns(batch, reward, self.method, self.models, group_size=s.group_size, kl=self.kl,
                         tokens_per_pass=self.tokens_per_pass, temperature=s.temperature,
                         several=self.method.updates(len(groups)) > 1, show=self.show, lanes=self.lanes)
         facts |= self.steered(batch.facts["kl_reply"]) if self.method.kl_in_reward > 0 else {}
-        parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.in_all, seed=self.seed,
-                            step=self.step)
+        parts = minibatches(batch, self.method, group_size=s.group_size, budget=s.max_rollout_tokens,
+                            seed=self.seed, step=self.step)
         later = {name: fact for name, fact in repeatable(facts).items() if name != "sampled"}
         facts |= {"time/score": time.perf_counter() - began}
         parts = [replace(part, facts=(later if i else facts) | {"tokens": float(here(part.lengths).sum())})
