@@ -68,7 +68,7 @@ def spec(work: Work) -> tuple[str, list[str], str | None]:
                "evaluation.every=0", f"optim.lr={work.lr}", "optim.schedule=constant", "optim.warmup=0",
                f"optim.beta2={BETA2}", *work.how]
     if work.kind == "grpo":
-        changes += [f"anchor.kl={work.beta}", f"rollouts.prompts={work.prompts}",
+        changes += [f"kl.coef={work.beta}", f"rollouts.prompts={work.prompts}",
                     f"rollouts.prompts_per_step={work.prompts}", f"rollouts.group_size={work.group}",
                     f"rollouts.max_new_tokens={work.new_tokens}"]
         return work.method, changes, work.data

@@ -86,7 +86,7 @@ def trained(door: str, folder: Path, collections: int) -> dict:
     if door in FORMS:
         model = pg.fit(model, "sft", run=folder / f"{door}-form", rows_per_step=32, **FORMS[door], **quiet)
     before, began = pg.evaluate(model, TASKS[door], **exam), time.process_time()
-    run = pg.fit(model, "grpo", task=TASKS[door], run=folder / f"{door}-grpo", lr=2e-4, anchor={"kl": 0.0},
+    run = pg.fit(model, "grpo", task=TASKS[door], run=folder / f"{door}-grpo", lr=2e-4, kl=0.0,
                  collections=collections, **quiet)
     took, after, rows = time.process_time() - began, pg.evaluate(run, TASKS[door], **exam), run.metrics()
     package = PACKAGES[door].split("=")[0]

@@ -202,7 +202,7 @@ def step_words(s: Setting) -> list[str]:
     task = write_task(s.folder / "task", prompts, tokens, SHAPES[s.shape].vocab_size)
     return ["grpo", f"task={task}", f"model={model}", f"device={s.device}", f"steps={10 * AHEAD_STEPS}",
             "save_every=1000000", "evaluation.every=0", "optim.lr=1e-7", "optim.schedule=constant",
-            "optim.warmup=0", "anchor.kl=0", f"rollouts.prompts={prompts}",
+            "optim.warmup=0", "kl.coef=0", f"rollouts.prompts={prompts}",
             f"rollouts.prompts_per_step={prompts}", f"rollouts.group_size={group}",
             f"rollouts.max_new_tokens={tokens}", f"optim.tokens_per_pass={prompts * group * tokens // 4}",
             f"optim.compile={'false' if s.small else 'true'}"]

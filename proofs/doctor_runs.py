@@ -192,7 +192,7 @@ PPO = ("rollouts.collections=6", "rollouts.prompts_per_step=4")
 PLANTED = {
     "rate too high": Plan(spec=GRPO, changes=("optim.lr=3e-3",)),
     "KL explosion": Plan(spec=GRPO, given=lambda: {"reward": pays_sevens}, changes=(
-        "anchor.kl=0.0001", "optim.schedule=constant", "rollouts.collections=18")),
+        "kl.coef=0.0001", "optim.schedule=constant", "rollouts.collections=18")),
     "entropy collapse": Plan(spec="grpo:questions", changes=("rollouts.temperature=0.1",)),
     "no signal": Plan(spec=GRPO, given=hopeless),
     "length creep": Plan(spec="grpo:questions", changes=("rollouts.max_new_tokens=96", "optim.lr=3e-4"),

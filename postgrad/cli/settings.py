@@ -41,10 +41,11 @@ def known() -> list[dict]:
 
 
 def find(name: str) -> list[dict]:
-    """The settings that a name means: "rollouts.group_size", "group_size", "method.high", "high"."""
+    """The settings that a name means: "rollouts.group_size", "group_size", "method.high", "high"; "kl" is
+    kl.coef."""
     rows = known()
-    return [row for row in rows if row["setting"] == name] or [
-        row for row in rows if row["setting"].rpartition(".")[2] == name]
+    return ([row for row in rows if row["setting"] in (name, f"{name}.coef")]
+            or [row for row in rows if row["setting"].rpartition(".")[2] == name])
 
 
 def told(rows: Sequence[dict]) -> None:

@@ -78,9 +78,9 @@ CONSTANTS = {
                                "0.2 in the paper; 1 is all"),
     "kl_in_loss": Words("the weight of the KL to the start, as a part of the loss",
                         "0 needs no reference and is usual against a verifier; more where the reward can be "
-                        "gamed (anchor.kl sets it too)"),
+                        "gamed (kl.coef sets it too)"),
     "kl_in_reward": Words("the weight of the KL to the start, paid token by token out of the reward",
-                          "more where the true quality falls while the reward rises (anchor.kl sets it too)"),
+                          "more where the true quality falls while the reward rises (kl.coef sets it too)"),
     "critic": Words("a critic learns the value of every token",
                     "leave it: it belongs to the row's credit function"),
     "value_weight": Words("the weight of the critic's loss beside the policy's",

@@ -39,6 +39,7 @@ from postgrad.data.tasks import Task
 from postgrad.models.families import Config, read_json
 from postgrad.models.replay import MOST
 from postgrad.models.weights import list_weights
+from postgrad.recipes.base import RunConfig
 from postgrad.resolve.models import open_folder, shape_of
 from postgrad.resolve.tasks import open_task
 from postgrad.system.settings import override
@@ -122,8 +123,7 @@ def tokens_for(task: Task, model) -> int:
 
 def needs(config, shape: Config) -> Memory:
     """What a run asks of its device: a pass as full as it may be, and the cache of all its replies."""
-    from postgrad.recipes.rollouts import row_of
-    method = row_of(config) if hasattr(config, "anchor") else config.method
+    method = config.row if isinstance(config, RunConfig) else config.method
     optim, on_gpu = config.optim, config.device.startswith("cuda")
     half = on_gpu and optim.precision != "fp32"
     tokens = max(1, optim.per_pass(on_gpu) // (2 if method.source.endswith("pairs") else 1))

@@ -9,6 +9,7 @@ from postgrad import methods, recipes
 from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.recipes.defaults import TO_BE_NAMED, fitted_or_open
+from postgrad.recipes.rollouts import RolloutConfig
 from postgrad.system.settings import Open, described, flat
 
 
@@ -24,15 +25,15 @@ def preview(spec: str, changes: Sequence[str] = (), task: str | None = None):
 
 
 def open_values(config) -> dict[str, object]:
-    """What stands where a config leaves a value open for good: the row's, or a rule's. {"anchor.kl": 0.04}"""
+    """What stands where a config leaves a value open for good: the row's, or a rule's. {"kl.coef": 0.04}"""
     out: dict[str, object] = {}
     if hasattr(config, "optim"):
         on_gpu = getattr(config, "device", "cpu").startswith("cuda")
         out["optim.tokens_per_pass"] = config.optim.per_pass(on_gpu)
         if rank := config.optim.adapter.lora:
             out["optim.adapter.alpha"] = 2.0 * rank
-    if hasattr(config, "anchor"):
-        out["anchor.kl"] = kl_weight(config.method)
+    if isinstance(config, RolloutConfig):
+        out["kl.coef"] = kl_weight(config.method)
     return {key: value for key, value in out.items() if value is not None}
 
 

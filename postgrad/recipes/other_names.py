@@ -31,10 +31,10 @@ OTHER_NAMES = {
     "clip_range": CLIP,
     "clip": ("", "It may be method.low and method.high, the clip of a policy row's ratio, or max_grad_norm, "
              "the largest norm of the gradient: write the one that is meant."),
-    "beta": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here; beta is a constant of "
+    "beta": ("kl.coef", "The weight of the KL to the start is kl.coef=0.04 here; beta is a constant of "
              "the preference methods."),
-    "kl_coef": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here."),
-    "init_kl_coef": ("anchor.kl", "The weight of the KL to the start is anchor.kl=0.04 here."),
+    "kl_coef": ("kl.coef", "The weight of the KL to the start is kl.coef=0.04 here."),
+    "init_kl_coef": ("kl.coef", "The weight of the KL to the start is kl.coef=0.04 here."),
     "lora_r": ("lora", "It is called lora here: lora=16, the rank."),
     "lora_rank": ("lora", "It is called lora here: lora=16, the rank."),
     "lora_alpha": ("alpha", "It is called alpha here: alpha=32."),

@@ -41,7 +41,7 @@ class Head(Settings):
 
     heads: int = setting(1, "members of an ensemble on one body, each with its own bootstrap of the pairs",
                          "4 or so to see where the labels do not decide (disagreement), or for "
-                         "anchor.ensemble=min")
+                         "reward_ensemble=min")
     smoothing: float = setting(0.0, "the share of labels taken to be wrong",
                                "0.1 where annotators err, or where the model is too sure (ece)")
     centre: float = setting(0.01,

@@ -12,10 +12,10 @@ from postgrad import methods
 from postgrad.data.environments import sampler_for, turns_of
 from postgrad.data.rows import read_conversations
 from postgrad.data.tasks import Task, reflection
+from postgrad.maths.ensemble import RULES
 from postgrad.methods import Method, Policy
 from postgrad.models import Models
 from postgrad.models.chat import Chat
-from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import (
     METHOD,
     SAVE,
@@ -39,7 +39,7 @@ from postgrad.resolve.teachers import Again, demonstrated, open_teacher, prove_h
 from postgrad.rewards.base import Judge, judge_all
 from postgrad.sampling import LocalSampler, RowSampler, Sampling
 from postgrad.serving.agents import Agent, played_by
-from postgrad.system.settings import setting
+from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
 from postgrad.training.batches.collect import as_batch
@@ -60,6 +60,49 @@ LINES = {"rollouts": RolloutBatches, "rollouts to pairs": ChosenPairs,
 
 
 @dataclass(frozen=True, kw_only=True)
+class KL(Settings):
+    """The KL penalty towards the reference model, the policy at its start."""
+
+    coef: float | None = setting(None, "the KL coefficient; none: the method's own; 0: no reference model",
+                                 "more where the true quality falls while the reward rises; 0 saves a model "
+                                 "in memory, and is usual against a verifier that cannot be gamed")
+    target: float | None = setting(None, "adaptive KL: nats per reply to which the coefficient is steered; "
+                                   "none: a fixed coefficient", "where no fixed coefficient suits the whole "
+                                   "run, 5 to 10 say; needs a method with a KL")
+    gain: float = setting(0.1, "gain of the adaptive controller: a collection changes the coefficient by a "
+                          "fifth of this at most", "with target alone: more steers sooner and less steadily")
+    measure: bool = setting(False, "evaluations measure the KL to the reference even where its coefficient "
+                            "is 0", "to plot quality against the KL; costs the memory of a reference model")
+
+    short: ClassVar[str] = "coef"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.coef is not None and not 0 <= self.coef < float("inf"):
+            raise ValueError(f"kl.coef is {self.coef}: it must be 0 or more, or none for the method's own.")
+        if self.target is not None and not 0 < self.target < float("inf") or not 0 < self.gain <= 1:
+            raise ValueError(f"kl.target {self.target} and kl.gain {self.gain}: the target must be above 0 "
+                             "(or none), the gain above 0 and at most 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ptx(Settings):
+    """The pretraining mix of PPO-ptx: a supervised loss beside the policy loss."""
+
+    coef: float = setting(0.0, "coefficient of the loss on texts beside the rollouts (PPO-ptx)",
+                          "where the model forgets what it could do before; policy methods alone")
+    texts: str | None = setting(None, "a JSONL file of conversations; none: the embedded pretraining text",
+                                "with ptx.coef, for every model that is not embedded")
+
+    short: ClassVar[str] = "coef"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.coef < float("inf"):
+            raise ValueError(f"ptx.coef is {self.coef}: it must be 0 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolloutConfig(RunConfig):
     """One run on samples of the policy itself."""
 
@@ -73,7 +116,11 @@ class RolloutConfig(RunConfig):
     teacher: Model | str | None = setting(None, "whose word on each token is followed: a name, a folder, a "
                                           "run or RUN@STEP; in Python a Model", "with opd, which needs one: "
                                           "a model that is better at the task and has the same tokenizer")
-    anchor: Anchor = setting(group=Anchor)
+    kl: KL = setting(group=KL)
+    ptx: Ptx = setting(group=Ptx)
+    reward_ensemble: str = setting("mean", "how the scores of several reward models or heads become one: "
+                                   "mean, min, penalised", "min or penalised where the policy exploits one "
+                                   "member")
     steps: int | None = setting(None, f"{STEPS[0]}; none: the updates of rollouts.collections", *STEPS[1:])
     rollouts: Rollouts = setting(group=Rollouts)
     difficulty: Difficulty = setting(group=Difficulty)
@@ -91,15 +138,18 @@ class RolloutConfig(RunConfig):
         super().__post_init__()
         if self.task is None:
             raise ValueError(f"{self.method.name} needs prompts: name a task with task=NAME or task=FILE.")
-        if (self.anchor.ptx or self.anchor.target) and self.method.kind != "policy":
-            raise ValueError("anchor.ptx and anchor.target are for policy methods such as ppo; "
+        if (self.ptx.coef or self.kl.target) and self.method.kind != "policy":
+            raise ValueError("ptx.coef and kl.target are for policy methods such as ppo; "
                              f"{self.method.name} has neither.")
-        if self.anchor.ptx and self.rollouts.temperature != 1:
+        if self.ptx.coef and self.rollouts.temperature != 1:
             raise ValueError("texts are imitated at temperature 1, and rollouts.temperature is "
-                             f"{self.rollouts.temperature}: set it to 1 or anchor.ptx to 0.")
+                             f"{self.rollouts.temperature}: set it to 1 or ptx.coef to 0.")
         if self.rollouts.async_depth and self.agent.command:
             raise ValueError("an agent plays by the weights of the moment: leave out "
                              "rollouts.async_depth or the agent.")
+        if self.reward_ensemble not in RULES:
+            raise ValueError(f"reward_ensemble is {self.reward_ensemble!r}: expected one of "
+                             f"{', '.join(RULES)}.")
         self.remote.check_device(self.device)
         if self.rollouts.release and (self.rollouts.async_depth or self.remote.sampler):
             raise ValueError("rollouts.release is for a sampler that takes turns with training in this "
@@ -157,7 +207,7 @@ SETTINGS = {"questions": questions, "words": words, "hard": hard, "arithmetic": 
 def row_of(config: RolloutConfig) -> Method:
     """The method's row with what other settings say of it: the KL coefficient, and a correction where other
     weights or another engine wrote the samples."""
-    method = with_kl(config.method, config.anchor.kl)
+    method = with_kl(config.method, config.kl.coef)
     off_policy = config.rollouts.async_depth or config.remote.foreign
     if off_policy and isinstance(method, Policy) and method.correction is None:
         return cast(Method, method.with_setting("correction", "tis"))
@@ -169,21 +219,21 @@ def with_kl(method: Method, weight: float | None) -> Method:
     if weight is None:
         return method
     if method.kind == "supervised":
-        raise ValueError(f"{method.name} has no KL: leave anchor.kl out.")
+        raise ValueError(f"{method.name} has no KL: leave kl.coef out.")
     if method.kind == "preference":
         if weight == 0:
-            raise ValueError(f"{method.name} divides by its KL weight: anchor.kl must be above 0.")
+            raise ValueError(f"{method.name} divides by its KL weight: kl.coef must be above 0.")
         return methods.change(method, beta=weight)
     return methods.change(method, **{"kl_in_reward" if method.kl_in_reward > 0 else "kl_in_loss": weight})
 
 
 def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
     """The texts that are imitated beside the rollouts."""
-    if not config.anchor.ptx:
+    if not config.ptx.coef:
         return None
-    if config.anchor.texts:
+    if config.ptx.texts:
         rows = [(c.id, *chat.conversation(c.messages, tools=c.tools))
-                for c in read_conversations(config.anchor.texts)]
+                for c in read_conversations(config.ptx.texts)]
     else:
         from postgrad.data.tasks.corpus import documents
         made = enumerate(documents(config.seed, 0, 2000))
@@ -193,7 +243,7 @@ def mixed_in(config: RolloutConfig, chat: Chat, max_tokens: int) -> Mix | None:
         if len(tokens) > max_tokens:
             raise ValueError(f"text {name} has {len(tokens)} tokens, over the model's {max_tokens}: shorten "
                              "it or leave it out.")
-    return Mix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.anchor.ptx, seed=config.seed)
+    return Mix(rows, rows=2 * config.rollouts.prompts_per_step, weight=config.ptx.coef, seed=config.seed)
 
 
 def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list[float]:
@@ -264,7 +314,7 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     policy, chat = open_policy(config, begins)
     task = played_by(config.agent, task, chat, policy)
     rewards = reward_models(config.reward, policy, chat, config, begins)
-    compared = method.reference or config.anchor.measure
+    compared = method.reference or config.kl.measure
     models = Models(policy=policy, reference=open_reference(config, begins, policy) if compared else None,
                     critic=new_critic(config.reward, policy, rewards, config, begins)
                            if getattr(method, "critic", False) else None,
@@ -273,9 +323,9 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     again = demonstrated(task, config.seed) if shown else None
     prompts, left_out = drawn_prompts(config, models, chat, task, again)
     judge = open_judge(config.reward, task, chat, rewards, device=config.device,
-                       ensemble=config.anchor.ensemble, taught=taught)
+                       ensemble=config.reward_ensemble, taught=taught)
     line = LINES[method.source]
-    own = {RolloutBatches: lambda: {"target": config.anchor.target, "gain": config.anchor.gain,
+    own = {RolloutBatches: lambda: {"target": config.kl.target, "gain": config.kl.gain,
                                     "mix": mixed_in(config, chat, policy.config.max_position_embeddings),
                                     "show": again and (lambda prompt: chat.render(again(prompt).messages))},
            ChosenTexts: lambda: {"best": best_score(config.reward, task)}, ChosenPairs: dict}[line]()

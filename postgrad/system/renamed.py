@@ -31,6 +31,9 @@ SETTINGS: dict[str, str] = {  # dotted name in a config -> dotted name now
     "elsewhere.sampler": "remote.sampler", "elsewhere.weights": "remote.weights",
     "elsewhere.way": "remote.weight_sync", "elsewhere.gap": "remote.max_logp_gap",
     "rollouts.ahead": "rollouts.async_depth", "rollouts.slots": "rollouts.max_concurrent",
+    "anchor.kl": "kl.coef", "anchor.target": "kl.target", "anchor.gain": "kl.gain",
+    "anchor.measure": "kl.measure", "anchor.ptx": "ptx.coef", "anchor.texts": "ptx.texts",
+    "anchor.ensemble": "reward_ensemble",
 }
 
 

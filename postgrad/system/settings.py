@@ -43,9 +43,11 @@ class Settings:
     """What a group of settings is: a frozen dataclass, its fields made with `setting`.
 
     prefix: what stands before its settings' names in a config: "optim."
+    short: the setting that the group's own name stands for: kl=0 is kl.coef=0.
     """
 
     prefix: ClassVar[str] = ""
+    short: ClassVar[str] = ""
 
     def __post_init__(self):
         for f in fields(self):
@@ -155,6 +157,8 @@ def _set(config, wanted, opened: Mapping[str, Open], names: _Names):
         if head not in known:
             head, *rest = names.home(path, known)
         now = values.get(head, getattr(config, head))
+        if isinstance(now, Settings) and not rest and now.short:
+            rest = [now.short]
         if isinstance(now, Open) and rest:
             values[head] = now.with_setting(".".join(rest), text)
         elif isinstance(now, Settings) and rest:

@@ -91,11 +91,11 @@ def test_show_has_what_was_named_and_what_stands_for_the_open(capsys):
     assert main(["train", "grpo", *changes, "--task", "words", "--show", "--json"]) == 0
     rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
     assert (rows["task"]["value"], rows["steps"]["value"], rows["method.high"]["value"]) == ("words", 7, 0.3)
-    assert rows["anchor.kl"]["value"] == 0.02 and rows["anchor.kl"]["open"]  # PPO's own
-    assert rows["optim.tokens_per_pass"]["value"] == 2048 and not rows["anchor.target"]["open"]
+    assert rows["kl.coef"]["value"] == 0.02 and rows["kl.coef"]["open"]  # PPO's own
+    assert rows["optim.tokens_per_pass"]["value"] == 2048 and not rows["kl.target"]["open"]
     assert main(["train", "grpo", "kl=0.5", "lora=4", "--show", "--json"]) == 0
     rows = {row["setting"]: row for row in json.loads(capsys.readouterr().out)}
-    assert (rows["anchor.kl"]["value"], rows["anchor.kl"]["open"]) == (0.5, False)
+    assert (rows["kl.coef"]["value"], rows["kl.coef"]["open"]) == (0.5, False)
     assert rows["optim.adapter.alpha"]["value"] == 8.0 and rows["optim.adapter.alpha"]["open"]
 
 
@@ -119,7 +119,8 @@ def test_explain_knows_settings(name, settings, home, default, capsys):
 def test_a_name_that_is_metric_and_setting_is_both(name, capsys):
     assert main(["explain", name, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["name"] == name and found["meaning"] and found["settings"][0]["setting"].endswith(name)
+    assert found["name"] == name and found["meaning"] and found["settings"][0]["setting"] in (
+        name, f"optim.{name}", f"method.{name}", f"{name}.coef")
     assert main(["explain", name]) == 0
     out = capsys.readouterr().out
     assert out.index("healthy") < out.index("when to change it")
@@ -154,7 +155,7 @@ def test_a_flag_from_elsewhere_is_answered_with_the_setting(flags, capsys, tmp_p
 
 @pytest.mark.parametrize(("change", "words"), [
     ("learning_rate=1e-4", "It is called lr here"), ("num_generations=4", "It is called group_size here"),
-    ("beta=0.1", "The weight of the KL to the start is anchor.kl"), ("batch_size=4", "A step is so many"),
+    ("beta=0.1", "The weight of the KL to the start is kl.coef"), ("batch_size=4", "A step is so many"),
     ("max_completion_length=9", "rollouts.max_new_tokens"),
     ("clip=0.3", "may be method.low and method.high, the clip of a policy row's ratio, or max_grad_norm"),
 ])

@@ -12,7 +12,7 @@ import pytest
 from postgrad import recipes
 from postgrad.methods import METHODS, Row, constants
 from postgrad.models import Adapters
-from postgrad.recipes.rollouts import LINES, Anchor, RolloutConfig
+from postgrad.recipes.rollouts import KL, LINES, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.runs import dumps
 from postgrad.system.settings import Settings, flat, override, plain, unplain
@@ -90,7 +90,7 @@ def test_a_bad_change_is_a_sentence(change, words):
 def test_a_setting_may_be_named_without_its_group():
     assert override(Outer(), ["rate=2", "inner.on=1"]).inner == Inner(rate=2.0, on=True)
     config = override(RolloutConfig(task="words"), ["lr=1e-5", "kl=0", "group_size=4"])
-    assert (config.optim.lr, config.anchor.kl, config.rollouts.group_size) == (1e-5, 0.0, 4)
+    assert (config.optim.lr, config.kl.coef, config.rollouts.group_size) == (1e-5, 0.0, 4)
     words = ["lora=8", "alpha=4", "targets=q_proj, v_proj", "optim.adapter.bits=4"]
     adapter = override(config, words).optim.adapter
     assert adapter == Adapters(lora=8, alpha=4.0, targets="q_proj, v_proj", bits=4)
@@ -111,10 +111,10 @@ def test_the_configs_of_recipes_refuse_what_cannot_be():
     for change, words in (
         ("method=dpo", "method 'dpo' is not trained by this recipe: it learns from pairs"),
         ("method=grop", "there is no method 'grop'. Did you mean 'grpo'"),
-        ("kl=-1", "anchor.kl is -1.0: it must be 0 or more"), ("anchor.kl=nan", "kl is nan"),
-        ("steps=0", "steps is 0"), ("target=0", "anchor.target 0.0"),
-        ("ensemble=most", "anchor.ensemble is 'most': expected one of mean, min"),
-        ("ptx=-1", "anchor.ptx is -1.0"),
+        ("kl=-1", "kl.coef is -1.0: it must be 0 or more"), ("kl.coef=nan", "kl.coef is nan"),
+        ("steps=0", "steps is 0"), ("target=0", "kl.target 0.0"),
+        ("reward_ensemble=most", "reward_ensemble is 'most': expected one of mean, min"),
+        ("ptx=-1", "ptx.coef is -1.0"),
         ("max_new_tokens=3", "may be evaluation.max_new_tokens or rollouts.max_new_tokens"),
         ("minibatches=0", "method.minibatches is 0: it must be at least 1"),
         ("epochs=1.5", "epochs is 1.5"),
@@ -148,9 +148,9 @@ def test_a_named_setting_comes_back_from_a_run(recipe, setting):
 
 
 def test_floats_come_back_to_the_last_bit():
-    config = RolloutConfig(task="words", anchor=Anchor(kl=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
+    config = RolloutConfig(task="words", kl=KL(coef=0.1 + 0.2), optim=OptimSettings(lr=math.pi * 1e-5))
     again = unplain(RolloutConfig, json.loads(dumps(plain(config))))
-    assert (again.anchor.kl, again.optim.lr) == (config.anchor.kl, config.optim.lr)
+    assert (again.kl.coef, again.optim.lr) == (config.kl.coef, config.optim.lr)
     with pytest.raises(ValueError, match="'lrr', which this version of OptimSettings"):
         unplain(RolloutConfig, plain(config) | {"optim": {"lrr": 1.0}})
 

@@ -102,7 +102,7 @@ def test_a_function_that_fails_now_and_then_is_counted(tmp_path):
         n = next(turn)  # 0 is the proof before the run
         return {0: 8.0, 1: 4.0, 2: None}.get(n % 4) if n % 4 < 3 else raises(prompt, text)
 
-    run = fit(tmp_path, "reinforce", task=QUESTIONS, reward=odd, anchor={"kl": 0})
+    run = fit(tmp_path, "reinforce", task=QUESTIONS, reward=odd, kl=0)
     assert run.state()["state"] == "done" and [row["errors"] for row in run.metrics()] == [2, 2]
     assert [row["reward"] for row in run.metrics()] == [6.0, 6.0]
 

@@ -160,14 +160,14 @@ def test_a_rollout_knows_the_step_it_was_made_for(task):
 def test_kl_is_what_the_config_asks_for():
     def coefficients(method, kl):
         row = rollouts.row_of(rollouts.RolloutConfig(task="words", method=method,
-                                                     anchor=rollouts.Anchor(kl=kl)))
+                                                     kl=rollouts.KL(coef=kl)))
         return row.kl_in_reward, row.kl_in_loss
 
     assert coefficients("grpo", None) == (0.0, 0.04) and coefficients("rloo", None) == (0.03, 0.0)
     assert coefficients("grpo", 0.5) == (0.0, 0.5) and coefficients("rloo", 0.5) == (0.5, 0.0)
     assert coefficients("grpo", 0.0) == (0.0, 0.0) and coefficients("nano", 0.1) == (0.0, 0.1)
     online = rollouts.row_of(rollouts.RolloutConfig(task="words", method="online_dpo",
-                                                    anchor=rollouts.Anchor(kl=0.4)))
+                                                    kl=rollouts.KL(coef=0.4)))
     assert online.loss.keywords["beta"] == 0.4  # DPO's beta is the weight of its KL
 
 

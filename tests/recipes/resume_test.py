@@ -125,7 +125,7 @@ def test_the_constants_of_a_changed_row(tmp_path, capsys):
     from postgrad.studio.app import create_app
     examined = {"evaluation": {"every": 2, "problems": 2, "samples": 2}}
     fit(tmp_path, pg.method("dapo", high=0.31), "wide", task="arithmetic", **examined)
-    fit(tmp_path, "dapo", "plain", task="arithmetic", anchor={"kl": 0.07})
+    fit(tmp_path, "dapo", "plain", task="arithmetic", kl={"coef": 0.07})
     constants = {name: pg.Run.open(tmp_path / name).info["row"]["constants"] for name in ("wide", "plain")}
     assert (constants["wide"]["high"], constants["plain"]["high"]) == (0.31, 0.28)
     assert constants["plain"]["kl_in_loss"] == 0.07  # as the run was trained, whatever set it

@@ -35,8 +35,8 @@ def test_an_untouched_form_asks_for_the_setting_itself(spec):
 
 def test_a_changed_value_is_in_the_command_and_an_equal_one_is_not():
     plan = forms.plan("grpo:words",
-                      {"optim.lr": "none", "steps": "7", "anchor.measure": "true", "nonsense": "1"}, "runs/x")
-    assert plan["command"] == "postgrad train grpo:words steps=7 anchor.measure=true --run runs/x"
+                      {"optim.lr": "none", "steps": "7", "kl.measure": "true", "nonsense": "1"}, "runs/x")
+    assert plan["command"] == "postgrad train grpo:words steps=7 kl.measure=true --run runs/x"
     own = forms.plan("grpo", {"task": "mine.py", "rollouts.group_size": "4"}, "runs/x")
     assert (own["command"] == "postgrad train grpo task=mine.py rollouts.group_size=4 --run runs/x"
             and own["error"] is None)
@@ -54,7 +54,7 @@ def test_the_memory_of_a_form_is_that_of_postgrad_memory(tmp_path):
     assert (needs["weights"], needs["gradients"], needs["optimizer"]) == (8 * n, 4 * n, 8 * n)
     writing = Setup(bits=32, tokens=64, samples=128, on_gpu=False)
     assert needs["cache"] == cache(shape, writing) + beside(shape, writing)
-    alone = forms.plan("grpo", {"task": "words", "anchor.kl": "0"}, "runs/x")["memory"]
+    alone = forms.plan("grpo", {"task": "words", "kl.coef": "0"}, "runs/x")["memory"]
     assert alone["weights"] == 4 * n
     assert forms.plan("dpo", {"task": "questions", "model": "no-such-model"}, "runs/x")["memory"] is None
     assert forms.plan("align", {}, "runs/x")["memory"] is None
@@ -98,7 +98,7 @@ def test_the_form_carries_the_words_of_the_code():
     fields = {f["key"]: f for group in forms.sections("grpo:words", {}) for f in group["fields"]}
     wanted = "the rank of low-rank adapters; 0 trains all weights; none: by the model's size"
     assert fields["optim.adapter.lora"]["about"] == wanted
-    assert fields["anchor.measure"]["yes_no"] and fields["reward"]["optional"] and "method" not in fields
+    assert fields["kl.measure"]["yes_no"] and fields["reward"]["optional"] and "method" not in fields
 
 
 # processes

@@ -114,7 +114,7 @@ def test_one_predicts_first_and_then_it_is_started_like_any_run(tmp_path, monkey
     assert web.post("/book/-/workshop/kl", data={"variant": "kl", "predicted": "70"}).status_code == 200
     ((name, words, how),) = begun
     assert name == "workshop-kl-1" and how["note"] == {"predicted": 70.0}
-    assert words[:2] == ["train", FIRST.recipe] and "anchor.kl=1" in words and "steps=30" in words
+    assert words[:2] == ["train", FIRST.recipe] and "kl.coef=1" in words and "steps=30" in words
     elsewhere = client(tmp_path, loopback=False)
     assert elsewhere.post("/book/-/workshop/kl", data={"variant": "kl", "predicted": "7"}).status_code == 403
     assert "switched off" in elsewhere.get("/book/-/workshop/kl").text

@@ -26,7 +26,6 @@ from typing import ClassVar
 
 from postgrad.data.tasks.calculations import practice
 from postgrad.maths.noise import seed_of
-from postgrad.recipes.anchor import Anchor
 from postgrad.recipes.base import DEVICE, SEED, Evaluation
 from postgrad.recipes.difficulty import Difficulty
 from postgrad.recipes.own_rows import OwnRows
@@ -43,7 +42,7 @@ from postgrad.recipes.pipelines.stages import (
     measure,
     minutes,
 )
-from postgrad.recipes.rollouts import RolloutConfig
+from postgrad.recipes.rollouts import KL, RolloutConfig
 from postgrad.recipes.sft import SFTConfig
 from postgrad.resolve.tasks import open_task
 from postgrad.sampling import Track
@@ -154,7 +153,7 @@ def policy(config: ExpertIterationConfig, model: str, collections: int, optim: O
            difficulty: Difficulty) -> RolloutConfig:
     """GRPO without a KL, by the task's verifier; saved at half its way, examined in thirds."""
     return RolloutConfig(
-        task=config.task, model=model, anchor=Anchor(kl=0.0), optim=optim, difficulty=difficulty,
+        task=config.task, model=model, kl=KL(coef=0.0), optim=optim, difficulty=difficulty,
         seed=config.seed, device=config.device, save_every=-(-collections // 2),
         rollouts=Rollouts(prompts=config.prompts, prompts_per_step=config.groups.count,
                           group_size=config.groups.size, collections=collections),

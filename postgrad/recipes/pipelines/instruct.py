@@ -63,7 +63,7 @@ def pipeline(config: InstructConfig) -> Pipeline:
     imitation = sft.SFTConfig(**shared, model=config.model, steps=config.sft_steps)
     judge = reward.RewardConfig(**shared, model="{sft}", steps=config.reward_steps, pairs=pairs)
     policy = replace(rollouts.questions(), **shared, model="{sft}", method=get("ppo"), reward="{reward}",
-                     anchor=rollouts.Anchor(ptx=config.ptx),
+                     ptx=rollouts.Ptx(coef=config.ptx),
                      rollouts=Rollouts(collections=config.collections),
                      evaluation=Evaluation(every=None, problems=min(32, config.problems), samples=4))
     return Pipeline(name="instruct", summarise=partial(quality.summary, config), steps=[

@@ -121,17 +121,18 @@ def proxies(config: OveroptimiseConfig) -> list[Stage]:
 def policies(config: OveroptimiseConfig) -> list[Stage]:
     """A policy for each leash against the first reward model, and one without a leash against the most
     sceptical of all."""
-    def stage(name: str, members: int, **anchor) -> Stage:
+    def stage(name: str, members: int, coef: float, ensemble: str = "mean") -> Stage:
         made = rollouts.RolloutConfig(
             task=config.task, model=config.model, method=config.method, steps=config.steps,
             rollouts=config.rollouts, optim=config.optim, evaluation=config.evaluation, seed=config.seed,
             device=config.device, reward=",".join(f"{{reward-{i}}}" for i in range(members)),
-            save_every=config.steps, anchor=rollouts.Anchor(measure=True, **anchor))
+            save_every=config.steps, reward_ensemble=ensemble,
+            kl=rollouts.KL(measure=True, coef=coef))
         return Stage(name=name, config=made)
 
-    out = [stage(f"{config.method.name}-kl-{weight:g}", 1, kl=weight) for weight in leashes(config)]
+    out = [stage(f"{config.method.name}-kl-{weight:g}", 1, weight) for weight in leashes(config)]
     several = config.proxies.members
-    return out + ([stage(f"{config.method.name}-ensemble", several, kl=0.0, ensemble="min")] if several > 1
+    return out + ([stage(f"{config.method.name}-ensemble", several, 0.0, "min")] if several > 1
                   else [])
 
 
@@ -195,7 +196,7 @@ def summarise(config: OveroptimiseConfig, done: Done) -> dict:
     for stage in policies(config):
         made = done.runs[stage.name]
         curve = points(made)
-        curves.append({"name": stage.name, "kl_weight": stage.config.anchor.kl,
+        curves.append({"name": stage.name, "kl_weight": stage.config.kl.coef,
                        "ensemble": stage.name.endswith("ensemble"), "points": curve,
                        "turning": turning(curve), "minutes": minutes(made)})
     of_n = done.measured["best-of-n"]["curve"]

@@ -138,6 +138,6 @@ def stale_reference(chart: Chart) -> Finding | None:
     return Finding(
         evidence=f"at step 1, before any update, {name} is {value:.3g} {unit}, and must be 0",
         consequence="the leash pulls towards another model than the one that the run began with",
-        remedy="start the policy and the reference from the same model, or set anchor.kl=0 to train without "
+        remedy="start the policy and the reference from the same model, or set kl.coef=0 to train without "
                "a reference",
         figures={name: value}, steps=(1, 1))

@@ -91,7 +91,7 @@ def kl_explosion(chart: Chart) -> Finding | None:
 
 def tighter_leash(chart: Chart) -> str:
     weight = chart.constant("kl_in_loss") or chart.constant("kl_in_reward") or chart.constant("beta")
-    leash = f"set anchor.kl={max(0.02, 3 * weight):.2g}" + (f" (it is {weight:g})" if weight > 0 else "")
+    leash = f"set kl.coef={max(0.02, 3 * weight):.2g}" + (f" (it is {weight:g})" if weight > 0 else "")
     return f"{leash}, or end the run sooner; in a row of your own look at the sign of its KL"
 
 

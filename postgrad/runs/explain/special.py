@@ -85,16 +85,16 @@ SPECIAL = (
                 "it worries. That is for replies of 7 to 35 tokens: longer ones travel further in sum.",
         formula="mean over samples of the sum over tokens of logp - ref_logp", source=ROLLOUTS,
         worry=Worry(above=4.0, unit="nats a reply", advice="from here on the true quality has been seen to "
-                    "fall against a reward model; measure it, or raise anchor.kl")),
+                    "fall against a reward model; measure it, or raise kl.coef")),
     Metric(
         name="kl_coefficient", meaning="The weight of the KL in the reward at this step.",
-        healthy="Constant, or, with anchor.target, steered: it rises while the KL is above the target and "
+        healthy="Constant, or, with kl.target, steered: it rises while the KL is above the target and "
                 "falls below it.",
         formula="beta (1 + gain clip(kl_reply / target - 1, -0.2, 0.2)), once a collection", source=ROLLOUTS),
     Metric(
         name="proxy", meaning="The mean score that the reward model gives to samples on held-out prompts.",
         healthy="It rises with reward, the true measure beside it. If it rises while reward falls, the "
-                "policy games the reward model: raise anchor.kl or stop earlier.",
+                "policy games the reward model: raise kl.coef or stop earlier.",
         formula="mean over samples of the reward model's score", source=EVAL),
     Metric(
         name="chosen_share", meaning="The share of the step's samples that were chosen to be learned from.",
@@ -109,7 +109,7 @@ SPECIAL = (
     Metric(
         name="ptx_loss",
         meaning="The negative log-likelihood of the texts that are imitated beside the rollouts.",
-        healthy="Steady: what was learned before is kept. Rising: raise anchor.ptx.",
+        healthy="Steady: what was learned before is kept. Rising: raise ptx.coef.",
         formula="mean over the texts' tokens of -logp", source=TRAIN),
     Metric(
         name="disagreement", meaning="How much the members of an ensemble of reward models differ.",

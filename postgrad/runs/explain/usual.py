@@ -79,7 +79,7 @@ USUAL = (
                 "jump, an update was too large: look at the samples.",
         formula="mean over tokens of k3 = exp(-d) - 1 + d, with d = logp - ref_logp", source=TRAIN,
         worry=Worry(above=3.0, unit="nats a token", advice="look at the samples; where they have fallen "
-                    "apart, lower optim.lr or raise anchor.kl")),
+                    "apart, lower optim.lr or raise kl.coef")),
     Metric(
         name="kl_k1", meaning="The plain estimate of the same distance as kl, which may come out below zero.",
         healthy="On average equal to kl. If the two part ways, few tokens carry most of the distance.",

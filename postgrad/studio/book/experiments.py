@@ -64,7 +64,7 @@ EXPERIMENTS = {e.name: e for e in (
                    Variant(name="reward-short", says="paid for replies of a single word",
                            changes={"reward": "length(1,1)"}))),
     Experiment(name="kl", title="A leash", asks="What does a KL to the start do to the climb?", variants=(
-        Variant(name="kl", says="a KL of weight 1 in the loss", changes={"anchor.kl": "1"}),)),
+        Variant(name="kl", says="a KL of weight 1 in the loss", changes={"kl.coef": "1"}),)),
     Experiment(name="rate", title="Too fast", asks="What happens at a learning rate that is far too high?",
                variants=(Variant(name="rate", says="a hundred times the rate",
                                  changes={"optim.lr": "1e-2"}),)),

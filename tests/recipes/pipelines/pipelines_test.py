@@ -89,7 +89,7 @@ def test_instruct_is_sft_a_reward_model_and_ppo_with_text(whole, capsys):
     assert "True quality on 2 held-out prompts" in out and "Reward model" in out
     runs = {name: Run.open(folder / name) for name in ("sft", "reward", "ppo")}
     assert [runs[name].info["model"] for name in runs] == ["tiny", f"{folder}/sft", f"{folder}/sft"]
-    assert runs["ppo"].config["reward"] == f"{folder}/reward" and runs["ppo"].config["anchor"]["ptx"] == 0.1
+    assert runs["ppo"].config["reward"] == f"{folder}/reward" and runs["ppo"].config["ptx"]["coef"] == 0.1
     assert [p["name"] for p in json.loads((folder / "summary.json").read_text())["policies"]] == [
         "base", "sft", "ppo"]
 

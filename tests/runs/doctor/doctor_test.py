@@ -171,7 +171,7 @@ def test_what_only_looks_like_one(given):
 
 def test_the_remedy_names_the_setting():
     wanted = {"truncation": "rollouts.max_new_tokens=128", "rate too high": "optim.lr=1.0e-04",
-              "gradient always clipped": "optim.max_grad_norm=70", "KL explosion": "anchor.kl=0.12",
+              "gradient always clipped": "optim.max_grad_norm=70", "KL explosion": "kl.coef=0.12",
               "group too small": "rollouts.group_size=8 rollouts.prompts_per_step=4",
               "clip always or never at work": "method.low=0.6 and method.high=0.6",
               "critic explains nothing": "method.value_weight=0.3"}
