@@ -17,6 +17,7 @@ _HOMES = {
     "Run": "recipes.fit", "METHODS": "methods", "Policy": "methods", "Preference": "methods",
     "Supervised": "methods", "method": "methods", "register": "methods",
     "Task": "data.tasks", "load_task": "data.tasks", "make_task": "resolve.tasks",
+    "register_task": "data.tasks", "register_reward": "rewards.named",
     "from_trl": "rewards.function:FromTRL", "Model": "resolve.models", "load_model": "resolve.models:load",
     "train": "training.loop", "Pipeline": "recipes.pipelines.stages", "stage": "recipes.pipelines.stages",
     "keep": "recipes.pipelines.stages", "measure": "recipes.pipelines.stages",

@@ -23,6 +23,7 @@ from pathlib import Path
 from postgrad.methods.constants import change, constants, described, difference, parts, title
 from postgrad.methods.parts import PARTS
 from postgrad.methods.row import SOURCES, Method, Policy, Preference, Row, Supervised
+from postgrad.system.plugins import load_plugins
 from postgrad.system.settings import suggest
 from postgrad.system.user_code import load_file
 
@@ -88,6 +89,8 @@ def rows_of(name: str) -> list[Method]:
     if is_file(name):
         file, _, inside = name.partition(".py:")
         return _from_file(Path(f"{file.removesuffix('.py')}.py"), inside)
+    if name not in METHODS:
+        load_plugins()
     if name in METHODS:
         return [METHODS[name]]
     raise ValueError(f"there is no method {name!r}.{suggest(name.lower().replace('-', '_'), METHODS)}")

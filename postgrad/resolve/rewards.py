@@ -5,6 +5,7 @@
     "runs/reward", "a,b,c"      a reward model, or several as an ensemble; a Run, or an opened ScalarModel,
                                 likewise
     "judge:MODEL[:RUBRIC.txt]"  a chat model that grades
+    "mine.py", "mine.py:NAME"   the function `reward` or NAME of a file
     my_function                 (prompt, text) -> float | bool | Verdict; from_trl(f) for TRL's kind
     [f, g], {f: 1.0, "think": 0.2}   the sum of several, each with its weight
     "questions=runs/reward;number+0.2*think"   of a mixture of tasks: prompts of `questions` by the reward
@@ -30,12 +31,13 @@ from postgrad.rewards.base import Judge, Verifying, judge_of
 from postgrad.rewards.function import FromTRL, Weighted, check_signature, own_verifier
 from postgrad.rewards.grader import RUBRIC, Grader
 from postgrad.rewards.model import ModelJudge
-from postgrad.rewards.named import NAMED, read_spec
+from postgrad.rewards.named import is_reward_name, read_spec
 from postgrad.rewards.process import ProcessJudge
 from postgrad.rewards.routed import PerTask
 from postgrad.runs import Run
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.system.files import read_bytes, read_text
+from postgrad.system.plugins import is_file_spec, load_from_file
 from postgrad.system.user_code import called
 
 BETWEEN = re.compile(r";(?![^()]*\))")  # a semicolon outside of brackets
@@ -101,6 +103,8 @@ def _part(reward: object) -> Part:
 
 def _named(text: str) -> Part:
     kind, _, rest = text.strip().partition(":")
+    if is_file_spec(text.strip()):
+        return _part(load_from_file(text.strip(), "reward"))
     if kind == "judge":
         model, _, rubric = rest.partition(":")
         if not model:
@@ -108,7 +112,7 @@ def _named(text: str) -> Part:
                              "reward=judge:models/judge.")
         return Part(kind="grader", name="grade", value=(model, rubric))
     first = re.match(r"\s*(?:[0-9.]+\s*\*\s*)?([a-zA-Z_]\w*)", text)
-    if first and first[1] in NAMED and not Path(text).exists():
+    if first and not Path(text).exists() and is_reward_name(first[1]):
         return Part(kind="verifier", name=text, value=read_spec(text))
     names = model_list(text)
     return Part(kind="models", name=Path(names[0]).name, value=names)

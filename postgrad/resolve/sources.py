@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from postgrad.data.rows import called
-from postgrad.data.tasks import SOURCED, TASKS
+from postgrad.data.tasks import is_task_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +32,11 @@ class Source:
 
     @property
     def task(self) -> bool:
-        return isinstance(self.rows, str) and is_task(self.rows)
+        return isinstance(self.rows, str) and not Path(self.rows).is_file() and is_task_name(self.rows)
 
     @property
     def name(self) -> str:
         return called(self.rows)
-
-
-def is_task(text: str) -> bool:
-    known = text in TASKS or text.partition(":")[0] in SOURCED
-    return known and not Path(text).is_file()
 
 
 def is_source(value: object) -> bool:

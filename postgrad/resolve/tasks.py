@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from postgrad.data.sets import read_file
-from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, user
-from postgrad.data.tasks import parts_of as tasks_in
+from postgrad.data.tasks import SOURCED, SPLITS, Task, load_task, mixture_parts, user
 from postgrad.data.tasks.listed import prompts_of, sampled, split_list
 from postgrad.data.tasks.rows import task_of
 from postgrad.records import Prompt
@@ -98,7 +97,7 @@ def files_in(name: object) -> list[Path]:
     json(schema.json):q.jsonl, mine.py:soft; of a task's folder, gsm8k:FOLDER, those in it."""
     if not isinstance(name, str | Path):
         return []
-    named = [piece.partition(":") for piece in tasks_in(str(name))]
+    named = [piece.partition(":") for piece in mixture_parts(str(name))]
     folders = [Path(source).expanduser() for kind, _, source in named if kind in SOURCED and source]
     inside = [path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())
               if path.is_file()]

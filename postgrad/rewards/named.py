@@ -20,9 +20,13 @@ from postgrad.records import Prompt, Verdict
 from postgrad.rewards import maths, schema, text
 from postgrad.rewards.base import shorten, weighted
 from postgrad.rewards.format import boxed, find_marked, think_answer, tidy
+from postgrad.rewards.function import own_verifier
 from postgrad.rewards.number import bare_number, exact_number, last_number
+from postgrad.system.plugins import Registry
+from postgrad.system.user_code import called
 
 Verify = Callable[[Prompt, str], Verdict]
+RewardFunction = Callable[[Prompt, str], object]  # a user's own: it returns a float, a bool or a Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +100,17 @@ def _of_text(judge: Callable[[str], Verdict]) -> Verify:
     return lambda prompt, completion: judge(completion)
 
 
-def _bare(judge: Callable[[str], Verdict]) -> Callable[[str], Verify]:
+def _bare_verify(verify: Verify) -> Callable[[str], Verify]:
+    """A verifier that takes no argument."""
     def make(argument: str) -> Verify:
         if argument:
             raise ValueError("it takes no argument.")
-        return _of_text(judge)
+        return verify
     return make
+
+
+def _bare(judge: Callable[[str], Verdict]) -> Callable[[str], Verify]:
+    return _bare_verify(_of_text(judge))
 
 
 def judge_correct(prompt: Prompt, completion: str, *, verify: Verify) -> Verdict:
@@ -170,6 +179,21 @@ NAMED = {
                       kind="style", make=lambda argument: _language(argument.strip()),
                       takes="[(LANGUAGE)]"),
 }
+_REGISTERED: Registry[Named] = Registry("reward", frozenset(NAMED))
+
+
+def register_reward(name: str, function: RewardFunction) -> RewardFunction:
+    """Adds a reward by name, for as long as the process lives: reward="polite", "number+0.2*polite"."""
+    pays = " ".join((function.__doc__ or f"what {called(function)} returns").split("\n\n")[0].split())
+    _REGISTERED.register(name, Named(pays=pays, make=_bare_verify(own_verifier(function)), kind="style"))
+    return function
+
+
+def is_reward_name(name: str) -> bool:
+    """Whether a text names a built-in or registered verifier."""
+    return name in NAMED or name in _REGISTERED
+
+
 _TERM = re.compile(r"\s*(?:([0-9.]+)\s*\*\s*)?([a-zA-Z_]\w*)\s*")
 
 
@@ -260,11 +284,12 @@ def _argument(spec: str, at: int) -> tuple[str | None, int]:
 
 def _term(spec: str, term: re.Match, argument: str | None) -> tuple[str, float, Named, Verify]:
     weight, name = term.groups()
-    row = NAMED.get(name)
+    row = NAMED.get(name) or _REGISTERED.find(name)
     if row is None:
-        close = get_close_matches(name, NAMED, n=1)
+        known = [*NAMED, *_REGISTERED]
+        close = get_close_matches(name, known, n=1)
         raise ValueError(f"there is no verifier {name!r}: {f'did you mean {close[0]!r}? ' if close else ''}"
-                         f"They are {', '.join(NAMED)} (`postgrad verifiers` says what each pays); any other "
+                         f"They are {', '.join(known)} (`postgrad verifiers` says what each pays); any other "
                          "belongs in a .py task file.")
     try:
         value = float(weight or 1)

@@ -9,7 +9,6 @@ its own; labelling never waits for it.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -19,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+import postgrad
 from postgrad.data.items import agreement, check_labeller, counts
 from postgrad.data.store import Store
 from postgrad.studio import label_data
-from postgrad.studio.instruments.base import source
 from postgrad.studio.label_workers import FIRST, PairMaker, RewardTrainer
 from postgrad.studio.pages import fragment, page
 from postgrad.studio.shared import app_object, form_handler, open_store
-from postgrad.system.user_code import syntax
+from postgrad.system.plugins import declared_names
 
 MODELS = ("tiny-chat", "tiny")
 PROMPTS = (1, 1000)  # how many pairs may be asked for at once
@@ -80,8 +79,9 @@ def models_of(runs: Path) -> list[str]:
 
 @cache
 def tasks() -> tuple[str, ...]:
-    """The names in postgrad.data.tasks.TASKS, read from its source: importing it would bring torch in."""
-    return tuple(ast.literal_eval(syntax(source("postgrad.data.tasks.TASKS")["text"]).body[0].value))
+    """The names of the built-in tasks. `postgrad.data.tasks` is not imported: it imports torch."""
+    declared = declared_names(Path(postgrad.__file__).parent / "data" / "tasks")
+    return tuple(name for name in declared if ":" not in name)
 
 
 # handlers

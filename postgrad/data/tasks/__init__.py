@@ -1,75 +1,69 @@
-"""A task is prompts, a verifier and gold examples, one small file each.
+"""Tasks: prompts, a verifier and gold examples. `load_task` finds one by name or by path.
 
-`load_task` finds one by name or by path.
+A task is one file here. It declares `NAMES = ("reverse", ...)` and defines `load(name) -> Task`; that is all:
+the name works everywhere, is listed and is tested. A name with a colon, "gsm8k:FOLDER", takes a source:
+`load(name, source)`. `register_task` adds a task from outside (system/plugins.py).
 
-base   what a task is, its splits, and the form that verdicts share        listed   tasks from a finite list
-                                                                                    of prompts
-made here              word_problems, arithmetic, countdown, questions, constraints
-several as one         mixed (words+words-es+countdown)
-over several turns     guess (a number), animals (a word), big_numbers (with a calculator); games plays them
-told where to look     gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
-elsewhere              adapters (env:trl:FILE.py:CLASS and other doors to environments that exist)
-a user's own           user (a .py file), rows (a .jsonl file)             corpus   what the embedded models
-                                                                                    were trained on
-chain, tries           what the steps of a reply are worth                 reflection   how replies look back
+base                  what a task is, its splits, and the form that verdicts share
+listed                tasks from a finite list of prompts
+generated             word_problems, arithmetic, countdown, questions, constraints
+several as one        mixed (words+words-es+countdown)
+over several turns    guess (a number), animals (a word), big_numbers (with a calculator); games plays them
+from a data set       gsm8k, maths, code (MBPP, HumanEval), gym (reasoning-gym's generators)
+environments          adapters (env:trl:FILE.py:CLASS and others)
+a user's own          user (a .py file), rows (a .jsonl file)
+chain, tries          labels of the steps of a reply         reflection   how replies revisit their steps
+corpus, corpus_zero   the pretraining text of the embedded models
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
 from postgrad.data.tasks.base import SPLITS, Task, split_of
+from postgrad.system.plugins import Registry, declared_names
 
-__all__ = ["SOURCED", "SPLITS", "TASKS", "Task", "load_task", "parts_of", "split_of"]
+__all__ = ["SOURCED", "SPLITS", "TASKS", "Task", "is_task_name", "load_task", "mixture_parts",
+           "register_task", "split_of"]
 
-TASKS = {  # name -> the module whose load(name) makes it, imported when first asked for
-    "words": "word_problems",
-    "words-easy": "word_problems",
-    "words-hard": "word_problems",
-    "words-es": "word_problems",
-    "arithmetic": "arithmetic",
-    "arithmetic-hard": "arithmetic",
-    "countdown": "countdown",
-    "countdown-4": "countdown",
-    "questions": "questions",
-    "questions-biased": "questions",
-    "constraints": "constraints",
-    "constraints-hard": "constraints",
-    "guess": "guess",
-    "animals": "animals",
-    "big-numbers": "big_numbers",
-}
-SOURCED = {  # the same for tasks that are told where their rows are, or which of many: gsm8k:FOLDER
-    "gsm8k": "gsm8k",
-    "math": "maths",
-    "mbpp": "code",
-    "mbpp-sanitized": "code",
-    "humaneval": "code",
-    "gym": "gym",
-    "env": "adapters",
-}
+_DECLARED = declared_names(Path(__file__).parent)
+# name -> module that defines load(name), and for those with a source load(name, source)
+TASKS = {name: module for name, module in _DECLARED.items() if ":" not in name}
+SOURCED = {name.partition(":")[0]: module for name, module in _DECLARED.items() if ":" in name}
+_REGISTERED: Registry[Callable[[str], Task]] = Registry("task", frozenset([*TASKS, *SOURCED]))
 
 
-def parts_of(name: str) -> list[str]:
-    """The tasks of a mixture: "words+countdown" -> ["words", "countdown"]; what is none is one name:
+def register_task(name: str, load: Callable[[str], Task]) -> Callable[[str], Task]:
+    """Adds a task by name, for as long as the process lives. load(name) makes it when it is first used."""
+    return _REGISTERED.register(name, load)
+
+
+def is_task_name(text: str) -> bool:
+    """Whether a text names a built-in or registered task, with its source or without."""
+    return text in TASKS or text.partition(":")[0] in SOURCED or text in _REGISTERED
+
+
+def mixture_parts(name: str) -> list[str]:
+    """The tasks of a mixture: "words+countdown" -> ["words", "countdown"]. What is no mixture is one name:
     "number+0.2*think:q.jsonl" names verifiers."""
     pieces = [piece.strip() for piece in name.split("+")]
-    all_tasks = all(piece in TASKS or piece.partition(":")[0] in SOURCED or piece.endswith((".py", ".jsonl"))
-                    for piece in pieces)
-    return pieces if all_tasks and not Path(name).is_file() else [name]
+    if len(pieces) == 1 or Path(name).is_file():
+        return [name]
+    all_tasks = all(piece.endswith((".py", ".jsonl")) or is_task_name(piece) for piece in pieces)
+    return pieces if all_tasks else [name]
 
 
 def load_task(name: str | Path) -> Task:
-    """A registered task by name, or a user's own: a .py file with `prompts` and `verify`,
-    or a .jsonl file of questions.
+    """A task by name, or a user's own: a .py file with `prompts` and `verify`, or a .jsonl file of questions.
 
     load_task("words"); load_task("gsm8k:data/gsm8k"); load_task("my_task.py"); load_task("q.jsonl");
     load_task("text:q.jsonl"); load_task("words+countdown") for a mixture
     """
     text = str(name)
-    if len(parts := parts_of(text)) > 1:
+    if len(parts := mixture_parts(text)) > 1:
         return import_module("postgrad.data.tasks.mixed").mix([load_task(part) for part in parts])
     kind, _, source = text.partition(":")
     if kind in SOURCED:
@@ -79,7 +73,9 @@ def load_task(name: str | Path) -> Task:
     verifier, _, file = text.rpartition(":") if text.endswith(".jsonl") else ("", "", text)
     path = Path(file).expanduser()
     if path.suffix not in (".py", ".jsonl"):
-        known = [*TASKS, *SOURCED]
+        if load := _REGISTERED.find(text):
+            return load(text)
+        known = [*TASKS, *SOURCED, *_REGISTERED]
         close = get_close_matches(kind, known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise ValueError(f"there is no task {text!r}: {hint}A task is one of {', '.join(known)}, "

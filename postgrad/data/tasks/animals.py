@@ -19,6 +19,8 @@ from postgrad.data.tasks.games import played, verdict
 from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 
+NAMES = ("animals",)
+
 ANIMALS = ("bear", "bird", "cat", "cow", "dog", "duck", "fish", "frog", "hen", "horse", "lion", "mouse")
 GUESSES = 3
 USES = 0.25  # how often the player of the demonstrations looks at what it was told

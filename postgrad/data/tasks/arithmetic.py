@@ -14,6 +14,8 @@ from postgrad.data.tasks.word_problems import WRITER, skip
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.expression import Tree, parse, render, steps
 
+NAMES = ("arithmetic", "arithmetic-hard")
+
 LARGEST = 999
 
 

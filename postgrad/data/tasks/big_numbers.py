@@ -14,6 +14,8 @@ from postgrad.rewards.expression import BadExpression, parse, value
 from postgrad.rewards.format import find_answer
 from postgrad.rewards.number import exact_number
 
+NAMES = ("big-numbers",)
+
 USES = 0.06  # how often the demonstrations call the tool; the others guess
 
 

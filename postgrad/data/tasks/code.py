@@ -23,6 +23,8 @@ from postgrad.records import Conversation, Prompt, Verdict
 from postgrad.rewards.code import blocks, extract_code, humaneval, mbpp, whole_program
 from postgrad.rewards.sandbox import CodeJudge, Job
 
+NAMES = ("mbpp:FILE", "mbpp-sanitized:FILE", "humaneval:FILE")
+
 IDS = {"train": range(601, 975), "validation": range(511, 601), "test": range(11, 511)}
 FORM = "Answer with the code in one ```python block."
 MBPP = ("You are an expert Python programmer, and here is your task: {text} Your code should pass these "

@@ -16,6 +16,8 @@ from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.constraints import KINDS, Rule, gold_for, kept, kept_loosely
 
+NAMES = ("constraints", "constraints-hard")
+
 COUNTS = {"constraints": (1,), "constraints-hard": (2, 3)}
 FORMS = ("Write a short text about {}.", "Explain {} to a child.", "Write a letter to a friend about {}.",
          "Give advice on {}.", "Tell a story about {}.", "Write an announcement about {}.",

@@ -16,6 +16,8 @@ from postgrad.records import Conversation, Prompt, Step, Verdict
 from postgrad.rewards.base import shorten
 from postgrad.rewards.expression import BadExpression, Tree, integers, parse, render, steps, value
 
+NAMES = ("countdown", "countdown-4")
+
 COUNTS = {"countdown": 3, "countdown-4": 4}
 SMALLEST, LARGEST = 1, 12  # the numbers to use
 TARGETS = range(1, 100)

@@ -19,6 +19,8 @@ from postgrad.records import Conversation, Pair, Prompt, Verdict
 from postgrad.rewards.format import MARK
 from postgrad.rewards.number import bare_number, exact_number, last_number
 
+NAMES = ("gsm8k:FOLDER",)
+
 FORM = f"Reason step by step, then end with {MARK} and the answer as a number."
 
 

@@ -21,6 +21,8 @@ from postgrad.data.tasks.games import played, verdict
 from postgrad.records import Conversation, Message, Prompt
 from postgrad.rewards.base import shorten
 
+NAMES = ("guess",)
+
 LARGEST, GUESSES = 10, 4
 PROMPTS = {"train": 10_000, "validation": 1000, "test": 1000}  # games, each with a number of its own
 

@@ -30,6 +30,8 @@ from postgrad.rewards.base import GARBAGE, fault, shorten
 from postgrad.rewards.jailed import Jailed
 from postgrad.rewards.number import parse_number
 
+NAMES = ("gym:GENERATOR",)
+
 LONGEST = 20_000  # characters of an answer that is scored
 PROVED = 4        # problems whose gold a scorer must pay in full, and no probe, before a generator is used
 SOURCE = """

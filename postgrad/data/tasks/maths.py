@@ -16,6 +16,8 @@ from postgrad.records import Conversation, Prompt
 from postgrad.rewards.format import find_boxed
 from postgrad.rewards.maths import check_golds, judge_maths
 
+NAMES = ("math:FILE",)
+
 BARE = "\\boxed "
 FORM = r"Reason step by step, and put the final answer within \boxed{}."
 

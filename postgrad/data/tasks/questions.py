@@ -18,6 +18,8 @@ from postgrad.data.tasks.base import SPLITS, Task, check_split, conversation, ge
 from postgrad.data.tasks.knowledge import FACTS, Fact
 from postgrad.records import Conversation, Pair, Prompt, Verdict
 
+NAMES = ("questions", "questions-biased")
+
 BEST, WORST = 2.2, -3.0
 WRITER = {"polite": 0.09, "terse": 0.20, "padded": 0.28, "rude": 0.21, "wrong": 0.22}
 STYLES = tuple(WRITER)

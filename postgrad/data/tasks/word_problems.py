@@ -21,13 +21,15 @@ from postgrad.rewards.base import weighted
 from postgrad.rewards.format import extract_answer, split_reply
 from postgrad.rewards.text import language
 
+NAMES = ("words", "words-easy", "words-hard", "words-es")
+
 LARGEST = 199  # no value on the way is larger, none is below 0
 OPERATIONS = {"words": (2, 4), "words-easy": (1, 2), "words-hard": (4, 6), "words-es": (2, 4)}
 # the average writer that supervised fine-tuning imitates
 WRITER = {"direct": 0.55, "skipped": 0.25, "full": 0.20}
 WRITER_ES = {"direct": 0.35, "english": 0.30, "spanish": 0.20, "full": 0.15}
 
-NAMES = ("Ivy", "Tom", "Ana", "Leo", "Mia", "Sam", "Eva", "Max", "Zoe", "Ben", "Lia", "Dan", "Amy", "Hugo",
+PEOPLE = ("Ivy", "Tom", "Ana", "Leo", "Mia", "Sam", "Eva", "Max", "Zoe", "Ben", "Lia", "Dan", "Amy", "Hugo",
          "Nora", "Luis", "Rosa", "Kim", "Omar", "Sara")
 THINGS = {
     "en": ("stamps", "coins", "cards", "shells", "books", "pens", "apples", "eggs", "cups", "toys", "balls",
@@ -113,7 +115,7 @@ def dress(rng: random.Random, start: int, ops: Ops, language: str = "en") -> Pro
     """A text for the numbers."""
     uniform = rng.random
     things, starts, events, asks = THINGS[language], _START[language], _EVENTS[language], _ASK[language]
-    name, thing = NAMES[int(uniform() * len(NAMES))], things[int(uniform() * len(things))]
+    name, thing = PEOPLE[int(uniform() * len(PEOPLE))], things[int(uniform() * len(things))]
     text = [starts[0 if uniform() < 0.8 else 1].format(name=name, n=start, thing=thing)]
     for op, n in ops:
         phrases = events[op if op in "+-" else f"{op}{n}"]

@@ -29,7 +29,7 @@ def asked(doc):
     if found := re.fullmatch(r"Use (\d+), (\d+) and (\d+), each once, with .* to make (\d+)\.", question):
         *numbers, target = map(int, found.groups())
         return Prompt.ask(question, numbers=tuple(numbers), target=target)
-    if question.startswith(tuple(word_problems.NAMES)):
+    if question.startswith(tuple(word_problems.PEOPLE)):
         key, answer = read_word_problem(question)
         start, rest = re.match(r"(\d+)(.*)", key).groups()
         return Prompt.ask(question, str(answer), start=int(start), key=key,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from postgrad.data.tasks import Task, load_task
-from postgrad.data.tasks import parts_of as named_in
+from postgrad.data.tasks import Task, load_task, mixture_parts
 from postgrad.data.tasks.mixed import mix, part_of
 from postgrad.recipes.fit import fit
 from postgrad.records import Prompt, Rollout, Verdict
@@ -56,14 +55,14 @@ def test_parts_of_different_scale_and_size_count_the_same():
 
 
 def test_what_is_a_mixture_and_what_is_not(tmp_path):
-    assert named_in(THREE) == NAMES and named_in("words + countdown") == ["words", "countdown"]
-    assert named_in("gsm8k:data+words") == ["gsm8k:data", "words"]
-    assert named_in("a.py+text:q.jsonl") == ["a.py", "text:q.jsonl"]
+    assert mixture_parts(THREE) == NAMES and mixture_parts("words + countdown") == ["words", "countdown"]
+    assert mixture_parts("gsm8k:data+words") == ["gsm8k:data", "words"]
+    assert mixture_parts("a.py+text:q.jsonl") == ["a.py", "text:q.jsonl"]
     for one in ("words", "number+0.2*think:q.jsonl", "regex(a+b):q.jsonl", "maths+language(en):q.jsonl"):
-        assert named_in(one) == [one]
+        assert mixture_parts(one) == [one]
     odd = tmp_path / "a.py+b.py"
     odd.write_text("")
-    assert named_in(str(odd)) == [str(odd)]
+    assert mixture_parts(str(odd)) == [str(odd)]
     with pytest.raises(ValueError, match=r"names each task once, this one is words \+ words"):
         load_task("words+words")
     with pytest.raises(ValueError, match="task b has no verifier, so it is no part of a mixture"):

@@ -12,6 +12,8 @@ from importlib import import_module
 
 from postgrad.data.tasks.base import Task
 
+NAMES = ("env:KIND:SOURCE",)
+
 EXAMPLES = {"trl": "env:trl:my_env.py:Counter", "verifiers": "env:verifiers:my-taskset",
             "openenv": "env:openenv:ws://localhost:8000", "skyrl": "env:skyrl:gsm8k:rows.jsonl"}
 
