@@ -66,7 +66,8 @@ def test_names_of_a_plugin_are_found_and_a_broken_one_is_named(installed, capsys
 
 def test_plugins_are_loaded_when_a_name_is_unknown_and_not_before(installed):
     code = ("import sys, postgrad as pg; task = pg.load_task('words'); pg.method('grpo'); "
-            "assert 'good_pack' not in sys.modules; pg.load_task('reverse'); assert 'good_pack' in sys.modules")
+            "assert 'good_pack' not in sys.modules; pg.load_task('reverse'); "
+            "assert 'good_pack' in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True, cwd=installed, stderr=subprocess.DEVNULL)
 
 
