@@ -6,7 +6,7 @@ Placed   A slot is as long as a prompt and its row: token p of a row stands in c
          be captured as a graph. A prompt is read once and copied into the slots of its rows.
 Laid     Rows are laid out anew at every step, without gaps and flush right, as `generate` has them for a
          left-padded batch: for networks that make positions or biases of the mask itself (ALiBi, say).
-Anew     Every row is read from its beginning: for networks that keep something else than keys and values
+NoCache  Every row is read from its beginning: for networks that keep something else than keys and values
          (a state space, say).
 """
 
@@ -29,7 +29,7 @@ ALIGNED = 16  # cells come in so many: kernels of attention take a mask as it is
 WIDER = 64    # a step sees as many cells as its longest row has, rounded up to so many
 
 
-class Anew:
+class NoCache:
     """Tokens of prompts and rows, and nothing else."""
 
     static = False
@@ -243,16 +243,16 @@ class Placed(Prompts):
 
 
 @torch.no_grad()
-def memory_of(engine, network) -> Placed | Laid | Anew:
+def memory_of(engine, network) -> Placed | Laid | NoCache:
     """The first way that this network understands."""
     windows = windows_of(network)
     if windows is None:
-        return Anew(engine)
+        return NoCache(engine)
     cache = DynamicCache()
     network.run(torch.zeros(1, 2, dtype=torch.int64, device=engine.device), past_key_values=cache)
     like = [(layer.keys, layer.values) for layer in cache.layers]
     if len(like) != len(windows) or any(x is None for pair in like for x in pair):
-        return Anew(engine)  # a layer that looks at another one's
+        return NoCache(engine)  # a layer that looks at another one's
     if len(set(windows) - {None}) < 2 and "position_ids" in arguments(network):
         placed = Placed(engine, like, windows)
         if placed.is_right(network):

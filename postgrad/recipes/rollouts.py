@@ -43,7 +43,7 @@ from postgrad.system.settings import Settings, setting
 from postgrad.training import objectives
 from postgrad.training.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatches, Rollouts
 from postgrad.training.batches.collect import as_batch
-from postgrad.training.batches.episodes import together
+from postgrad.training.batches.episodes import join_episodes
 from postgrad.training.batches.shuffled import logp_of
 from postgrad.training.distributed.sharding import brought_together
 from postgrad.training.distributed.virtual_ranks import lanes
@@ -251,7 +251,7 @@ def kl_of(reference, config: RolloutConfig, rollouts: Sequence[Rollout]) -> list
     nats. Both at temperature 1, at which examinations sample."""
     batch = as_batch(rollouts).to(config.device)
     ref, _ = logp_of(reference, batch, config.optim.at_once)
-    said = together(ref, batch.episode).sum(1).tolist()
+    said = join_episodes(ref, batch.episode).sum(1).tolist()
     return [sum(x for row in r.rows for x in row.logp) - y for r, y in zip(rollouts, said, strict=True)]
 
 

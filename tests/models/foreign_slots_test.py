@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, BloomConfig
 
 from postgrad.models import foreign_engine, load_model
 from postgrad.models.foreign import Foreign
-from postgrad.models.foreign_cache import Anew, Laid, Placed
+from postgrad.models.foreign_cache import Laid, NoCache, Placed
 from postgrad.models.foreign_engine import NoWaiting
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
@@ -84,7 +84,7 @@ def test_a_step_touches_no_slot_that_it_does_not_name(folders):
         assert [place for place in changed if place[0] < 16] == [[1, len(PROMPTS[1])]]
 
 
-@pytest.mark.parametrize(("kind", "way"), [("bloom", Laid), ("mamba", Anew)])
+@pytest.mark.parametrize(("kind", "way"), [("bloom", Laid), ("mamba", NoCache)])
 def test_other_networks_keep_a_way_that_they_understand(kind, way, folders):
     if kind == "bloom":  # its biases are made of the mask
         torch.manual_seed(3)

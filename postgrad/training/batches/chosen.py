@@ -13,7 +13,7 @@ from postgrad.maths.select import best_and_worst
 from postgrad.methods import Preference, Supervised
 from postgrad.records import Batch, Scored
 from postgrad.training.batches.collect import RolloutLine, RowT, sampled
-from postgrad.training.batches.episodes import rows_of, together
+from postgrad.training.batches.episodes import join_episodes, rows_of
 from postgrad.training.batches.keep import pick
 from postgrad.training.batches.shuffled import logp_of
 from postgrad.training.stats import Later
@@ -47,7 +47,8 @@ class ChosenPairs(ChosenBatches[Preference]):
     def choose(self, batch: Batch, rows: Sequence[Scored]) -> Batch:
         score = torch.tensor([s.verdict.score for s in rows])
         best, worst = best_and_worst(score, self.settings.group_size)
-        sound = together(batch.mask, batch.episode).any(1).view(-1, self.settings.group_size).all(1).cpu()
+        sampled = join_episodes(batch.mask, batch.episode).any(1)  # [E]
+        sound = sampled.view(-1, self.settings.group_size).all(1).cpu()
         kept = [(b, w) for b, w in zip(best.tolist(), worst.tolist(), strict=True)
                 if sound[b // self.settings.group_size]]
         index = [i for pair in kept or [(0, 1)] for i in pair]

@@ -19,7 +19,7 @@ from postgrad.methods import Policy
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Scored
 from postgrad.training.batches.collect import as_batch
-from postgrad.training.batches.episodes import apart, episodes, group_rows, together
+from postgrad.training.batches.episodes import episodes, group_rows, join_episodes, split_episodes
 from postgrad.training.batches.keep import pick
 from postgrad.training.batches.shuffled import logp_of, no_grad_forward
 from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
@@ -33,7 +33,7 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
             episode: Tensor | None = None) -> Tensor:  # [B, T]
     """The score on the last token of an episode; where a verdict has spread it over the tokens,
     only what was added to it since. rows: one for each episode."""
-    mask = together(mask, episode)
+    mask = join_episodes(mask, episode)
     score = scores(rows, method, budget)
     dense = torch.zeros(mask.shape, device=mask.device)
     for i, s in enumerate(rows):
@@ -41,7 +41,7 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
             assert len(s.verdict.per_token) == len(s.rollout.sampled), "a reward for each sampled token"
             dense[i, mask[i]] = torch.tensor(s.verdict.per_token, dtype=torch.float32).to(mask.device)
             score[i] -= s.verdict.score
-    return apart(credit.place_reward(sent(score, mask.device), mask) + dense, episode)
+    return split_episodes(credit.place_reward(sent(score, mask.device), mask) + dense, episode)
 
 
 def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]
@@ -93,9 +93,9 @@ def columns(batch: Batch, reward: Tensor, method: Policy, models: Models, *, gro
     batch = replace(batch, old_logp=old, ref_logp=ref, teacher_logp=teacher, value=value,
                     entropy=entropy if "entropy" in early else None)
     whole = episodes(batch)
-    adv = method.credit(together(reward, batch.episode), whole.mask, group_size,
+    adv = method.credit(join_episodes(reward, batch.episode), whole.mask, group_size,
                         **further(whole, method.credit_wants))
-    adv = apart(adv, batch.episode)
+    adv = split_episodes(adv, batch.episode)
     returns = adv + value if value is not None else None
     if method.whiten:
         adv = credit.whiten(adv, batch.mask)
@@ -176,9 +176,10 @@ def weighed(batch: Batch, method: Policy, budget: int) -> Batch:
         counted = counted & method.choose(whole.mask, whole.adv, **further(whole, method.choose_wants))
     marked = correction = None
     if method.mark:
-        marked = apart(counted & method.mark(counted, whole.adv, **further(whole, method.mark_wants)),
-                       batch.episode)
+        mark = method.mark(counted, whole.adv, **further(whole, method.mark_wants))
+        marked = split_episodes(counted & mark, batch.episode)
     if method.correction:
-        correction = apart(method.correction(whole.sampler_logp, whole.old_logp, whole.mask), batch.episode)
-    weight = apart(method.weigh(counted, budget), batch.episode)
+        ratio = method.correction(whole.sampler_logp, whole.old_logp, whole.mask)
+        correction = split_episodes(ratio, batch.episode)
+    weight = split_episodes(method.weigh(counted, budget), batch.episode)
     return replace(batch, weight=weight, marked=marked, correction=correction)

@@ -25,7 +25,7 @@ def _places(episode: Tensor) -> tuple[int, int, Tensor]:
     return len(counts), most, number * most + torch.arange(len(number), device=number.device) - first[number]
 
 
-def together(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -> [E, K * T]
+def join_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -> [E, K * T]
     """The rows of each episode end to end; what an episode has no row for is 0."""
     if episode is None:
         return x
@@ -35,8 +35,8 @@ def together(x: Tensor, episode: Tensor | None) -> Tensor:  # [B, T], [B] -> [E,
     return out.view(count, most * x.shape[1])
 
 
-def apart(x: Tensor, episode: Tensor | None) -> Tensor:  # [E, K * T], [B] -> [B, T]
-    """What `together` put end to end, row by row again."""
+def split_episodes(x: Tensor, episode: Tensor | None) -> Tensor:  # [E, K * T], [B] -> [B, T]
+    """What `join_episodes` put end to end, row by row again."""
     if episode is None:
         return x
     count, most, place = _places(episode)
@@ -53,7 +53,7 @@ def episodes(batch: Batch) -> Batch:
     shape, cut = batch.tokens.shape, dict[str, Any]()
     for f in fields(batch):
         if isinstance(x := getattr(batch, f.name), Tensor) and x.shape == shape:
-            cut[f.name] = together(x, batch.episode)
+            cut[f.name] = join_episodes(x, batch.episode)
     last = last_rows(batch.episode)
     return replace(batch, ids=tuple(batch.ids[i] for i in last), episode=None, **cut,
                    lengths=cut["mask"].sum(1), scored=tuple(batch.scored[i] for i in last if batch.scored))
