@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE / name) for name in ("", "bench", "tests")]
+sys.path[:0] = [str(HERE / name) for name in ("", "bench", "tests/support")]
 
 from ranks_launch import free_port  # noqa: E402
 from shapes import SHAPES, questions, shape, write_model  # noqa: E402

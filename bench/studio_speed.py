@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tools", "tests"))]
+sys.path[:0] = [str(HERE), *(str(HERE / name) for name in ("tools", "tests/support"))]
 
 from playwright.sync_api import sync_playwright  # noqa: E402
 from results import bar  # noqa: E402

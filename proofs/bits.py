@@ -51,7 +51,7 @@ CASES = {
                                        "questions")},
     "sft:words lora": f"{SFT} lora=4",
     "pretrain:smoke": "steps=3 save_every=3 documents=600 workers=1",
-    "r1-zero:quick": "", "expert-iteration:quick": "", "overoptimise:quick": "", "r1:quick": "",
+    "r1-zero:quick": "", "expert-iteration:quick": "", "r1:quick": "",
 }
 
 

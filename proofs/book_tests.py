@@ -10,7 +10,7 @@ INTERACTIONS = {
     # the book
     "Layers switched and remembered, a self-check answered, search": ("test_layers_a_question_and_search",),
     "A cell in a chapter runs, keeps its promises and plots": ("test_a_cell_in_a_chapter",),
-    "Chapters opened from files": ("studio_book_browser_test.py::test_from_files",),
+    "Chapters opened from files": ("studio/book_browser_test.py::test_from_files",),
     "The workshop: predict, start, watch": ("test_predict_start_and_watch",),
     "An exercise answered wrong, then right; hints; a question and its model answer; progress":
         ("test_wrong_then_right_by_keyboard",),
@@ -63,5 +63,5 @@ INTERACTIONS = {
     "The export: every step of a run": ("test_every_step_of_a_run_is_there",),
     "The export: what needs a server says so": ("test_what_needs_a_server_says_so",),
 }
-SENTENCES = ("studio_sentences_test.py::", "studio_estimates_test.py::", "studio_recorded_test.py::")
+SENTENCES = ("studio/sentences_test.py::", "studio/estimates_test.py::", "studio/recorded_test.py::")
 TERMS = ("test_no_term_is_left_undefined", "test_a_term_is_linked_where_it_is_first_used")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests")]
+sys.path[:0] = [str(HERE), str(HERE / "tests/support")]
 
 from postgrad.studio.svg import Plot  # noqa: E402
 

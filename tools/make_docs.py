@@ -57,9 +57,10 @@ To read the project, open these in order: [`records.py`](../postgrad/records.py)
 [`loop.py`](../postgrad/training/loop.py).
 """
 NOUNS = {"Prompt": "records", "Rollout": "records", "Scored": "records", "Batch": "records",
-         "Row": "methods.row", "Objective": "objectives", "Models": "models", "Run": "run", "Task": "tasks"}
-VERBS = {"sample": "sampler.base", "score": "rewards.base", "credit": "maths.credit",
-         "weigh": "maths.weights", "train": "loop", "evaluate": "evaluation"}
+         "Row": "methods.row", "Objective": "training.objectives", "Models": "models", "Run": "runs",
+         "Task": "data.tasks"}
+VERBS = {"sample": "sampling.base", "score": "rewards.base", "credit": "maths.credit",
+         "weigh": "maths.weights", "train": "training.loop", "evaluate": "evaluation"}
 
 
 def words(doc: str | None) -> str:
@@ -76,9 +77,9 @@ def pages() -> dict[str, str]:
 
 def layers() -> list[list[str]]:
     """The table of tests/whole/layers_test.py, lowest layer first, read without running it."""
-    tree = ast.parse((HERE / "tests" / "layers_test.py").read_text())
-    value = next(n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "LAYERS")
-    return [sorted(names) for names in ast.literal_eval(value)]
+    tree = ast.parse((HERE / "tests" / "whole" / "layers_test.py").read_text())
+    value = next(n.value for n in tree.body if isinstance(n, ast.Assign) and n.targets[0].id == "ROOMS")
+    return [[name] for name in ast.literal_eval(value)]
 
 
 def file_of(module: str) -> Path:
@@ -92,8 +93,8 @@ def docstring(module: str) -> str:
 
 def architecture_page() -> str:
     parts = [ARCHITECTURE_HEAD,
-             "## Layers\n\nImports go down only; peers on a layer never import each other: they meet one "
-             "layer up, or are handed in as arguments.\n\n| layer | part | what it holds |\n|---|---|---|"]
+             "## Rooms\n\nImports go down only: a room imports from rooms below it in "
+             "this table.\n\n| level | room | what it holds |\n|---|---|---|"]
     found = layers()
     for number, names in reversed(list(enumerate(found))):
         for name in names:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests")]
+sys.path[:0] = [str(HERE), str(HERE / "tests/support")]
 
 import bias  # noqa: E402
 from against import Held, found  # noqa: E402

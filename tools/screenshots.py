@@ -16,7 +16,7 @@ from playwright.sync_api import TimeoutError, sync_playwright
 from starlette.routing import Route
 
 HERE = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(HERE), str(HERE / "tests")]
+sys.path[:0] = [str(HERE), str(HERE / "tests/support")]
 
 from studio_browser import TOKEN, serving  # noqa: E402
 

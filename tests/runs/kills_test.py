@@ -92,7 +92,8 @@ def carry_out(work, folder, at=None, when="before"):
 
 
 def in_child(work, folder, *kill) -> tuple[int, str]:
-    return forks.run("run_kills_test:carry_out", work, str(folder), *kill, modules=("run_kills_test",))
+    return forks.run("tests.runs.kills_test:carry_out", work, str(folder), *kill,
+                     modules=("tests.runs.kills_test",))
 
 
 def calls_of(work, folder) -> int:

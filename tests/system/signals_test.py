@@ -144,7 +144,7 @@ def test_the_second_time_it_stops_at_once(here):
 
 
 def test_a_demo_that_was_stopped_goes_on(here):
-    child = Child(forked(here, "demo", "--quick", call="interrupt_test:short_demo"))
+    child = Child(forked(here, "demo", "--quick", call="tests.system.signals_test:short_demo"))
     child.until("step 6/60")
     child.interrupt()
     code, said = child.end()
@@ -152,7 +152,7 @@ def test_a_demo_that_was_stopped_goes_on(here):
     stopped = Run.open(here / "runs/demo/sft")
     rows, steps = (stopped.folder / "metrics.jsonl").read_bytes(), stopped.state()["step"]
     assert 6 <= steps < 60 and stopped.state()["state"] == "stopped"
-    child = Child(forked(here, "demo", "--quick", call="interrupt_test:short_demo"))
+    child = Child(forked(here, "demo", "--quick", call="tests.system.signals_test:short_demo"))
     child.until("going on with the demo in runs/demo, which was stopped")
     code, said = child.end()
     assert code == 0 and "Next:" in said

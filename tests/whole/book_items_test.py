@@ -24,7 +24,7 @@ def test_what_is_not_there_is_not_found():
 
 
 def test_the_tests_that_are_counted_exist():
-    names = {f"tests/{path.name}::{name}" for path in TESTS.glob("*_test.py")
+    names = {f"tests/{path.relative_to(TESTS).as_posix()}::{name}" for path in TESTS.rglob("*_test.py")
              for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)}
     words = {word for some in (*INTERACTIONS.values(), SENTENCES, TERMS) for word in some}
     assert {word for word in words if not any(word in name for name in names)} == set()

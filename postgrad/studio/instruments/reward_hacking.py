@@ -26,7 +26,7 @@ from postgrad.studio.instruments.base import (
 )
 from postgrad.studio.pages import num
 
-EMBEDDED = PACKAGE / "embedded" / "overoptimise" / "curves.json"
+EMBEDDED = PACKAGE / "models" / "embedded" / "overoptimise" / "curves.json"
 AXES = {"step": "step", "distance": "distance from the start"}
 # the loss of this share of what was gained counts as turning over, as in the results of the recipe
 WORTH_SAYING = 0.15

@@ -176,7 +176,7 @@ def too_soon(prompt, rng):
 
 
 @pytest.mark.parametrize(("play", "said"), [
-    (raising, r"infrastructure: environments_test.py, line \d+: KeyError: 'gone'"),
+    (raising, r"infrastructure: player_test.py, line \d+: KeyError: 'gone'"),
     (no_generator, "is no generator: `reply = yield"),
     (wrong_message, "a message is {'role', 'content'}, of the roles system, user, tool"),
     (no_score, "returned nothing"), (too_soon, "ended before any reply")])
