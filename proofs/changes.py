@@ -137,7 +137,7 @@ with tempfile.TemporaryDirectory() as folder:
     assert run.state()["state"] == "done"
 '''
 SHOWN = '''
-from postgrad.studio.forms import menu, sections
+from postgrad.studio.runs.forms import menu, sections
 assert {name!r} in {{row["name"] for row in menu()}}
 groups = sections("{name}:{setting}", {{}})
 assert any(field["key"] == "method.{constant}" for group in groups for field in group["fields"])

@@ -13,26 +13,21 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from postgrad.studio import (
-    about,
-    exercise_pages,
-    home,
-    instruments,
-    lab,
-    label,
-    label_dpo,
-    launch,
-    live,
-    pipeline_ask,
-    reference,
-    runs,
-)
+from postgrad.studio import home, reference
 from postgrad.studio.book import web as book
+from postgrad.studio.cells import web as lab
+from postgrad.studio.exercises import web as exercise_pages
+from postgrad.studio.instruments import label_dpo
+from postgrad.studio.instruments import pipeline_replies as pipeline_ask
+from postgrad.studio.instruments import web as instruments
+from postgrad.studio.label.web import web as label
 from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
+from postgrad.studio.runs.web import launch, live
+from postgrad.studio.runs.web import web as runs
 from postgrad.studio.security import Guard
 
 # launch before runs: /runs/new is no run
-AREAS = (home, book, about, instruments, pipeline_ask, label_dpo, live, launch, runs, label, lab,
+AREAS = (home, book, instruments, pipeline_ask, label_dpo, live, launch, runs, label, lab,
          exercise_pages, reference)
 WORDS = {400: "That can’t be done", 403: "Not allowed", 404: "There is no such page", 405: "Not that way",
          413: "Too long", 415: "Not a form", 500: "Something went wrong here"}

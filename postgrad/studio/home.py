@@ -1,12 +1,12 @@
-"""The first page: one sentence, three doors, the newest runs.
-
-Fast however long they are: of a log, a few rows are read.
-"""
+"""The first page, with the newest runs (a few rows of each log are read), and /about: versions, licences."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,12 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from postgrad import __version__
 from postgrad.runs import Run, number
 from postgrad.runs.rows import LONGEST, open_to_read, parse
-from postgrad.studio.pages import page
+from postgrad.studio.pages import STATIC, page
+from postgrad.studio.runs.traces import find
 from postgrad.studio.svg import spark
-from postgrad.studio.traces import find
 
+PACKAGES = ("torch", "numpy", "tokenizers", "safetensors", "starlette", "uvicorn", "jinja2", "markdown-it-py")
 SHOWN = ("reward", "accuracy", "loss")
 
 
@@ -75,4 +77,20 @@ def home(request: Request) -> Response:
     return page(request, "home.html", runs=newest(runs), folder=runs)
 
 
-routes = [Route("/", home, name="home")]
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def about(request: Request) -> Response:
+    vendored = json.loads((STATIC / "vendor" / "VENDOR.json").read_text())
+    size = sum(p.stat().st_size for p in STATIC.rglob("*") if p.is_file())
+    versions = [("postgrad", __version__), ("Python", platform.python_version()),
+                *((name, found) for name in PACKAGES if (found := installed(name)))]
+    return page(request, "about.html", versions=versions, vendored=vendored, size=size,
+                state=request.app.state)
+
+
+routes = [Route("/", home, name="home"), Route("/about", about, name="about")]

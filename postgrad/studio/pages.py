@@ -1,6 +1,6 @@
-"""Templates to responses, forms to dicts, numbers to text.
+"""What every handler uses: templates to responses, forms to dicts, numbers to text, the app's own objects.
 
-Autoescape is always on, and a missing name is an error.
+Autoescape is always on, and a missing name in a template is an error.
 """
 
 from __future__ import annotations
@@ -8,15 +8,21 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from urllib.parse import parse_qsl
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
+from postgrad.data.store import Store
 from postgrad.studio import svg
 
 HERE = Path(__file__).parent
@@ -24,6 +30,7 @@ STATIC = HERE / "static"
 NAV = (("Book", "/book"), ("Exercises", "/exercises"), ("Instruments", "/instruments"), ("Runs", "/runs"),
        ("Label", "/label"), ("Lab", "/lab"), ("Reference", "/reference"), ("About", "/about"))
 MINUS = "\u2212"
+_MAKING = Lock()
 
 
 # numbers to text
@@ -159,3 +166,45 @@ async def fields(request: Request, limit: int = 1_000_000) -> list[tuple[str, st
         return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000, errors="strict")
     except ValueError as error:
         raise HTTPException(400, f"This is not a form that can be read ({error}).") from None
+
+
+# objects and access
+
+@contextmanager
+def open_store(request: Request) -> Iterator[Store | None]:
+    """The store, or None where there is none yet: looking at a page makes no file."""
+    path = request.app.state.store
+    if not path.is_file():
+        yield None
+    else:
+        with Store.open(path, create=False) as store:
+            yield store
+
+
+def app_object(request: Request, name: str, make: Callable):
+    """What belongs to the app as long as it runs, made when it is first needed."""
+    state = request.app.state
+    with _MAKING:
+        if not hasattr(state, name):
+            setattr(state, name, make(state.store))
+    return getattr(state, name)
+
+
+def why_closed(request: Request, why: str) -> str:
+    """Whatever runs code of the asker's choice is closed where other machines can reach the port:
+    the sentence, or ""."""
+    return "" if request.app.state.loopback else (
+        f"{why}, so this is switched off while the studio listens to other machines: start it without "
+        "--host to use it.")
+
+
+def require_own_machine(request: Request, why: str) -> None:
+    if said := why_closed(request, why):
+        raise HTTPException(403, said)
+
+
+def form_handler(act: Callable[[Request, ImmutableMultiDict], Response], limit: int = 1_000_000):
+    """A handler of forms whose work is done in a thread; fields["x"] is the last x."""
+    async def handler(request: Request) -> Response:
+        return await run_in_threadpool(act, request, ImmutableMultiDict(await fields(request, limit)))
+    return handler

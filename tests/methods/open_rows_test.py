@@ -141,7 +141,7 @@ def test_a_changed_row_comes_back_from_a_run():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_row_resolves_trains_and_shows(name, tmp_path):
-    from postgrad.studio.forms import menu, sections
+    from postgrad.studio.runs.forms import menu, sections
     recipe, row = recipes.recipe_of(name)
     assert row is METHODS[name] and name in {entry["name"] for entry in menu()}
     setting = next(s for s in recipes.module(recipe).SETTINGS if s in ("words", "questions"))

@@ -13,8 +13,8 @@ from postgrad.maths.intervals import mean_interval
 from postgrad.maths.passk import pass_at_k
 from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
+from postgrad.studio.label.reward_head import accuracy, fit, share
 from postgrad.studio.recordings import recorded
-from postgrad.studio.reward_head import accuracy, fit, share
 from postgrad.training.memory import GB, SIZES, Setup, estimate
 
 expect = pytest.importorskip("playwright.sync_api").expect

@@ -20,8 +20,8 @@ from postgrad.studio.app import create_app
 from postgrad.studio.instruments import INSTRUMENTS, algorithms, grpo, pipeline
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments.base import Choice, Slider, Toggle
+from postgrad.studio.label.reward_head import PRIOR, accuracy, features, fit, share
 from postgrad.studio.recordings import FOLDER, recorded
-from postgrad.studio.reward_head import PRIOR, accuracy, features, fit, share
 from postgrad.studio.security import start_url
 from postgrad.system.sockets import LOOPBACK
 from postgrad.training.memory import GB, SIZES, Setup, estimate

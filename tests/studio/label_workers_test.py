@@ -10,8 +10,8 @@ from studio_labels import ITEMS, TOKEN, field, found, judge
 from postgrad.data.items import Item, Label, sides
 from postgrad.data.store import Store
 from postgrad.studio.app import create_app
-from postgrad.studio.label_workers import FIRST, STEP, RewardTrainer
-from postgrad.studio.reward import Remembering, fold_of, train
+from postgrad.studio.label.reward_process import Remembering, fold_of, train
+from postgrad.studio.label.workers import FIRST, STEP, RewardTrainer
 from postgrad.studio.security import COOKIE
 
 RUDE, KIND = "Do not waste my time. It is {}.", "Hello there! It is {}. I hope this helps!"

@@ -6,8 +6,8 @@ import pytest
 from studio_small import client, make
 
 from postgrad.runs import Run
-from postgrad.studio import label_dpo, pipeline_ask
-from postgrad.studio.instruments import pipeline
+from postgrad.studio.instruments import label_dpo, pipeline
+from postgrad.studio.instruments import pipeline_replies as pipeline_ask
 from postgrad.studio.recordings import recorded
 
 ASKED = {"question": "Ana has 3 cats. Ana gets 4 more. How many cats?"}

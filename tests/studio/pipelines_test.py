@@ -4,8 +4,8 @@ import json
 
 from studio_small import Texts, client, make, poisons
 
-from postgrad.studio import live
-from postgrad.studio.samples import clean
+from postgrad.studio.runs.web import live
+from postgrad.studio.runs.samples import clean
 
 STEPS = [{"kind": "measured", "name": "base", "needs": [], "settings": {"model": "tiny"}},
          {"kind": "run", "name": "sft", "needs": [], "settings": {"model": "tiny"}},

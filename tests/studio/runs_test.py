@@ -10,7 +10,8 @@ import pytest
 from studio_small import Texts, client, grow, make
 
 from postgrad.runs import Run
-from postgrad.studio import curves, live, pace, processes, traces
+from postgrad.studio.runs.web import curves, live, processes, traces
+from postgrad.studio.runs.web import progress as pace
 
 
 def logged(trace):

@@ -9,7 +9,7 @@ from studio_small import Texts, client, make, sample
 
 from postgrad.recipes import logged
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
-from postgrad.studio import pairing, samples
+from postgrad.studio.runs.web import compare, samples
 from postgrad.training.stats import Stats
 
 
@@ -54,8 +54,8 @@ def test_every_step_s_samples_can_be_browsed(tmp_path):
 
 def test_pairs_of_samples_are_those_on_the_same_prompt():
     a, b = {"x": [1, 9], "only a": [2]}, {"x": [8], "only b": [2]}
-    assert pairing.shared({"a": a, "b": b}) == [("x", [1, 8]), ("x", [9, 8])]
-    assert pairing.shared({"a": a, "b": {}}) == []
+    assert compare.shared_prompts({"a": a, "b": b}) == [("x", [1, 8]), ("x", [9, 8])]
+    assert compare.shared_prompts({"a": a, "b": {}}) == []
 
 
 def test_two_runs_side_by_side_show_only_what_differs(tmp_path):

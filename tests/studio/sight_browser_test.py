@@ -7,9 +7,10 @@ import re
 import pytest
 from studio_browser import Watched, browser, serving, tab  # noqa: F401
 
-from postgrad.studio.instruments import INSTRUMENTS, _trial, grpo
+from postgrad.studio.instruments import INSTRUMENTS, grpo
 from postgrad.studio.instruments import preference_labeller as labeller
-from postgrad.studio.label_dpo import Trainings
+from postgrad.studio.instruments import trial as _trial
+from postgrad.studio.instruments.label_dpo import Trainings
 from postgrad.studio.recordings import recorded
 
 expect = pytest.importorskip("playwright.sync_api").expect

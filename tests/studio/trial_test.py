@@ -2,7 +2,7 @@
 
 import pytest
 
-from postgrad.studio.instruments import _trial
+from postgrad.studio.instruments import trial as _trial
 from postgrad.studio.recordings import recorded
 
 

@@ -10,7 +10,8 @@ from html.parser import HTMLParser
 from starlette.datastructures import QueryParams
 from studio_positions import moved, places
 
-from postgrad.studio.instruments import INSTRUMENTS, _trial, context
+from postgrad.studio.instruments import INSTRUMENTS, context
+from postgrad.studio.instruments import trial as _trial
 from postgrad.studio.pages import environment
 
 # of many states at once: numbers, sentence, query and picture

@@ -15,8 +15,8 @@ from postgrad.methods import METHODS
 from postgrad.recipes.pipelines.overoptimise import turning
 from postgrad.studio.instruments import preference_labeller as labeller
 from postgrad.studio.instruments import reward_hacking
+from postgrad.studio.label.reward_head import accuracy, fit, share
 from postgrad.studio.recordings import recorded
-from postgrad.studio.reward_head import accuracy, fit, share
 from postgrad.training.memory import GB, SIZES, Setup, adapter, estimate, parameters
 
 

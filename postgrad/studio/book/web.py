@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from postgrad.studio import instruments, lab
+from postgrad.studio import instruments
 from postgrad.studio.book import blocks, glossary, methods, places, workshop
 from postgrad.studio.book.blocks import Block
 from postgrad.studio.book.chapters import LAYERS, Chapter, all_values, book, chapter, cited, sources
+from postgrad.studio.cells import web as lab
 from postgrad.studio.cells.catalogue import CELLS
 from postgrad.studio.cells.runner import WALL
 from postgrad.studio.instruments.base import RUNS, source
-from postgrad.studio.pages import page, render
-from postgrad.studio.shared import why_closed
+from postgrad.studio.pages import page, render, why_closed
 
 EXERCISES = "/exercises"
 

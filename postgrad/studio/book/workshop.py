@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.runs import Run, number
-from postgrad.studio import launch, live, pace, processes
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS, Experiment, Variant
-from postgrad.studio.pages import form, fragment, share
+from postgrad.studio.pages import form, fragment, require_own_machine, share, why_closed
 from postgrad.studio.recordings import recorded
-from postgrad.studio.runs_shared import traces
-from postgrad.studio.samples import clean, listed
-from postgrad.studio.shared import require_own_machine, why_closed
-from postgrad.studio.traces import NoRun, address
+from postgrad.studio.runs.web import launch, live, processes
+from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs.samples import clean, listed
+from postgrad.studio.runs.shared import traces
+from postgrad.studio.runs.traces import NoRun, address
 
 STEM = "workshop"
 LAST = 5  # steps whose mean stands for the end of a noisy curve

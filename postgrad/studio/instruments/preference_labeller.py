@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from postgrad.studio.instruments import _trial as trial
+from postgrad.studio.instruments import trial
 from postgrad.studio.instruments.base import Claim, Instrument, first_true, percent
 from postgrad.studio.pages import num
 from postgrad.studio.recordings import FOLDER, recorded
@@ -47,7 +47,7 @@ def vectors() -> tuple:
     unseen [M, 2, D]."""
     from safetensors.torch import load_file
 
-    from postgrad.studio.reward_head import standardised
+    from postgrad.studio.label.reward_head import standardised
     found = {name: x.double() for name, x in load_file(FOLDER / "features.safetensors").items()}
     like = found["to_label"].flatten(0, 1)
     return standardised(found["to_label"], like), standardised(found["unseen"], like)
@@ -61,7 +61,7 @@ def used(labels: str) -> list[int]:
 @lru_cache(maxsize=512)
 def trained(labels: str):
     """The head after these labels."""
-    from postgrad.studio.reward_head import fit, share
+    from postgrad.studio.label.reward_head import fit, share
     x, _ = vectors()
     return fit(x[used(labels), 0], x[used(labels), 1], share([labels[i] for i in used(labels)]))
 
@@ -73,7 +73,7 @@ def on_unseen(labels: str) -> float:
         return on_unseen(labels[:-1])  # the last label changed nothing
     import torch
 
-    from postgrad.studio.reward_head import accuracy
+    from postgrad.studio.label.reward_head import accuracy
     _, y = vectors()
     quality = torch.tensor([item["quality"] for item in recorded("pairs")["unseen"]])
     return accuracy((y[:, 0] - y[:, 1]) @ trained(labels), quality[:, 0] - quality[:, 1])
@@ -211,8 +211,8 @@ insight = first_true(
 
 INSTRUMENT = Instrument(
     name="preference-labeller", number=2, title="Which is better? A few dozen answers make a reward model",
-    functions=("postgrad.maths.preference.bradley_terry", "postgrad.studio.reward_head.fit",
-               "postgrad.studio.reward_head.features"),
+    functions=("postgrad.maths.preference.bradley_terry", "postgrad.studio.label.reward_head.fit",
+               "postgrad.studio.label.reward_head.features"),
     state=State, controls=(), compute=compute, insight=insight, settle=settle,
     about="Real answers of the package’s model to simple questions; the reward model trains as you label.",
 )

@@ -100,8 +100,8 @@ def labelling() -> dict:
     import torch
 
     from postgrad.studio.instruments.preference_labeller import vectors
+    from postgrad.studio.label.reward_head import accuracy, fit
     from postgrad.studio.recordings import recorded
-    from postgrad.studio.reward_head import accuracy, fit
 
     data, (x, y) = recorded("pairs"), vectors()
 

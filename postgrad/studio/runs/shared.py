@@ -10,8 +10,8 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from postgrad.studio import curves, samples
-from postgrad.studio.traces import NoRun, Trace, Traces
+from postgrad.studio.runs.web import curves, samples
+from postgrad.studio.runs.traces import NoRun, Trace, Traces
 
 
 def traces(request: Request) -> Traces:

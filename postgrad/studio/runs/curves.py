@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from postgrad.runs import explain, number
 from postgrad.runs.report import extremes
-from postgrad.studio.traces import EVALS, Trace
+from postgrad.studio.runs.traces import EVALS, Trace
 
 POINTS = 800  # of a curve at first sight; what comes later is appended as it is
 SHOWN = {  # the curves that are always looked at, where a run has them: name -> (label, unit, role)

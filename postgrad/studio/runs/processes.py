@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from postgrad.runs.disk import is_held
-from postgrad.studio.traces import parts_of, place
+from postgrad.studio.runs.traces import parts_of, place
 
 OUTPUT = ".output"
 NICE = 10

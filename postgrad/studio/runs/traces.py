@@ -21,13 +21,14 @@ from urllib.parse import quote
 
 from postgrad.runs import Run, check_name, number
 from postgrad.runs.report import extremes
-from postgrad.studio.pairing import Prompts
-from postgrad.studio.samples import clean
+from postgrad.studio.runs.samples import clean
 
 DEEPEST = 3             # folders down: runs/pipeline/stage, and one more
 HELD = 10_000_000       # points kept in memory, of all traces together
 EVALS = "evals/"
 LARGEST = 2**53 - 1     # a step that a browser can count
+
+SEARCHED = 16 << 20     # bytes of a log of samples that are searched for prompts
 
 
 class NoRun(ValueError):
@@ -113,6 +114,32 @@ class Tail:
 def text_of(value) -> str | None:
     """A text from such a file, or None."""
     return None if value is None else clean(value)
+
+
+class Prompts:
+    """prompt -> the steps at which a run sampled it."""
+
+    def __init__(self, run: Run):
+        self.run, self.at, self.steps, self.lock = run, 0, {}, threading.Lock()
+
+    def refresh(self) -> dict[str, list[int]]:
+        with self.lock:
+            if self.at < SEARCHED:
+                rows, at = self.run.rows("samples", self.at, SEARCHED - self.at)
+                if at < self.at:
+                    self.steps = {}
+                self.at = at
+                for row in rows:
+                    steps = self.steps.setdefault(clean(row.get("prompt", "")), [])
+                    if row["step"] not in steps[-1:] and isinstance(row["step"], int):
+                        steps.append(row["step"])
+            return self.steps
+
+    @property
+    def cut(self) -> int | None:
+        """The step up to which the log was looked through, where it goes on behind."""
+        rows, _ = self.run.rows("samples", self.at, SEARCHED)
+        return max((s for steps in self.steps.values() for s in steps), default=0) if rows else None
 
 
 # a row of the list, all unknown

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postgrad.studio import live, pipelines, processes
 from postgrad.studio.pages import fragment, page
-from postgrad.studio.runs_shared import traces
+from postgrad.studio.runs.web import live, pipelines, processes
+from postgrad.studio.runs.shared import traces
+from postgrad.studio.runs.traces import ROW, address
 from postgrad.studio.svg import spark
-from postgrad.studio.traces import ROW, address
 
 SORTS = {"created": "created", "id": "run", "state": "state", "method": "method", "model": "model",
          "step": "step", "reward": "reward", "pass@1": "pass@1", "kl": "KL", "seconds": "time"}

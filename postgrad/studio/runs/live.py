@@ -22,11 +22,11 @@ from starlette.routing import Route
 
 from postgrad.runs import dumps, number
 from postgrad.runs.disk import is_held
-from postgrad.studio import pace
-from postgrad.studio.pace import standing
-from postgrad.studio.runs_shared import traces
-from postgrad.studio.samples import clean
-from postgrad.studio.traces import Tail, Trace, find, locate
+from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs.progress import standing
+from postgrad.studio.runs.samples import clean
+from postgrad.studio.runs.shared import traces
+from postgrad.studio.runs.traces import Tail, Trace, find, locate
 
 LOGS = ("metrics", "evals", "events")
 EVERY = 0.5         # seconds between two looks

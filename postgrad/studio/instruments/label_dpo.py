@@ -1,7 +1,7 @@
 """DPO on the labels of the preference labeller: the package's model before and after, on questions that
 nobody labelled.
 
-    python -m postgrad.studio.label_dpo abbtab...     trains, and writes what it found as one line of JSON
+    python -m postgrad.studio.instruments.label_dpo abbtab...     trains, and prints one line of JSON
 
 The server starts that as a process of its own and asks again until it is done. No torch here until then.
 """
@@ -22,10 +22,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio.instruments.preference_labeller import ENOUGH, State, settle
-from postgrad.studio.label_workers import python
-from postgrad.studio.pages import fragment
+from postgrad.studio.label.workers import python
+from postgrad.studio.pages import app_object, form_handler, fragment
 from postgrad.studio.recordings import recorded
-from postgrad.studio.shared import app_object, form_handler
 
 MODEL, STEPS, PER_STEP, RATE = "tiny-chat", 16, 16, 1e-4
 SAMPLES, SHOWN = 4, 4    # of each question; questions whose answers are shown
@@ -87,8 +86,8 @@ class Trainings:
             self.thread.start()
 
     def _train(self, labels: str) -> None:
-        process = python("postgrad.studio.label_dpo", labels, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         stdin=subprocess.DEVNULL, preexec_fn=lambda: os.nice(10))
+        process = python("postgrad.studio.instruments.label_dpo", labels, stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, preexec_fn=lambda: os.nice(10))
         out, wrong = process.communicate()
         last = (wrong.strip().splitlines() or ["it ended without a word"])[-1]
         result = json.loads(out) if process.returncode == 0 else {"error": last[-300:]}

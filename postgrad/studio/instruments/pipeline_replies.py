@@ -15,8 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.runs import Run
-from postgrad.studio.pages import fragment
-from postgrad.studio.shared import form_handler
+from postgrad.studio.pages import form_handler, fragment
 
 EMBEDDED = {"Pretrained": "tiny", "SFT": "tiny-chat"}
 LONGEST = 300   # characters of a problem

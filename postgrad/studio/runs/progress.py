@@ -7,9 +7,9 @@ import os
 import time
 from pathlib import Path
 
-from postgrad.studio import processes
 from postgrad.studio.pages import dur, num
-from postgrad.studio.traces import Trace, figure
+from postgrad.studio.runs.web import processes
+from postgrad.studio.runs.traces import Trace, figure
 from postgrad.system.throughput import RECENT, told
 
 ENDED = ("stopped", "interrupted", "failed")

@@ -15,10 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.studio.cells.runner import WALL
+from postgrad.studio.cells.web import runner_of, text_of
 from postgrad.studio.exercises import EXERCISES, QUESTIONS, Exercise, Question, number_of, progress
-from postgrad.studio.lab import runner_of, text_of
-from postgrad.studio.pages import fragment, page
-from postgrad.studio.shared import form_handler, why_closed
+from postgrad.studio.pages import form_handler, fragment, page, why_closed
 
 RUNS_CODE = "Checking an answer runs it"
 SHORTEST = 20  # characters of an answer of one's own

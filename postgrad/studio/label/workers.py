@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-HOME = Path(__file__).parent.parent.parent  # the folder that holds the package
+HOME = Path(__file__).parents[3]  # the folder that holds the package
 # judgements before the first training; changes before the next, at least
 FIRST, STEP = 10, 5
 
@@ -84,8 +84,9 @@ class RewardTrainer:
     def _ask(self) -> dict:
         """One training, in the process that has the model in memory; a process that has died is replaced."""
         if self._process is None or self._process.poll() is not None:
-            self._process = python("postgrad.studio.reward", str(self.store), stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+            self._process = python("postgrad.studio.label.reward_process", str(self.store),
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)
         try:
             self._process.stdin.write("train\n")
             self._process.stdin.flush()

@@ -2,8 +2,7 @@
 
 A process of its own, so that nobody waits for it:
 
-    python -m postgrad.studio.reward STORE        a line in asks for a training, a line of JSON comes out;
-                                                  ends with its input
+    python -m postgrad.studio.label.reward_process STORE  a training and a line of JSON for each line of input
 
 What is trained is `reward_head`'s: a linear head on the embedded model's states, by the loss of `postgrad
 train reward`. That takes a fraction of a second, so it can be done five times over: every prompt is judged by
@@ -28,7 +27,7 @@ from postgrad.data.items import Item
 from postgrad.data.preferences import ask_of
 from postgrad.data.store import Store
 from postgrad.maths.intervals import grouped_interval
-from postgrad.studio.reward_head import MODEL, Reader, fit, share, standardised
+from postgrad.studio.label.reward_head import MODEL, Reader, fit, share, standardised
 
 FOLDS = 5
 AHEAD = 200  # items not judged yet that are scored too

@@ -20,8 +20,7 @@ from postgrad.studio.cells.catalogue import CELLS, Cell
 from postgrad.studio.cells.runner import WALL, Runner
 from postgrad.studio.instruments import INSTRUMENTS, context
 from postgrad.studio.instruments.base import Instrument
-from postgrad.studio.pages import fragment, page
-from postgrad.studio.shared import app_object, form_handler, require_own_machine, why_closed
+from postgrad.studio.pages import app_object, form_handler, fragment, page, require_own_machine, why_closed
 
 RUNS_CODE = "Cells run code"
 

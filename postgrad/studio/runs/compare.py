@@ -5,11 +5,11 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from postgrad.studio import curves, pairing, samples
 from postgrad.studio.pages import fragment, page
-from postgrad.studio.runs_list import listed
-from postgrad.studio.runs_shared import asked, data, flat, trace_of, watch
-from postgrad.studio.traces import Trace, address, text_of
+from postgrad.studio.runs.web import curves, samples
+from postgrad.studio.runs.listing import listed
+from postgrad.studio.runs.shared import asked, data, flat, trace_of, watch
+from postgrad.studio.runs.traces import Trace, address, text_of
 
 MOST = 6  # runs side by side
 
@@ -50,7 +50,7 @@ def constants(trace: Trace) -> dict[str, str]:
 def paired(request: Request, found: dict[str, Trace]) -> dict:
     """Samples of all runs on one prompt: the pair-th, from 1,
     of those prompts that every run has samples of."""
-    shared = pairing.shared({name: trace.prompts.refresh() for name, trace in found.items()})
+    shared = shared_prompts({name: trace.prompts.refresh() for name, trace in found.items()})
     cut = {name: trace.prompts.cut for name, trace in found.items()}
     if not shared:
         return {"pairs": None}
@@ -64,6 +64,21 @@ def paired(request: Request, found: dict[str, Trace]) -> dict:
     return {"pairs": {"at": at, "count": len(shared), "prompt": prompt, "columns": columns,
                       "ids": ",".join(found),
                       "cut": {name: step for name, step in cut.items() if step is not None}}}
+
+
+def shared_prompts(prompts: dict[str, dict[str, list[int]]]) -> list[tuple[str, list[int]]]:
+    """The prompts that every run has, by step; for each the steps of the runs that lie
+    nearest to the first run's.
+
+    shared_prompts({"a": {"2+2": [1, 9]}, "b": {"2+2": [8]}}) -> [("2+2", [1, 8]), ("2+2", [9, 8])]
+    """
+    first, *others = prompts.values()
+    found = []
+    for prompt, steps in first.items():
+        if all(other.get(prompt) for other in others):
+            found += [(prompt, [step, *(min(o[prompt], key=lambda s: (abs(s - step), s)) for o in others)])
+                      for step in steps]
+    return sorted(found, key=lambda row: (row[1][0], row[0]))
 
 
 def part_pairs(request: Request) -> Response:

@@ -15,12 +15,12 @@ from starlette.responses import HTMLResponse, Response
 
 from postgrad.runs import number
 from postgrad.runs.rows import read_json
-from postgrad.studio import live
 from postgrad.studio.pages import fragment, num, page, share
-from postgrad.studio.runs_shared import traces
-from postgrad.studio.samples import clean, listed
+from postgrad.studio.runs.web import live
+from postgrad.studio.runs.samples import clean, listed
+from postgrad.studio.runs.shared import traces
+from postgrad.studio.runs.traces import NoRun, address, find, parts_of, place, text_of
 from postgrad.studio.security import SANDBOXED
-from postgrad.studio.traces import NoRun, address, find, parts_of, place, text_of
 from postgrad.system.files import read_text
 
 KINDS = {"run": "trained", "data": "data", "measured": "measured"}

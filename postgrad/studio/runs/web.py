@@ -7,6 +7,7 @@ Addresses below /runs/- are parts of pages; no run's name can begin with a dash.
 from __future__ import annotations
 
 from json import dumps
+from pathlib import Path
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -16,12 +17,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from postgrad.studio import curves, ledger, live, pace, pipelines, processes, samples
+from postgrad.runs import ledger
 from postgrad.studio.pages import fragment, page
-from postgrad.studio.runs_compare import compare, part_pairs
-from postgrad.studio.runs_list import index, part_list
-from postgrad.studio.runs_shared import asked, block, data, flat, trace_of, watch
-from postgrad.studio.traces import NoRun, Trace, address, find, locate, text_of
+from postgrad.studio.runs.web import curves, live, pipelines, processes, samples
+from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs.compare import compare, part_pairs
+from postgrad.studio.runs.listing import index, part_list
+from postgrad.studio.runs.shared import asked, block, data, flat, trace_of, watch
+from postgrad.studio.runs.traces import NoRun, Trace, address, find, locate, text_of
+
+MOST = 12  # models of one ledger that are shown
 
 
 class RunId(Convertor[str]):
@@ -58,7 +63,7 @@ def one(request: Request) -> Response:
                 first=[curves.described(n) for n in first], more=[curves.described(n) for n in more],
                 data=data(request, {name: trace}, first, more, {name: cursor}), config=flat(trace.run.config),
                 events=events(trace), checkpoints=list(trace.run.checkpoints()),
-                ledgers=ledger.ledgers(trace.run.folder, request.app.state.runs),
+                ledgers=ledgers(trace.run.folder, request.app.state.runs),
                 output=output_of(request, name), again=again(trace), kept=kept(request, name, trace),
                 **panel(request, name, trace))
 
@@ -176,6 +181,34 @@ def part_output(request: Request) -> Response:
         raise HTTPException(404, "This run was not started from here: its output is in the terminal "
                             "that started it.")
     return fragment(request, "runs/output.html", output=output)
+
+
+# what was gained and lost
+
+def ledgers(folder: Path, root: Path) -> list[dict]:
+    """The run's own, then its pipeline's, each with a table for every model against the first; one that
+    cannot be read is a sentence."""
+    above = [("the pipeline", folder.parent)] if folder.parent.resolve() != root.resolve() else []
+    found = []
+    for what, place in [("this run", folder), *above]:
+        try:
+            book = ledger.read(place)
+            if book and len(book["entries"]) > 1:
+                found.append({"of": what, "fault": "", "problems": book["problems"],
+                              "samples": book["samples"], "tables": tables(book)})
+        except (ValueError, OSError) as error:
+            found.append({"of": what, "fault": samples.clean(str(error)), "tables": []})
+    return found
+
+
+def tables(book: dict) -> list[dict]:
+    """Newest first."""
+    first, *others = book["entries"]
+    return [{"first": samples.clean(first["name"]), "name": samples.clean(entry["name"]),
+             "says": [samples.clean(text) for text in ledger.sentences(lines)],
+             "rows": [{key or "verdict": samples.clean(text) for key, text in ledger.shown(line).items()}
+                      for line in lines]}
+            for entry in others[::-1][:MOST] for lines in [ledger.lines(first, entry)]]
 
 
 routes = [

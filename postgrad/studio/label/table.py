@@ -15,9 +15,8 @@ from starlette.routing import Route
 
 from postgrad.data.items import CHOICES, Item, check_labeller
 from postgrad.data.store import Store
-from postgrad.studio.label_workers import RewardTrainer
-from postgrad.studio.pages import fragment, page
-from postgrad.studio.shared import app_object, form_handler, open_store
+from postgrad.studio.label.workers import RewardTrainer
+from postgrad.studio.pages import app_object, form_handler, fragment, open_store, page
 
 ROWS = 25
 LARGEST = 20_000_000  # bytes of a file that is imported

@@ -16,10 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from postgrad.runs import Run
-from postgrad.studio import processes
-from postgrad.studio.pages import form, fragment, page
-from postgrad.studio.shared import require_own_machine, why_closed
-from postgrad.studio.traces import address, find, locate, parts_of, place
+from postgrad.studio.pages import form, fragment, page, require_own_machine, why_closed
+from postgrad.studio.runs.web import processes
+from postgrad.studio.runs.traces import address, find, locate, parts_of, place
 
 FIRST = "grpo:words"
 RUNS_CODE = "A run can be given a task of one's own, which is code"
@@ -44,7 +43,7 @@ def settings_in(given: Mapping[str, str]) -> dict[str, str]:
 
 def planned(root: Path, given: Mapping[str, str]) -> dict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
-    from postgrad.studio import forms
+    from postgrad.studio.runs.web import forms
     spec = given.get("recipe") or FIRST
     name = given.get("name") or free_name(root,
                                           spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
@@ -66,7 +65,7 @@ def new(request: Request) -> Response:
     """The form. The address holds all that was typed."""
     from postgrad.data.tasks import SOURCED, TASKS
     from postgrad.models.load import EMBEDDED
-    from postgrad.studio import forms
+    from postgrad.studio.runs.web import forms
     root, given = request.app.state.runs, dict(request.query_params)
     plan = planned(root, given)
     known = {row["name"] for row in forms.menu()}
