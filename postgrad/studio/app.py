@@ -20,10 +20,10 @@ from postgrad.studio.exercises import web as exercise_pages
 from postgrad.studio.instruments import label_dpo
 from postgrad.studio.instruments import pipeline_replies as pipeline_ask
 from postgrad.studio.instruments import web as instruments
-from postgrad.studio.label.web import web as label
+from postgrad.studio.label import web as label
 from postgrad.studio.pages import STATIC, fragment, page, wants_fragment
-from postgrad.studio.runs.web import launch, live
-from postgrad.studio.runs.web import web as runs
+from postgrad.studio.runs import launch, live
+from postgrad.studio.runs import web as runs
 from postgrad.studio.security import Guard
 
 # launch before runs: /runs/new is no run

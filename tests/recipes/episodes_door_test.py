@@ -8,7 +8,7 @@ from doors import fit
 
 import postgrad as pg
 from postgrad.cli import main
-from postgrad.studio.runs.web import samples as shown
+from postgrad.studio.runs import samples as shown
 from tests.recipes.resume_test import cut, same
 
 ASK = [{"question": f"Say {n}.", "answer": n} for n in range(12)]

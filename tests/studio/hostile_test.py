@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from studio_small import Texts, client, make, poisoned
 
-from postgrad.studio.runs.web import processes, samples
+from postgrad.studio.runs import processes, samples
 
 
 def crooked() -> list[str]:

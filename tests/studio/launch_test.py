@@ -14,7 +14,7 @@ from postgrad.models.families import Config
 from postgrad.models.load import EMBEDDED
 from postgrad.runs import Run
 from postgrad.studio.pages import size
-from postgrad.studio.runs.web import forms, processes, traces
+from postgrad.studio.runs import forms, processes, traces
 from postgrad.studio.runs.launch import shown
 from postgrad.system.settings import flat, override
 from postgrad.training.memory import Setup, beside, cache, parameters

@@ -4,7 +4,7 @@ import json
 
 from studio_small import Texts, client, make, poisons
 
-from postgrad.studio.runs.web import live
+from postgrad.studio.runs import live
 from postgrad.studio.runs.samples import clean
 
 STEPS = [{"kind": "measured", "name": "base", "needs": [], "settings": {"model": "tiny"}},

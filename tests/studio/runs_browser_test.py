@@ -15,7 +15,7 @@ from studio_browser import TOKEN, browser, studio, tab  # noqa: F401
 from studio_small import grow, make, poisoned
 
 from postgrad.runs import Run
-from postgrad.studio.runs.web import processes
+from postgrad.studio.runs import processes
 
 expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=20_000)

@@ -10,8 +10,8 @@ import pytest
 from studio_small import Texts, client, grow, make
 
 from postgrad.runs import Run
-from postgrad.studio.runs.web import curves, live, processes, traces
-from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs import curves, live, processes, traces
+from postgrad.studio.runs import progress as pace
 
 
 def logged(trace):

@@ -9,7 +9,7 @@ from studio_small import Texts, client, make, sample
 
 from postgrad.recipes import logged
 from postgrad.records import Prompt, Rollout, Scored, Turn, Verdict
-from postgrad.studio.runs.web import compare, samples
+from postgrad.studio.runs import compare, samples
 from postgrad.training.stats import Stats
 
 

@@ -13,7 +13,7 @@ from postgrad.runs import Run
 from postgrad.studio.book import workshop
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS
 from postgrad.studio.recordings import FOLDER, recorded
-from postgrad.studio.runs.web import processes
+from postgrad.studio.runs import processes
 
 expect = pytest.importorskip("playwright.sync_api").expect
 TALK = {"prompt": "What is 2+2?", "gold": "4"}

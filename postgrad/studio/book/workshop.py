@@ -19,8 +19,8 @@ from postgrad.runs import Run, number
 from postgrad.studio.book.experiments import EXPERIMENTS, FIRST, VARIANTS, Experiment, Variant
 from postgrad.studio.pages import form, fragment, require_own_machine, share, why_closed
 from postgrad.studio.recordings import recorded
-from postgrad.studio.runs.web import launch, live, processes
-from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs import launch, live, processes
+from postgrad.studio.runs import progress as pace
 from postgrad.studio.runs.samples import clean, listed
 from postgrad.studio.runs.shared import traces
 from postgrad.studio.runs.traces import NoRun, address

@@ -21,7 +21,7 @@ from starlette.routing import Route
 import postgrad
 from postgrad.data.items import agreement, check_labeller, counts
 from postgrad.data.store import Store
-from postgrad.studio.label.web import table as label_data
+from postgrad.studio.label import table as label_data
 from postgrad.studio.label.workers import FIRST, PairMaker, RewardTrainer
 from postgrad.studio.pages import app_object, form_handler, fragment, open_store, page
 from postgrad.system.plugins import declared_names

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postgrad.studio.pages import fragment, page
-from postgrad.studio.runs.web import curves, samples
+from postgrad.studio.runs import curves, samples
 from postgrad.studio.runs.listing import listed
 from postgrad.studio.runs.shared import asked, data, flat, trace_of, watch
 from postgrad.studio.runs.traces import Trace, address, text_of

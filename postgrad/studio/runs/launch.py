@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from postgrad.runs import Run
 from postgrad.studio.pages import form, fragment, page, require_own_machine, why_closed
-from postgrad.studio.runs.web import processes
+from postgrad.studio.runs import processes
 from postgrad.studio.runs.traces import address, find, locate, parts_of, place
 
 FIRST = "grpo:words"
@@ -43,7 +43,7 @@ def settings_in(given: Mapping[str, str]) -> dict[str, str]:
 
 def planned(root: Path, given: Mapping[str, str]) -> dict:
     """What a form asks for; what is wrong with the name is told like what is wrong with a value."""
-    from postgrad.studio.runs.web import forms
+    from postgrad.studio.runs import forms
     spec = given.get("recipe") or FIRST
     name = given.get("name") or free_name(root,
                                           spec if spec.replace(":", "").replace("_", "").isalnum() else "run")
@@ -65,7 +65,7 @@ def new(request: Request) -> Response:
     """The form. The address holds all that was typed."""
     from postgrad.data.tasks import SOURCED, TASKS
     from postgrad.models.load import EMBEDDED
-    from postgrad.studio.runs.web import forms
+    from postgrad.studio.runs import forms
     root, given = request.app.state.runs, dict(request.query_params)
     plan = planned(root, given)
     known = {row["name"] for row in forms.menu()}

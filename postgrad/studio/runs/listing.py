@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from postgrad.studio.pages import fragment, page
-from postgrad.studio.runs.web import live, pipelines, processes
+from postgrad.studio.runs import live, pipelines, processes
 from postgrad.studio.runs.shared import traces
 from postgrad.studio.runs.traces import ROW, address
 from postgrad.studio.svg import spark

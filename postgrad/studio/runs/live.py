@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from postgrad.runs import dumps, number
 from postgrad.runs.disk import is_held
-from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs import progress as pace
 from postgrad.studio.runs.progress import standing
 from postgrad.studio.runs.samples import clean
 from postgrad.studio.runs.shared import traces

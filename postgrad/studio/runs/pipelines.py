@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from postgrad.runs import number
 from postgrad.runs.rows import read_json
 from postgrad.studio.pages import fragment, num, page, share
-from postgrad.studio.runs.web import live
+from postgrad.studio.runs import live
 from postgrad.studio.runs.samples import clean, listed
 from postgrad.studio.runs.shared import traces
 from postgrad.studio.runs.traces import NoRun, address, find, parts_of, place, text_of

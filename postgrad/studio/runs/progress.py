@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from postgrad.studio.pages import dur, num
-from postgrad.studio.runs.web import processes
+from postgrad.studio.runs import processes
 from postgrad.studio.runs.traces import Trace, figure
 from postgrad.system.throughput import RECENT, told
 

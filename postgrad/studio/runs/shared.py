@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from postgrad.studio.runs.web import curves, samples
+from postgrad.studio.runs import curves, samples
 from postgrad.studio.runs.traces import NoRun, Trace, Traces
 
 

@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from postgrad.runs import ledger
 from postgrad.studio.pages import fragment, page
-from postgrad.studio.runs.web import curves, live, pipelines, processes, samples
-from postgrad.studio.runs.web import progress as pace
+from postgrad.studio.runs import curves, live, pipelines, processes, samples
+from postgrad.studio.runs import progress as pace
 from postgrad.studio.runs.compare import compare, part_pairs
 from postgrad.studio.runs.listing import index, part_list
 from postgrad.studio.runs.shared import asked, block, data, flat, trace_of, watch

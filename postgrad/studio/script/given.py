@@ -78,7 +78,7 @@ def features() -> dict:
     and the constants of `reward_head.fit`."""
     from safetensors.torch import load_file
 
-    from postgrad.studio.label.web import reward_head
+    from postgrad.studio.label import reward_head
     found = load_file(FOLDER / "features.safetensors")
     quality = [item["quality"] for item in recorded("pairs")["unseen"]]
     return {name: b64encode(x.float().numpy().tobytes()).decode() for name, x in found.items()} | {

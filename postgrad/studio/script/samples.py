@@ -5,7 +5,7 @@ run's page."""
 from __future__ import annotations
 
 from postgrad.runs import number
-from postgrad.studio.runs.web import samples
+from postgrad.studio.runs import samples
 from postgrad.studio.script.expressions import literal
 from postgrad.studio.script.python import Script
 from postgrad.studio.script.template import Templates
