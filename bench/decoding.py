@@ -1,5 +1,5 @@
 """A step of sampling on a GPU: all layers kernel by kernel, and by the kernels of a whole step
-(models/kernels/gpu_step.py), in this and in other divisions; what stands around the layers; a whole call.
+(models/kernels/gpu_decode.py), in this and in other divisions; what stands around the layers; a whole call.
 
     python bench/decoding.py [--shape 135M] [--rows 512] [--prompt 128] [--new 64] [--sweep] [--profile]
         [--nudge]
@@ -7,7 +7,7 @@
 Microseconds of a replayed graph, in the middle of a call of groups of 8 rows, and how far the states are from
 those of float32, with norms of random weights. --sweep: attention and the choice of a token in other
 divisions. --profile: the kernels of a call of the sampler, and how long the GPU had none. --nudge: calls with
-the kernel that does nothing before steps (gpu_step.nudge), and without, in turn.
+the kernel that does nothing before steps (gpu_decode.nudge), and without, in turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shapes import SHAPES, questions, write_model  # noqa: E402
 from postgrad.models import load_model  # noqa: E402
 from postgrad.models.chat import Chat  # noqa: E402
 from postgrad.models.engine import Engine  # noqa: E402
-from postgrad.models.kernels import choosing, gpu, gpu_step, looking  # noqa: E402
+from postgrad.models.kernels import decode_attention, gpu, gpu_decode  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
 from postgrad.system.gc_tuning import seldom_collected  # noqa: E402
@@ -93,20 +93,21 @@ def tried(name: str, work: Callable[[], float]) -> float:
 
 
 def sweep(now: Midway) -> None:
-    usual, logits = (looking.LOOK, looking.QUERIES, looking.PROGRAMS), now.engine.logits(now.states())
+    usual = decode_attention.LOOK, decode_attention.QUERIES, decode_attention.PROGRAMS
+    logits = now.engine.logits(now.states())
     u = torch.rand(now.rows, device="cuda", dtype=torch.float64)
     looks = ((32, 1, 2), (32, 1, 3), (64, 1, 3), (32, 2, 3), (64, 2, 2), (64, 2, 3), (64, 2, 4), (64, 4, 3),
              (128, 4, 2), (128, 4, 3))
-    for look, looking.QUERIES in product(looks, (16, 32)):
-        looking.LOOK = look, look, look
-        tried(f"attention by {look}, {looking.QUERIES} queries", lambda: micros(now.states))
-    looking.PROGRAMS = 1 << 30
+    for look, decode_attention.QUERIES in product(looks, (16, 32)):
+        decode_attention.LOOK = look, look, look
+        tried(f"attention by {look}, {decode_attention.QUERIES} queries", lambda: micros(now.states))
+    decode_attention.PROGRAMS = 1 << 30
     for look in looks[:6]:
-        looking.LOOK = look, look, look
+        decode_attention.LOOK = look, look, look
         tried(f"attention by {look}, each row alone", lambda: micros(now.states))
-    looking.LOOK, looking.QUERIES, looking.PROGRAMS = usual
+    decode_attention.LOOK, decode_attention.QUERIES, decode_attention.PROGRAMS = usual
     for gpu.PICK in product((1024, 2048, 4096, 8192), (4, 8, 16)):
-        tried(f"pick by {gpu.PICK}", lambda: micros(lambda: gpu.pick(logits, u, 1.0), 20))
+        tried(f"pick by {gpu.PICK}", lambda: micros(lambda: gpu.sample_tokens(logits, u, 1.0), 20))
 
 
 def caller(folder: Path, args: argparse.Namespace) -> Callable:
@@ -151,7 +152,7 @@ def around(now: Midway) -> None:
     """What a token takes besides its layers."""
     hidden, engine = now.states(), now.engine
     logits, u = engine.logits(hidden), torch.rand(now.rows, device="cuda", dtype=torch.float64)
-    token, logp = gpu.pick(logits, u, 1.0)
+    token, logp = gpu.sample_tokens(logits, u, 1.0)
     at = torch.zeros(now.rows, dtype=torch.int64, device="cuda")
     done, out = at.bool(), torch.zeros(now.rows + 1, 4, dtype=torch.int64, device="cuda")
     rows = SimpleNamespace(
@@ -159,10 +160,11 @@ def around(now: Midway) -> None:
         u=u[:, None].expand(-1, 4).contiguous(), shown=at.clone(), done=done, count=at.clone(), out=out,
         logp=out.float(), ends=token[:2])
     parts = {"embedding": lambda: engine.weights["embed"][token], "logits": lambda: engine.logits(hidden),
-             "pick": lambda: gpu.pick(logits, u, 1.0),
-             "note": lambda: gpu.note(token, logp, at, now.columns[2], at.clone(), done, at.clone(), out,
-                                      out.float(), token[:2], 3),
-             "all from the state to the note by way of pieces": lambda: choosing.chosen(rows, now.rows),
+             "pick": lambda: gpu.sample_tokens(logits, u, 1.0),
+             "note": lambda: gpu.record_tokens(token, logp, at, now.columns[2], at.clone(), done, at.clone(),
+                                               out, out.float(), token[:2], 3),
+             "all from the state to the note by way of pieces":
+                 lambda: gpu_decode.sample_from_states(rows, now.rows),
              "last norm": lambda: gpu.add_norm(hidden, None, engine.weights["norm"], 1e-5)}
     for name, work in parts.items():
         print(f"{name}: {micros(work, 20):.1f} us", flush=True)
@@ -184,16 +186,16 @@ def main() -> None:
         if args.nudge:
             return nudged(folder, args)
         exact = Midway(folder, args, torch.float32).states()
-        known, programs = gpu_step.knows, looking.PROGRAMS
+        known, programs = gpu_decode.supports, decode_attention.PROGRAMS
         ways = {"kernel by kernel": (lambda names: False, programs),
                 "whole step, each row alone": (known, 1 << 30), "whole step": (known, programs)}
-        for name, (gpu_step.knows, looking.PROGRAMS) in ways.items():
+        for name, (gpu_decode.supports, decode_attention.PROGRAMS) in ways.items():
             now = Midway(folder, args, torch.bfloat16)
             off = float((now.states().double() - exact.double()).norm() / exact.double().norm())
             tried(f"{args.shape}, {args.rows} rows, {name}, off by {off:.1e}", lambda n=now: micros(n.states))
-            early, gpu_step.starts_early = gpu_step.starts_early, lambda x: False
+            early, gpu_decode.starts_early = gpu_decode.starts_early, lambda x: False
             tried("the same, each kernel after the end of the one before", lambda n=now: micros(n.states))
-            gpu_step.starts_early = early
+            gpu_decode.starts_early = early
             if args.profile:
                 profile(folder, args)
         around(now)

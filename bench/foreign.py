@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.foreign import Foreign
+from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 
@@ -60,7 +60,7 @@ def training(model, chat: Chat):
 def main(name: str = "tiny-chat") -> None:
     folder = find_model(name)
     chat = Chat.load(folder)
-    models = load_model(folder), Foreign(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32))
+    models = load_model(folder), HFModel(LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32))
     for what in (sampling, training):
         ours, theirs = best([what(model, chat) for model in models])
         print(f"{what.__name__}: decoder {ours * 1000:.0f} ms, transformers {theirs * 1000:.0f} ms, "

@@ -23,9 +23,9 @@ from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, LlamaCo
 
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
-from postgrad.models.foreign import Foreign
-from postgrad.models.foreign_cache import Laid, Placed
-from postgrad.models.foreign_engine import ForeignEngine
+from postgrad.models.hf_cache import RepackedCache, SlotCache
+from postgrad.models.hf_engine import HFEngine
+from postgrad.models.hf_model import HFModel
 from postgrad.recipes import rollouts, running
 from postgrad.records import pad_rows
 from postgrad.runs import Run
@@ -52,11 +52,11 @@ KINDS = {
 @contextmanager
 def as_before():
     """No network is right about slots: rows are laid out anew at every token."""
-    right, Placed.is_right = Placed.is_right, lambda *_: False
+    right, SlotCache.is_right = SlotCache.is_right, lambda *_: False
     try:
         yield
     finally:
-        Placed.is_right = right
+        SlotCache.is_right = right
 
 
 @contextmanager
@@ -64,11 +64,11 @@ def without_graphs():
     def refuse(engine):
         engine.graphs = False
 
-    rehearse, ForeignEngine.rehearse = ForeignEngine.rehearse, refuse
+    rehearse, HFEngine.rehearse = HFEngine.rehearse, refuse
     try:
         yield
     finally:
-        ForeignEngine.rehearse = rehearse
+        HFEngine.rehearse = rehearse
 
 
 class Bench:
@@ -83,7 +83,7 @@ class Bench:
         with torch.no_grad():
             for p in network.parameters():
                 p.mul_(3.0 if p.dim() > 1 else 1.0)  # far from uniform
-        self.model = Foreign(network.to(self.device))
+        self.model = HFModel(network.to(self.device))
         self.chat = Chat(chat.tokenizer, chat.template, bos=chat.bos, eos=chat.eos, pad=chat.pad,
                          ends=range(0, 1024, 256))
         count, long = args.rows // GROUP, args.prompt
@@ -158,7 +158,7 @@ class Bench:
         slots = self.written()
         with as_before():
             said = self.sampled("laid", 1)
-        assert said["kept"] == Laid.__name__
+        assert said["kept"] == RepackedCache.__name__
         same = sum(a == b for a, b in zip(slots, self.written(), strict=True))
         return said | {"same_rows": same, "of": len(slots)}
 

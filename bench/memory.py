@@ -157,8 +157,8 @@ def parts_of(case: Case, models: Models) -> dict[str, list[float]]:
     packed = pack(last_of(mask) + 1, tokens, mask).to("cuda")
 
     def forward() -> torch.Tensor:
-        made = (network.ops.lay_blocks(packed, c.head_dim) if network.compiled and not setup.lora
-                else network.ops.lay(packed.spans, network.head))
+        made = (network.ops.block_layout(packed, c.head_dim) if network.compiled and not setup.lora
+                else network.ops.attention_layout(packed.spans, network.head))
         network.angles(tokens.shape[1])
         with policy.active() if setup.lora else torch.enable_grad():
             return network.run(tokens.flatten()[packed.cells], packed.positions, made)

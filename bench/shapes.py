@@ -23,7 +23,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from postgrad.models import Config, Decoder, ScalarModel, save_model
 from postgrad.models.chat import Chat
-from postgrad.models.families import Parts
+from postgrad.models.families import Architecture
 
 SPECIAL = ("<|pad|>", "<|bos|>", "<|end|>", "<|user|>", "<|assistant|>")
 AROUND = 4  # tokens of the template around a prompt's words: bos, user, end, assistant
@@ -37,8 +37,9 @@ def shape(layers: int, hidden: int, heads: int, kv: int, ffn: int, vocab: int, t
     return Config(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
                   num_key_value_heads=kv, intermediate_size=ffn, vocab_size=vocab, head_dim=hidden // heads,
                   tie_word_embeddings=tied, max_position_embeddings=8192,
-                  parts=Parts(model_type=family, tokens=(("pad_token_id", 0), ("bos_token_id", 1),
-                                                         ("eos_token_id", 2))))
+                  architecture=Architecture(model_type=family, tokens=(("pad_token_id", 0), ("bos_token_id",
+                                                                                             1),
+                                                                       ("eos_token_id", 2))))
 
 
 SHAPES = {

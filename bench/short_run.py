@@ -95,7 +95,7 @@ def saves(args) -> dict:
 
     from postgrad import methods
     from postgrad.models import Decoder, Models
-    from postgrad.models.checkpoint import copy_state, size_of
+    from postgrad.models.checkpoint import checkpoint_bytes, copy_state
     from postgrad.records import Batch
     from postgrad.runs import Run, Saves
     from postgrad.training import objectives
@@ -131,7 +131,7 @@ def saves(args) -> dict:
             ends.append(time.perf_counter())
             if now.step == BEFORE:
                 state = state_of(models, optim, Nothing())
-                facts["GB"] = size_of(state, policy) / 1e9
+                facts["GB"] = checkpoint_bytes(state, policy) / 1e9
                 checkpoints.start(now.step, copy_state(state, policy=policy, chat=chat), 0)
                 facts["the call"] = time.perf_counter() - ends[-1]
             elif now.step > BEFORE and "written after" not in facts and not checkpoints.thread.is_alive():

@@ -1,4 +1,4 @@
-"""Attention in training by itself, of one layer: our kernels (models/kernels/shared_attention.py) over their
+"""Attention in training by itself, of one layer: our kernels (models/kernels/gpu_training.py) over their
 block sizes, and flash attention with what it has to take and give back (training.py). A part of
 train_kernels.py.
 
@@ -17,8 +17,7 @@ from shapes import SHAPES
 from torch import Tensor
 
 from postgrad.maths.packing import Packed, pack
-from postgrad.models.kernels import joined, plain, training
-from postgrad.models.kernels import shared_attention as kernels
+from postgrad.models.kernels import gpu_training, plain
 
 # tokens of a program, tokens on the other side at a time, warps, stages
 GRID = [(64, 64, 4, 2), (64, 64, 4, 3), (64, 32, 4, 3), (64, 128, 4, 2), (128, 64, 4, 2), (128, 64, 8, 2),
@@ -98,21 +97,23 @@ def by_flash(x: Layer) -> Iterator[str]:
     """Each piece, and all of them, of a layer; the sums over heads are in give_back."""
     (q, k, v), dy, N = x.qkv, x.dy, len(x.dy)
     laid, times = x.packed.spans.laid(q.device), q.shape[1] // k.shape[1]
-    taken, again = training.take(k, v, laid.keys), training.take(k, v, laid.keys, times)
-    y, sums = training.flash(q, *taken, laid, -1)
-    slopes = training.flash_back(dy, q, *again, y, sums, laid, -1)
+    taken, again = gpu_training.gather_keys(k, v, laid.keys), gpu_training.gather_keys(k, v, laid.keys, times)
+    y, sums = gpu_training.flash(q, *taken, laid, -1)
+    slopes = gpu_training.flash_back(dy, q, *again, y, sums, laid, -1)
 
     def both() -> dict[str, Tensor]:
-        y, sums = training.flash(q, *training.take(k, v, laid.keys), laid, -1)
-        dq, dk, dv = training.flash_back(dy, q, *training.take(k, v, laid.keys, times), y, sums, laid, -1)
-        dk, dv = training.give_back(dk, dv, laid, N, times)
+        y, sums = gpu_training.flash(q, *gpu_training.gather_keys(k, v, laid.keys), laid, -1)
+        keys = gpu_training.gather_keys(k, v, laid.keys, times)
+        dq, dk, dv = gpu_training.flash_back(dy, q, *keys, y, sums, laid, -1)
+        dk, dv = gpu_training.sum_key_gradients(dk, dv, laid, N, times)
         return {"y": y, "dq": dq, "dk": dk, "dv": dv}
 
-    yield line("flash: take", lambda: training.take(k, v, laid.keys))
-    yield line("flash: forward", lambda: training.flash(q, *taken, laid, -1))
-    yield line("flash: take, a key for each query's head", lambda: training.take(k, v, laid.keys, times))
-    yield line("flash: backward", lambda: training.flash_back(dy, q, *again, y, sums, laid, -1))
-    yield line("flash: give back", lambda: training.give_back(*slopes[1:], laid, N, times))
+    yield line("flash: take", lambda: gpu_training.gather_keys(k, v, laid.keys))
+    yield line("flash: forward", lambda: gpu_training.flash(q, *taken, laid, -1))
+    yield line("flash: take, a key for each query's head",
+               lambda: gpu_training.gather_keys(k, v, laid.keys, times))
+    yield line("flash: backward", lambda: gpu_training.flash_back(dy, q, *again, y, sums, laid, -1))
+    yield line("flash: give back", lambda: gpu_training.sum_key_gradients(*slopes[1:], laid, N, times))
     yield line("flash: all", both, lambda: x.off(**both()))
 
 
@@ -120,32 +121,33 @@ def by_ours(x: Layer, quick: bool) -> Iterator[str]:
     """Each kernel as it is and over the grid; the sums over heads are in what turns the gradients back."""
     (q, k, v), dy = x.qkv, x.dy
     (N, H, D), KV = dy.shape, k.shape[1]
-    most = next(most for most in kernels.TILES if D <= most)
-    laid, before = kernels.lay_blocks(x.packed, D), kernels.TILES[most]
-    y, sums = kernels.attend(q, k, v, laid, None)
-    given = y, sums, kernels.back_q(dy, q, k, v, y, sums, laid, None)[1]
+    most = next(most for most in gpu_training.TILES if D <= most)
+    laid, before = gpu_training.block_layout(x.packed, D), gpu_training.TILES[most]
+    y, sums = gpu_training.block_forward(q, k, v, laid, None)
+    given = y, sums, gpu_training.back_q(dy, q, k, v, y, sums, laid, None)[1]
     yield from three(x, "as it is", given)
-    yield line("ours: all", lambda: kernels.attend_back(dy, q, k, v, *kernels.attend(q, k, v, laid, None),
-                                                        laid, None))
+    yield line("ours: all",
+               lambda: gpu_training.block_backward(
+                   dy, q, k, v, *gpu_training.block_forward(q, k, v, laid, None), laid, None))
     qkv, angles = q.new_empty(N, (H + 2 * KV) * D), q.new_ones(2, N, D // 2)
     for name, parts in (("heads apart", (dy, dy, dy)), ("heads summed before", (dy, k, v))):
         yield line(f"turned back, {name}",
-                   lambda parts=parts: joined.turn(qkv, parts, *angles, KV, back=True))
+                   lambda parts=parts: gpu_training.launch_rotate(qkv, parts, *angles, KV, back=True))
     for own, *other in [] if quick else GRID:
-        kernels.TILES[most] = kernels.Tiles(own, own, *[tuple(other)] * 3)
+        gpu_training.TILES[most] = gpu_training.Tiles(own, own, *[tuple(other)] * 3)
         at_a_time, warps, stages = other
         yield from three(x, f"{own} x {at_a_time}, warps {warps}, stages {stages}", given)
-    kernels.TILES[most] = before
+    gpu_training.TILES[most] = before
 
 
 def three(x: Layer, name: str, given: tuple[Tensor, Tensor, Tensor]) -> Iterator[str]:
     """The three kernels in the sizes that are set; given: what the backward pass is."""
     (q, k, v), dy, (y, sums, dots) = x.qkv, x.dy, given
-    laid = kernels.lay_blocks(x.packed, dy.shape[2])
+    laid = gpu_training.block_layout(x.packed, dy.shape[2])
     ways: dict[str, tuple[Callable, tuple[str, ...]]] = {
-        "forward": (lambda: kernels.attend(q, k, v, laid, None), ("y",)),
-        "back_q ": (lambda: kernels.back_q(dy, q, k, v, y, sums, laid, None), ("dq",)),
-        "back_kv": (lambda: kernels.back_kv(dy, q, k, v, sums, dots, laid, None), ("dk", "dv"))}
+        "forward": (lambda: gpu_training.block_forward(q, k, v, laid, None), ("y",)),
+        "back_q ": (lambda: gpu_training.back_q(dy, q, k, v, y, sums, laid, None), ("dq",)),
+        "back_kv": (lambda: gpu_training.back_kv(dy, q, k, v, sums, dots, laid, None), ("dk", "dv"))}
     for kernel, (work, names) in ways.items():
         yield line(f"{kernel} {name}", work,
                    lambda work=work, names=names: x.off(**dict(zip(names, work(), strict=False))))

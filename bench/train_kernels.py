@@ -1,5 +1,5 @@
 """The kernels of training by themselves, before and after, and over their block sizes: the softmax over the
-vocabulary (models/kernels/vocabulary.py), the head's gradient, the sums of gradients (gathering.py),
+vocabulary (models/kernels/vocab_softmax.py), the head's gradient, the sums of gradients (gradient_sums.py),
 attention (train_attention.py).
 
     python bench/train_kernels.py                        the 135M shape
@@ -28,8 +28,7 @@ from train_attention import apart, attention  # noqa: E402
 
 from postgrad.maths import logprob  # noqa: E402
 from postgrad.maths.logprob import add_product, product  # noqa: E402
-from postgrad.models.kernels import gathering, vocabulary  # noqa: E402
-from postgrad.models.kernels import head as tiles  # noqa: E402
+from postgrad.models.kernels import gradient_sums, vocab_softmax  # noqa: E402
 from postgrad.models.layer import stored_tensors  # noqa: E402
 
 READS = [(2048, 4), (2048, 8), (4096, 4), (4096, 8), (4096, 16), (8192, 8), (8192, 16)]
@@ -109,23 +108,24 @@ def compiled(function: Callable) -> Callable:
 def read(x: Chunk, quick: bool) -> Iterator[str]:
     right = torch.stack(logprob.read(x.logits[:EXACT].double(), x.tokens[:EXACT]))
     ways: dict[str, Callable] = {"plain, compiled": compiled(logprob.read),
-                                 "kernel as it is": vocabulary.read}
+                                 "kernel as it is": vocab_softmax.read_logits}
     for name, way in ways.items():
         yield measured(name, lambda way=way: way(x.logits, x.tokens),
                        lambda way=way: apart(torch.stack(way(x.logits[:EXACT], x.tokens[:EXACT])), right),
                        x.logits.nbytes)
-    before = vocabulary.READ_BLOCK, vocabulary.READ_WARPS, vocabulary.READ_STAGES
+    before = vocab_softmax.READ_BLOCK, vocab_softmax.READ_WARPS, vocab_softmax.READ_STAGES
     for (block, warps), stages in pairs(READS[:1] if quick else READS, (1, 3)):
-        vocabulary.READ_BLOCK, vocabulary.READ_WARPS, vocabulary.READ_STAGES = block, warps, stages
+        vocab_softmax.READ_BLOCK, vocab_softmax.READ_WARPS, vocab_softmax.READ_STAGES = block, warps, stages
         yield measured(f"block {block}, warps {warps}, stages {stages}",
-                       lambda: vocabulary.read(x.logits, x.tokens),
-                       lambda: apart(torch.stack(vocabulary.read(x.logits[:EXACT], x.tokens[:EXACT])), right),
+                       lambda: vocab_softmax.read_logits(x.logits, x.tokens),
+                       lambda: apart(torch.stack(vocab_softmax.read_logits(x.logits[:EXACT],
+                                                                           x.tokens[:EXACT])), right),
                        x.logits.nbytes)
-    vocabulary.READ_BLOCK, vocabulary.READ_WARPS, vocabulary.READ_STAGES = before
+    vocab_softmax.READ_BLOCK, vocab_softmax.READ_WARPS, vocab_softmax.READ_STAGES = before
 
 
 def slope(x: Chunk, quick: bool) -> Iterator[str]:
-    total, _, entropy = vocabulary.read(x.logits, x.tokens)
+    total, _, entropy = vocab_softmax.read_logits(x.logits, x.tokens)
     exact = logprob.read(x.logits[:EXACT].double(), x.tokens[:EXACT])
     few, moved = slice(EXACT), x.logits.nbytes * 3 // 2
 
@@ -141,17 +141,18 @@ def slope(x: Chunk, quick: bool) -> Iterator[str]:
     for both in (False, True):
         what = ", and by entropy" if both else ""
         yield line(f"plain, compiled{what}", compiled(logprob.slope), both)
-        yield line(f"kernel as it is{what}", vocabulary.slope, both)
-    before = vocabulary.SLOPE_BLOCK, vocabulary.SLOPE_WARPS
-    for vocabulary.SLOPE_BLOCK, vocabulary.SLOPE_WARPS in SLOPES[:1] if quick else SLOPES:
-        yield line(f"block {vocabulary.SLOPE_BLOCK}, warps {vocabulary.SLOPE_WARPS}", vocabulary.slope)
-    vocabulary.SLOPE_BLOCK, vocabulary.SLOPE_WARPS = before
+        yield line(f"kernel as it is{what}", vocab_softmax.slope_logits, both)
+    before = vocab_softmax.SLOPE_BLOCK, vocab_softmax.SLOPE_WARPS
+    for vocab_softmax.SLOPE_BLOCK, vocab_softmax.SLOPE_WARPS in SLOPES[:1] if quick else SLOPES:
+        yield line(f"block {vocab_softmax.SLOPE_BLOCK}, warps {vocab_softmax.SLOPE_WARPS}",
+                   vocab_softmax.slope_logits)
+    vocab_softmax.SLOPE_BLOCK, vocab_softmax.SLOPE_WARPS = before
 
 
 def head(x: Chunk, quick: bool) -> Iterator[str]:
     """Its gradient, of one chunk after another."""
-    total, _, entropy = vocabulary.read(x.logits, x.tokens)
-    slopes = vocabulary.slope(x.logits, x.tokens, total, x.by_logp, entropy, None, torch.bfloat16)
+    total, _, entropy = vocab_softmax.read_logits(x.logits, x.tokens)
+    slopes = vocab_softmax.slope_logits(x.logits, x.tokens, total, x.by_logp, entropy, None, torch.bfloat16)
     sums = torch.zeros(x.head.shape, device=x.head.device)
 
     def added() -> None:
@@ -173,7 +174,7 @@ def joined(x: Chunk, quick: bool) -> Iterator[str]:
     exact = logprob.read(x.logits[:EXACT].double(), x.tokens[:EXACT])
     right = logprob.slope(x.logits[:EXACT].double(), x.tokens[:EXACT], exact[0], x.by_logp[:EXACT].double(),
                           exact[2], None, torch.float64)
-    total, _, entropy = vocabulary.read(x.logits, x.tokens)
+    total, _, entropy = vocab_softmax.read_logits(x.logits, x.tokens)
 
     def both(name: str, read: Callable, slope: Callable) -> Iterator[str]:
         def slopes(rows: slice) -> Tensor:
@@ -187,12 +188,12 @@ def joined(x: Chunk, quick: bool) -> Iterator[str]:
         yield measured(f"slope, {name}", lambda: slopes(slice(None)), lambda: apart(slopes(few), right),
                        x.logits.nbytes // 2)
 
-    yield from both("apart", lambda s, h, t: vocabulary.read(product(s, h.T), t),
-                    lambda s, h, *rest: vocabulary.slope(product(s, h.T), *rest, torch.bfloat16))
-    before = tiles.TILE
-    for tiles.TILE in (before, *(TILES[:1] if quick else TILES)):
-        yield from both(f"tile {tiles.TILE}", tiles.read, tiles.slope)
-    tiles.TILE = before
+    yield from both("apart", lambda s, h, t: vocab_softmax.read_logits(product(s, h.T), t),
+                    lambda s, h, *rest: vocab_softmax.slope_logits(product(s, h.T), *rest, torch.bfloat16))
+    before = vocab_softmax.TILE
+    for vocab_softmax.TILE in (before, *(TILES[:1] if quick else TILES)):
+        yield from both(f"tile {vocab_softmax.TILE}", vocab_softmax.read_tiles, vocab_softmax.slope_tiles)
+    vocab_softmax.TILE = before
 
 
 def gather(x: Chunk, quick: bool) -> Iterator[str]:
@@ -214,14 +215,15 @@ def gather(x: Chunk, quick: bool) -> Iterator[str]:
         return max(apart(s, r) for s, r in zip(sums, right, strict=True))
 
     def after() -> None:
-        gathering.add_all(sums, parts)
+        gradient_sums.add_by_kernel(sums, parts)
 
-    rest, sizes = (gathering.PIECE, gathering.WARPS), PIECES[:1] if quick else PIECES
-    for gathering.PIECE, gathering.WARPS in (rest, *sizes):
-        gathering.cut.cache_clear()
-        yield measured(f"piece {gathering.PIECE}, warps {gathering.WARPS}", after, lambda: off(after), moved)
-    gathering.PIECE, gathering.WARPS = rest
-    gathering.cut.cache_clear()
+    rest, sizes = (gradient_sums.PIECE, gradient_sums.WARPS), PIECES[:1] if quick else PIECES
+    for gradient_sums.PIECE, gradient_sums.WARPS in (rest, *sizes):
+        gradient_sums.gradient_pieces.cache_clear()
+        yield measured(f"piece {gradient_sums.PIECE}, warps {gradient_sums.WARPS}", after, lambda: off(after),
+                       moved)
+    gradient_sums.PIECE, gradient_sums.WARPS = rest
+    gradient_sums.gradient_pieces.cache_clear()
     yield f"  asked for in {host_milliseconds(after):.2f} ms of the host's time"
     yield measured("foreach, one launch each", before, lambda: off(before), moved)
     yield f"  asked for in {host_milliseconds(before):.2f} ms of the host's time"

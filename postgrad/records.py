@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from postgrad.maths.packing import Packed, common_prompts, here, pack, passes, sent
+from postgrad.maths.packing import Packed, common_prompts, pack, passes, to_cpu, to_device
 from postgrad.maths.packing import pad_rows as pad_rows
 
 Message = Mapping[str, str]  # {"role": "user", "content": "What is 2+3?"}
@@ -279,7 +279,7 @@ class Batch:
         return len(self) // self.rows_per_unit
 
     def to(self, device) -> Batch:
-        moved: dict[str, Any] = {f.name: sent(getattr(self, f.name), device) for f in fields(self)
+        moved: dict[str, Any] = {f.name: to_device(getattr(self, f.name), device) for f in fields(self)
                                  if isinstance(getattr(self, f.name), Tensor)}
         return replace(self, **moved)
 
@@ -299,7 +299,7 @@ class Batch:
         """Micro-batches of whole units, packed, about equal:
         at most tokens_per_pass tokens to compute, at least one unit."""
         # looked at here once, not at each cut
-        tokens, mask, lengths = here(self.tokens), here(self.mask), here(self.lengths)
+        tokens, mask, lengths = to_cpu(self.tokens), to_cpu(self.mask), to_cpu(self.lengths)
         prompts = common_prompts(tokens.numpy(), mask.numpy())
         for start, stop in passes(lengths.tolist(), prompts, self.rows_per_unit, tokens_per_pass):
             rows = slice(start * self.rows_per_unit, stop * self.rows_per_unit)

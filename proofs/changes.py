@@ -106,7 +106,8 @@ def load(name):
     return Task(name=name, about="the larger of two numbers", prompts=prompts, verify=number_in_form,
                 gold=lambda prompt: think("", prompt.answer))
 '''
-FAMILY = '''    "afternorm": Family(classes="Olmo2", silent={"max_position_embeddings": 2048}, norms=AFTER),
+FAMILY = '''    "afternorm": Family(classes="Olmo2", config_defaults={"max_position_embeddings": 2048},
+                        norms=AFTER),
 '''
 FAMILY_CHECK = '''
 import torch

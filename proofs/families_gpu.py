@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch  # noqa: E402
 
 from postgrad.models import Decoder  # noqa: E402
-from postgrad.models.families import FAMILIES, Config, Parts  # noqa: E402
+from postgrad.models.families import FAMILIES, Architecture, Config  # noqa: E402
 from postgrad.records import Prompt  # noqa: E402
 from postgrad.resolve.models import load  # noqa: E402
 from postgrad.sampling import LocalSampler, Sampling  # noqa: E402
@@ -33,7 +33,7 @@ def tried(name: str, chat, shape: Config) -> dict:
     """Differences of log-probs, sampler's against trainer's, in float32 and bfloat16;
     and of gradients, compiled or not."""
     family = FAMILIES[name]
-    config = replace(shape, parts=Parts(model_type=name, qkv_bias=family.bias_on_qkv))
+    config = replace(shape, architecture=Architecture(model_type=name, qkv_bias=family.bias_on_qkv))
     model = Decoder(config).start(torch.Generator().manual_seed(0))
     out: dict = {"family": name}
     greedy = {}

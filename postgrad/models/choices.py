@@ -24,7 +24,7 @@ class Choices:
     cells: Tensor                     # [N]
 
 
-def columns(policy: Choices, tokens: Tensor, temperature: float = 1.0,
+def choice_columns(policy: Choices, tokens: Tensor, temperature: float = 1.0,
             teacher: Choices | None = None) -> tuple[Tensor, ...]:  # [B, T] -> [B, T] two or three times
     """Of each choice the log-probability and the entropy; with a teacher KL(policy || teacher) too, over the
     whole vocabulary. Zero elsewhere.

@@ -11,7 +11,7 @@ from postgrad.models.recompute import set_recompute
 from postgrad.system.throughput import compiling_pays
 
 
-class Computing(Protocol):
+class ComputeSettings(Protocol):
     """What the settings of an optimizer say of it."""
 
     @property
@@ -28,7 +28,7 @@ class Computing(Protocol):
     def per_pass(self, on_gpu: bool) -> int: ...
 
 
-def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int | None = None) -> None:
+def set_compute(models: Models, settings: ComputeSettings, steps: int = 0, tokens: int | None = None) -> None:
     """The precision in which the models of a run compute, whether they are compiled, and what they keep.
 
     On a GPU bf16 is the type of the weights themselves; on a CPU only of the products of matrices.
@@ -36,7 +36,7 @@ def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int 
     """
     for decoder in models.decoders():
         on_gpu = decoder.head.is_cuda
-        half, compiled = settings.half(on_gpu), compiles(decoder, settings, steps, tokens)
+        half, compiled = settings.half(on_gpu), should_compile(decoder, settings, steps, tokens)
         decoder.compiled = compiled and on_gpu and half and not settings.divides
         if half and on_gpu and not settings.divides:
             decoder.to(torch.bfloat16)
@@ -44,7 +44,7 @@ def compute_in(models: Models, settings: Computing, steps: int = 0, tokens: int 
         set_recompute(decoder, settings.recompute)
 
 
-def compiles(decoder, settings: Computing, steps: int, tokens: int | None) -> bool:
+def should_compile(decoder, settings: ComputeSettings, steps: int, tokens: int | None) -> bool:
     """Whether a model goes through the compiler on a GPU: as the settings say; where they say nothing, if
     that pays in the run's steps of about so many tokens each, and if nobody knows how many."""
     if settings.compile is not None:

@@ -22,27 +22,27 @@ from torch import Tensor, nn
 from postgrad.maths.logprob import chosen_logp, product
 from postgrad.maths.packing import Packed, last_of, pack, take_rows
 from postgrad.models.choices import Choices
+from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.families import Config, check_positions
 from postgrad.models.kernels import kernels_for, softmax_for
 from postgrad.models.layer import layer_spec
-from postgrad.models.modules import Layer, Linear, Norm, halves
-from postgrad.models.recompute import recomputed
-from postgrad.models.replay import Replays
+from postgrad.models.modules import DecoderLayer, Linear, NormModule, layer_functions
+from postgrad.models.recompute import run_checkpointed
 
 
-class Body(nn.Module):
+class DecoderBody(nn.Module):
     def __init__(self, c: Config):
         super().__init__()
         # Zero until `start` or a file fills it: nn.Embedding's own draw takes seconds the first time it
         # meets the meta device.
         self.embed_tokens = nn.Embedding.from_pretrained(torch.zeros(c.vocab_size, c.hidden_size),
                                                          freeze=False)
-        self.layers = nn.ModuleList(Layer(c, i) for i in range(c.num_hidden_layers))
-        self.norm = Norm(c.hidden_size, c.rms_norm_eps)
+        self.layers = nn.ModuleList(DecoderLayer(c, i) for i in range(c.num_hidden_layers))
+        self.norm = NormModule(c.hidden_size, c.rms_norm_eps)
 
 
-def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
+def rotary_frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
     """theta^(-2i / head_dim), then scaled for texts longer than those the model was first trained on.
 
     linear: divided by the factor. dynamic: as they are, since it changes them past max_position_embeddings
@@ -50,7 +50,7 @@ def frequencies(c: Config) -> Tensor:  # -> [head_dim / 2]
     original / high stay, and those in between are mixed.
     """
     plain = 1.0 / c.rope_theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.int64).float() / c.head_dim)
-    scaling = dict(c.parts.scaling)
+    scaling = dict(c.architecture.scaling)
     if scaling.get("rope_type", "dynamic") == "dynamic":
         return plain
     if scaling["rope_type"] == "linear":
@@ -73,14 +73,14 @@ class Decoder(nn.Module):
     def __init__(self, config: Config):
         super().__init__()
         self.config = config
-        self.model = Body(config)
+        self.model = DecoderBody(config)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         self.precision: torch.dtype | None = None
         self.compiled = False  # through torch.compile and, in training, CUDA graphs
         self.recompute = False  # in a backward pass, of each layer all but its input
         self._angles: tuple[Tensor, Tensor] | None = None
-        self._replays: dict[bool, Replays] = {}  # of passes that train, and that only read
+        self._replays: dict[bool, PassGraphs] = {}  # of passes that train, and that only read
         self.copy: Any = None  # of a decoder that is divided among ranks: a whole one, to sample from
 
     @property
@@ -108,7 +108,7 @@ class Decoder(nn.Module):
         made = None if self._angles is None else self._angles[0]
         if made is None or len(made) < positions or (made.device, made.dtype) != (device, dtype):
             many = min(max(1024, 2 * positions), self.config.max_position_embeddings)
-            table = torch.outer(torch.arange(many).float(), frequencies(self.config)).to(device)
+            table = torch.outer(torch.arange(many).float(), rotary_frequencies(self.config)).to(device)
             self._angles, self._replays = (table.cos().to(dtype), table.sin().to(dtype)), {}
         return self._angles
 
@@ -121,11 +121,11 @@ class Decoder(nn.Module):
         compiled = self.joins and keep is None
         if compiled and (self.head.requires_grad or not trained):
             if trained not in self._replays:
-                self._replays[trained] = Replays(self, trained)
+                self._replays[trained] = PassGraphs(self, trained)
             if (states := self._replays[trained](tokens, packed)) is not None:
                 return states
-        laid = (self.ops.lay_blocks(packed, self.config.head_dim) if compiled
-                else self.ops.lay(packed.spans, self.head))
+        laid = (self.ops.block_layout(packed, self.config.head_dim) if compiled
+                else self.ops.attention_layout(packed.spans, self.head))
         return self.run(tokens.flatten()[packed.cells], packed.positions, laid, keep)
 
     def run(self, tokens: Tensor, positions: Tensor, laid,
@@ -133,10 +133,10 @@ class Decoder(nn.Module):
         """Tokens at their positions, in sequences as the kernels' attention takes them,
         through all layers."""
         (cos, sin), ops = (table[positions] for table in self._angles), self.ops
-        made = halves(self.joins)
+        made = layer_functions(self.joins)
         x = self.model.embed_tokens(tokens)
         for i, layer in enumerate(self.model.layers):
-            x = recomputed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
+            x = run_checkpointed(self, layer, x, cos, sin, laid, ops, made, keep and partial(keep, i))
         return self.model.norm(x, ops)
 
     @property

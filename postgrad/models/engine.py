@@ -3,7 +3,7 @@
 The prompts' keys and values are kept once each, whatever the number of samples; every row has a slot of its
 own for what it writes. The weights are a copy with the projections of queries, keys and values in one matrix,
 and gate and up in another; of a body in 4 bits there is no copy. What a layer has, and in which order, is
-read from its description (layer.py). Where the kernels have a step for all layers at once (kernels/decode.py
+read from its description (layer.py). Where the kernels have a step for all layers at once (kernels/cpu.py
 and gpu_step.py say for which), it is taken instead of the one here.
 """
 
@@ -17,14 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from postgrad.maths.packing import pack, sent
+from postgrad.maths.packing import pack, to_device
+from postgrad.models.cuda_graphs import PrefillGraphs
 from postgrad.models.graph_capture import capturing
 from postgrad.models.kernels import kernels_for
-from postgrad.models.kernels.panels import Panels
-from postgrad.models.layer import LAYERS, Layer, Norm, layer_specs, outer_weights
+from postgrad.models.kernels.cpu import Panels
+from postgrad.models.layer import LAYERS, LayerSpec, NormSpec, layer_specs, outer_weights
 from postgrad.models.nf4 import Linear4
-from postgrad.models.parts import whole
-from postgrad.models.replay import Readings
+from postgrad.models.sharded_tensor import full_tensor
 
 SMALL = 1024  # width of a model that waits for its launches
 
@@ -43,7 +43,7 @@ class Merged(Mapping):
         packed = name in self.packed
         weight = self.body.get_submodule(path).weight if packed else self.plain[name].detach()
         update = self.adapter.update(path) if self.adapter and path != name else None
-        return weight if update is None else whole(weight) + update.detach()
+        return weight if update is None else full_tensor(weight) + update.detach()
 
     def like(self, name: str) -> Tensor:
         """A tensor of the same shape and type as one that need not be made for it."""
@@ -78,13 +78,14 @@ class Engine:
                         dtype=self.dtype, device=self.device)
             for count, tokens in ((rows, new), (rows, new), (prompts, read), (prompts, read)))
         self.turn(positions or read + new - 1)
-        self.layout = layout(self.c, self.layers)
+        self.layout = weight_layout(self.c, self.layers)
         self.merged = model.merged()
         self.weights: dict[str, Tensor] = {}
         self.panels: dict[str, Panels] = {}
-        self.own = self.ops.in_panels(self)  # the weights that are kept in panels
-        self.keep = partial(keep, self.ops, self.k_prompt, self.v_prompt)
-        self.readings = Readings(model, self.keep, min(64, read), prompts) if self.reads_by_graphs else None
+        self.own = self.ops.packed_names(self)  # the weights that are kept in panels
+        self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
+        self.readings = PrefillGraphs(model, self.keep, min(64, read),
+                                      prompts) if self.reads_by_graphs else None
         self.taking: tuple[list[int], torch.cuda.CUDAGraph] | None = None
         self.refresh()
 
@@ -115,7 +116,7 @@ class Engine:
         self.k_prompt, self.v_prompt = (F.pad(x, (0, 0, 0, read - self.read))
                                         for x in (self.k_prompt, self.v_prompt))
         self.read, self.new = read, new
-        self.keep = partial(keep, self.ops, self.k_prompt, self.v_prompt)
+        self.keep = partial(store_prompt_kv, self.ops, self.k_prompt, self.v_prompt)
         self.turn(positions)
 
     @torch.no_grad()
@@ -132,7 +133,7 @@ class Engine:
             self.take_again()
         else:
             self.take()
-        self.whole = None if self.merged.packed else self.ops.whole_step(self)
+        self.whole = None if self.merged.packed else self.ops.fused_step(self)
         self.taking = (where, self.capture_taking()) if where else None
 
     def take(self) -> None:
@@ -143,7 +144,7 @@ class Engine:
             if name in self.weights and len(parts) > 1:
                 torch.cat([self.merged[part] for part in parts], out=self.weights[name])
                 continue
-            fresh = fused(self.merged, parts)
+            fresh = fuse_weights(self.merged, parts)
             mine = self.weights.setdefault(name, fresh.to(self.dtype))
             if mine.data_ptr() != fresh.data_ptr():  # the very tensor that is trained is always fresh
                 mine.copy_(fresh)
@@ -166,7 +167,7 @@ class Engine:
         graph = torch.cuda.CUDAGraph()
         with capturing(tidy=False), torch.cuda.graph(graph):
             self.take_again()
-            self.ops.whole_step(self)
+            self.ops.fused_step(self)
         return graph
 
     def weight(self, name: str) -> Tensor | None:
@@ -174,7 +175,7 @@ class Engine:
         which saves the copy and costs time."""
         if name in self.weights or name not in self.layout:
             return self.weights.get(name)
-        return fused(self.merged, self.layout[name]).to(self.dtype)
+        return fuse_weights(self.merged, self.layout[name]).to(self.dtype)
 
     @torch.no_grad()
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
@@ -183,10 +184,10 @@ class Engine:
         states = self.readings(tokens, lengths, places) if self.readings else None
         if states is None:
             packed = pack(lengths, tokens).to(self.device)
-            place = sent(torch.from_numpy(np.repeat(places, lengths.numpy())), self.device)
-            states = self.model.states(sent(tokens, self.device), packed,
+            place = to_device(torch.from_numpy(np.repeat(places, lengths.numpy())), self.device)
+            states = self.model.states(to_device(tokens, self.device), packed,
                                        partial(self.keep, place, packed.positions))
-        return states[sent(lengths.cumsum(0) - 1, self.device)]
+        return states[to_device(lengths.cumsum(0) - 1, self.device)]
 
     def seat(self, slot: Tensor, prompt: Tensor) -> None:
         """Rows begin in these slots, after the prompts in these places: a step reads a prompt where it is."""
@@ -217,27 +218,27 @@ class Engine:
             qkv = F.linear(y, w(f"{i}.qkv"), w(f"{i}.qkv_bias"))
             if layer.attention.inner:
                 qkv = self.normed(qkv, i, layer.attention.inner)
-            y = ops.look_back(qkv, self.cos, self.sin, *rows, self.k_prompt[i], self.v_prompt[i], self.k[i],
-                              self.v[i], layer.window)
+            y = ops.step_attention(qkv, self.cos, self.sin, *rows, self.k_prompt[i], self.v_prompt[i],
+                                   self.k[i], self.v[i], layer.window)
             delta = self.leave(F.linear(y, w(f"{i}.o"), w(f"{i}.o_bias")), layer.attention.after, i)
             y = self.enter(x, delta, layer.mlp.before, i)
-            y = ops.gate_halves(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))
+            y = ops.swiglu_joined(F.linear(y, w(f"{i}.gate_up"), w(f"{i}.gate_up_bias")))
             delta = self.leave(F.linear(y, w(f"{i}.down"), w(f"{i}.down_bias")), layer.mlp.after, i)
         return ops.add_norm(x, delta, w("norm"), self.c.rms_norm_eps)
 
-    def enter(self, x: Tensor, delta: Tensor | None, norm: Norm | None, layer: int) -> Tensor:  # [R, D]
+    def enter(self, x: Tensor, delta: Tensor | None, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
         """x += delta in place -> what a half of the layer reads."""
         if norm is not None:
             return self.ops.add_norm(x, delta, self.weight(f"{layer}.{norm.short}"), self.c.rms_norm_eps)
         return x if delta is None else x.add_(delta)
 
-    def leave(self, delta: Tensor, norm: Norm | None, layer: int) -> Tensor:  # [R, D]
+    def leave(self, delta: Tensor, norm: NormSpec | None, layer: int) -> Tensor:  # [R, D]
         """What a half of the layer adds to x."""
         if norm is None:
             return delta
         return self.ops.add_norm(delta, None, self.weight(f"{layer}.{norm.short}"), self.c.rms_norm_eps)
 
-    def normed(self, qkv: Tensor, layer: int, norms: tuple[Norm, ...]) -> Tensor:
+    def normed(self, qkv: Tensor, layer: int, norms: tuple[NormSpec, ...]) -> Tensor:
         """Queries and keys through their norms: each head by itself (Qwen3), or all heads as one (OLMo 2)."""
         H, KV, size = self.c.num_attention_heads, self.c.num_key_value_heads, self.c.head_dim
         *parts, v = qkv.view(len(qkv), -1, size).split([H, KV, KV], dim=1)
@@ -248,14 +249,14 @@ class Engine:
         return torch.cat([*parts, v], dim=1).flatten(1)
 
 
-def keep(ops, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int, k: Tensor,
-         v: Tensor) -> None:
+def store_prompt_kv(ops, k_prompt: Tensor, v_prompt: Tensor, place: Tensor, position: Tensor, layer: int,
+                    k: Tensor, v: Tensor) -> None:
     """Keys and values [N, kv, head_dim] of prompts' tokens, to their places in a layer. Not a method: the
     readings have it, and an engine that they would know would not be freed at once."""
-    ops.keep(k, v, place, position, k_prompt[layer], v_prompt[layer])
+    ops.store_kv(k, v, place, position, k_prompt[layer], v_prompt[layer])
 
 
-def layout(config, layers: list[Layer]) -> dict[str, tuple[str, ...]]:
+def weight_layout(config, layers: list[LayerSpec]) -> dict[str, tuple[str, ...]]:
     """A decoder's weights by short names: those that are applied to the same thing stand together."""
     out = {weight.short: (f"{weight.name}.weight",) for weight in outer_weights(config)}
     for i, layer in enumerate(layers):
@@ -264,5 +265,5 @@ def layout(config, layers: list[Layer]) -> dict[str, tuple[str, ...]]:
     return {"head": out["embed"]} | out  # without a head of its own, the embedding's
 
 
-def fused(tensors: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:
+def fuse_weights(tensors: Mapping[str, Tensor], names: tuple[str, ...]) -> Tensor:
     return tensors[names[0]] if len(names) == 1 else torch.cat([tensors[name] for name in names])

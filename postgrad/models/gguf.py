@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from postgrad.models.families import FAMILIES, Config, Parts, check_size
+from postgrad.models.families import FAMILIES, Architecture, Config, check_size
 from postgrad.models.layer import stored_tensors
 from postgrad.models.weights import write_weights
 from postgrad.system.files import open_plain, said
@@ -49,9 +49,9 @@ def convert_gguf(path: Path, folder: Path, dtype: torch.dtype = torch.float32) -
     except Exception as error:  # whatever the package makes of a file that it does not expect
         raise ValueError(f"{path} cannot be read as GGUF ({said(error)}): get the file again.") from error
     try:
-        config = config_of(facts, tied=all(t.name != "output.weight" for t in reader.tensors))
-        tokenizer, settings = tokenizer_of(facts)
-        tensors = {name: t.to(dtype) for name, t in weights_of(reader.tensors, config)}
+        config = gguf_config(facts, tied=all(t.name != "output.weight" for t in reader.tensors))
+        tokenizer, settings = gguf_tokenizer(facts)
+        tensors = {name: t.to(dtype) for name, t in gguf_weights(reader.tensors, config)}
     except LookupError as error:
         raise ValueError(f"{path} has no {said(error)}.") from error
     except (ValueError, TypeError, ArithmeticError, AttributeError) as error:
@@ -115,7 +115,7 @@ def check_header(path: Path) -> None:
             file.seek(12, os.SEEK_CUR)
 
 
-def config_of(facts: dict, tied: bool) -> Config:
+def gguf_config(facts: dict, tied: bool) -> Config:
     kind = facts["general.architecture"]
     known = {name: family for name, family in FAMILIES.items() if family.gguf}
     if str(kind) not in known:
@@ -142,13 +142,14 @@ def config_of(facts: dict, tied: bool) -> Config:
                   rope_theta=told.get("rope.freq_base", 10000.0),
                   # it is stored in float32
                   rms_norm_eps=float(f"{told['attention.layer_norm_rms_epsilon']:.6g}"),
-                  parts=Parts(model_type=kind, qkv_bias=family.bias_on_qkv, tokens=tuple(ids.items())))
+                  architecture=Architecture(model_type=kind, qkv_bias=family.bias_on_qkv,
+                                            tokens=tuple(ids.items())))
 
 
-def weights_of(stored, config: Config):
+def gguf_weights(stored, config: Config):
     """Each tensor by its name in Hugging Face's layout, in float32."""
     dequantize, known = gguf_package().dequantize, {tensor.gguf: tensor for tensor in stored_tensors(config)}
-    neighbours = config.parts.family.gguf == "neighbours"
+    neighbours = config.architecture.family.gguf == "neighbours"
     for tensor in stored:
         if tensor.name not in known:
             raise ValueError(f"its tensor {tensor.name} is not one that this decoder has.")
@@ -165,7 +166,7 @@ def half_split(x: torch.Tensor, head_dim: int) -> torch.Tensor:  # [H * head_dim
     return x.view(-1, head_dim // 2, 2, x.shape[1]).transpose(1, 2).reshape(x.shape)
 
 
-def splitting(kind: str) -> pre_tokenizers.PreTokenizer:
+def pre_tokenizer_for(kind: str) -> pre_tokenizers.PreTokenizer:
     """A text into words, whose bytes are then merged."""
     if kind in DIGITS:
         first, more = pre_tokenizers.Split(Regex(WORDS % DIGITS[kind]), "isolated"), {"use_regex": False}
@@ -174,7 +175,7 @@ def splitting(kind: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([first, pre_tokenizers.ByteLevel(add_prefix_space=False, **more)])
 
 
-def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
+def gguf_tokenizer(facts: dict) -> tuple[Tokenizer, dict]:
     """The tokenizer, and tokenizer_config.json with its chat template."""
     kind, split = facts["tokenizer.ggml.model"], facts.get("tokenizer.ggml.pre", "default")
     if kind != "gpt2" or split not in SPLITS:
@@ -189,7 +190,7 @@ def tokenizer_of(facts: dict) -> tuple[Tokenizer, dict]:
         raise ValueError(f"its merges have {' '.join(odd)!r:.60}, no pair of its tokens that makes another.")
     tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges,
                                      ignore_merges=split == "llama-bpe"))
-    tokenizer.pre_tokenizer, tokenizer.decoder = splitting(split), decoders.ByteLevel()
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer_for(split), decoders.ByteLevel()
     if split == "qwen2":
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False)

@@ -33,7 +33,7 @@ def capturing(tidy: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def beside() -> Iterator[None]:
+def outside_capture() -> Iterator[None]:
     """What a thread asks of the GPU beside the one that trains: after a capture that is under way."""
     with _one_at_a_time:
         yield

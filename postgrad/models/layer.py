@@ -26,7 +26,7 @@ GGUF_NORMS = {"before_attention": "attn_norm", "after_attention": "post_attentio
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
+class MatrixSpec:
     """y = W x + b, with W [outputs, inputs]: what an adapter is added to, and what is packed in 4 bits."""
 
     short: str      # "q"
@@ -45,7 +45,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Norm:
+class NormSpec:
     """x / rms(x) * weight over `size` numbers at a time, of the `width` that a token has there: 64 of 512 for
     a norm of each of eight heads."""
 
@@ -60,48 +60,48 @@ class Norm:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Half:
+class SublayerSpec:
     """What is added to the residual stream at once. inputs: matrices that read the same, for sampling fused
     into one; inner: norms of what the first of them give, one each (queries and keys)."""
 
     fused: str                      # the inputs' name as one matrix: "qkv"
-    inputs: tuple[Matrix, ...]
-    output: Matrix
-    inner: tuple[Norm, ...] = ()
-    before: Norm | None = None
-    after: Norm | None = None
+    inputs: tuple[MatrixSpec, ...]
+    output: MatrixSpec
+    inner: tuple[NormSpec, ...] = ()
+    before: NormSpec | None = None
+    after: NormSpec | None = None
 
     @property
-    def inside(self) -> tuple[Matrix | Norm, ...]:
+    def inside(self) -> tuple[MatrixSpec | NormSpec, ...]:
         """What stands in its module."""
         return *self.inputs, self.output, *self.inner
 
     @property
-    def weights(self) -> tuple[Matrix | Norm, ...]:
+    def weights(self) -> tuple[MatrixSpec | NormSpec, ...]:
         return tuple(w for w in (self.before, *self.inside, self.after) if w is not None)
 
     @property
-    def norms(self) -> tuple[Norm, ...]:
-        return tuple(w for w in self.weights if isinstance(w, Norm))
+    def norms(self) -> tuple[NormSpec, ...]:
+        return tuple(w for w in self.weights if isinstance(w, NormSpec))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
-    attention: Half
-    mlp: Half
+class LayerSpec:
+    attention: SublayerSpec
+    mlp: SublayerSpec
     window: int | None = None       # a token sees itself and the window - 1 before it; None: all of them
 
     @property
-    def halves(self) -> tuple[Half, Half]:
+    def halves(self) -> tuple[SublayerSpec, SublayerSpec]:
         return self.attention, self.mlp
 
     @property
-    def weights(self) -> tuple[Matrix | Norm, ...]:
+    def weights(self) -> tuple[MatrixSpec | NormSpec, ...]:
         return *self.attention.weights, *self.mlp.weights
 
     @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return tuple(w for w in self.weights if isinstance(w, Matrix))
+    def matrices(self) -> tuple[MatrixSpec, ...]:
+        return tuple(w for w in self.weights if isinstance(w, MatrixSpec))
 
     @property
     def joins(self) -> bool:
@@ -123,64 +123,67 @@ class Layer:
         return out
 
 
-def layer_spec(c: Config, index: int) -> Layer:
+def layer_spec(c: Config, index: int) -> LayerSpec:
     """Layer number `index` of a decoder."""
-    D, F, family = c.hidden_size, c.intermediate_size, c.parts.family
+    D, F, family = c.hidden_size, c.intermediate_size, c.architecture.family
     widths = {"q": c.num_attention_heads * c.head_dim, "k": c.num_key_value_heads * c.head_dim,
               "v": c.num_key_value_heads * c.head_dim}
-    norms = {place: Norm(short=place, name=name, gguf=GGUF_NORMS[place], size=D, width=D)
+    norms = {place: NormSpec(short=place, name=name, gguf=GGUF_NORMS[place], size=D, width=D)
              for place, name in family.norms.items()}
-    inner = tuple(Norm(short=f"{x}_norm", name=f"self_attn.{x}_norm", gguf=f"attn_{x}_norm", width=widths[x],
-                       size=widths[x] if family.qk_norm == "projection" else c.head_dim)
+    inner = tuple(NormSpec(short=f"{x}_norm", name=f"self_attn.{x}_norm", gguf=f"attn_{x}_norm",
+                           width=widths[x], size=widths[x] if family.qk_norm == "projection" else c.head_dim)
                   for x in "qk" if family.qk_norm)
-    attention = Half(
+    attention = SublayerSpec(
         fused="qkv", inner=inner, before=norms.get("before_attention"), after=norms.get("after_attention"),
-        inputs=tuple(Matrix(short=x, name=f"self_attn.{x}_proj", gguf=f"attn_{x}", outputs=width, inputs=D,
-                            bias=c.parts.qkv_bias) for x, width in widths.items()),
-        output=Matrix(short="o", name="self_attn.o_proj", gguf="attn_output", outputs=D, inputs=widths["q"],
-                      bias=c.parts.o_bias))
-    mlp = Half(
+        inputs=tuple(MatrixSpec(short=x, name=f"self_attn.{x}_proj", gguf=f"attn_{x}", outputs=width,
+                                inputs=D, bias=c.architecture.qkv_bias) for x, width in widths.items()),
+        output=MatrixSpec(short="o", name="self_attn.o_proj", gguf="attn_output", outputs=D,
+                          inputs=widths["q"], bias=c.architecture.o_bias))
+    mlp = SublayerSpec(
         fused="gate_up", before=norms.get("before_mlp"), after=norms.get("after_mlp"),
-        inputs=tuple(Matrix(short=x, name=f"mlp.{x}_proj", gguf=f"ffn_{x}", outputs=F, inputs=D)
+        inputs=tuple(MatrixSpec(short=x, name=f"mlp.{x}_proj", gguf=f"ffn_{x}", outputs=F, inputs=D)
                      for x in ("gate", "up")),
-        output=Matrix(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F))
-    return Layer(attention=attention, mlp=mlp, window=window_of(c, index))
+        output=MatrixSpec(short="down", name="mlp.down_proj", gguf="ffn_down", outputs=D, inputs=F))
+    return LayerSpec(attention=attention, mlp=mlp, window=layer_window(c, index))
 
 
-def window_of(c: Config, index: int) -> int | None:
-    return c.parts.window if index in c.parts.window_layers else None
+def layer_window(c: Config, index: int) -> int | None:
+    return c.architecture.window if index in c.architecture.window_layers else None
 
 
-def outer_weights(c: Config) -> tuple[Matrix | Norm, ...]:
+def outer_weights(c: Config) -> tuple[MatrixSpec | NormSpec, ...]:
     """What stands around the layers: embedding, last norm and, unless it is the embedding again, the head."""
     table = {"outputs": c.vocab_size, "inputs": c.hidden_size}
-    embed = Matrix(short="embed", name="model.embed_tokens", gguf="token_embd", **table)
-    norm = Norm(short="norm", name="model.norm", gguf="output_norm", size=c.hidden_size, width=c.hidden_size)
-    head = () if c.tie_word_embeddings else (Matrix(short="head", name="lm_head", gguf="output", **table),)
+    embed = MatrixSpec(short="embed", name="model.embed_tokens", gguf="token_embd", **table)
+    norm = NormSpec(short="norm", name="model.norm", gguf="output_norm", size=c.hidden_size,
+                    width=c.hidden_size)
+    head = () if c.tie_word_embeddings else (MatrixSpec(short="head", name="lm_head", gguf="output", **table),
+                                             )
     return embed, norm, *head
 
 
-def layer_specs(c: Config) -> list[Layer]:
+def layer_specs(c: Config) -> list[LayerSpec]:
     """All layers of a decoder: they differ in their windows alone."""
     first = layer_spec(c, 0)
-    return [replace(first, window=window_of(c, i)) for i in range(c.num_hidden_layers)]
+    return [replace(first, window=layer_window(c, i)) for i in range(c.num_hidden_layers)]
 
 
 @dataclass(frozen=True)
-class Stored:
+class TensorSpec:
     """A tensor by its names: "model.layers.3.self_attn.q_proj.weight", in GGUF "blk.3.attn_q.weight"."""
 
     name: str
     gguf: str
     shape: tuple[int, ...]
-    of: Matrix | Norm
+    of: MatrixSpec | NormSpec
 
 
-def stored_tensors(c: Config) -> Iterator[Stored]:
+def stored_tensors(c: Config) -> Iterator[TensorSpec]:
     """All tensors of a decoder."""
     placed = [("", "", weight) for weight in outer_weights(c)]
     for i, layer in enumerate(layer_specs(c)):
         placed += [(f"{LAYERS}.{i}.", f"blk.{i}.", weight) for weight in layer.weights]
     for ahead, ahead_gguf, weight in placed:
         for kind, shape in weight.shapes().items():
-            yield Stored(f"{ahead}{weight.name}.{kind}", f"{ahead_gguf}{weight.gguf}.{kind}", shape, weight)
+            yield TensorSpec(f"{ahead}{weight.name}.{kind}", f"{ahead_gguf}{weight.gguf}.{kind}", shape,
+                             weight)

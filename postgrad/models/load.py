@@ -14,18 +14,18 @@ from torch import Tensor
 
 from postgrad.models.decoder import Config, Decoder
 from postgrad.models.engine import Merged
-from postgrad.models.families import FAMILIES, read_json
-from postgrad.models.foreign import Foreign, load_foreign
+from postgrad.models.families import FAMILIES, read_config_json
 from postgrad.models.heads import ScalarModel
+from postgrad.models.hf_model import HFModel, load_hf_model
 from postgrad.models.layer import stored_tensors
 from postgrad.models.lora import Adapted
 from postgrad.models.peft import CONFIG as ADAPTER_CONFIG
 from postgrad.models.peft import WEIGHTS as ADAPTER
-from postgrad.models.peft import base_of, is_adapter, is_reward, merge_adapter
+from postgrad.models.peft import base_model_name, is_adapter, is_reward_adapter, merge_adapter
 from postgrad.models.weights import (
     INDEX,
     LARGEST,
-    Stored,
+    StoredTensor,
     list_weights,
     read_parts,
     read_weights,
@@ -73,13 +73,13 @@ def on_hub(name: str | Path) -> bool:
             and not any(here.parent.glob("*/run.json")))
 
 
-def standing_on(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
+def model_chain(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
     """A model's folders from the top down: its own and, of an adapter, that of the model under it,
     which may be one too."""
     seen = {folder.resolve()}
     yield folder
     while is_adapter(folder):
-        folder, above = find_model(base_of(folder), files), folder
+        folder, above = find_model(base_model_name(folder), files), folder
         if folder.resolve() in seen:
             raise ValueError(f"{above / ADAPTER_CONFIG} names {folder}, which stands on this adapter itself: "
                              "put the name of the model under it there.")
@@ -87,24 +87,24 @@ def standing_on(folder: Path, files: Sequence[str] = FILES) -> Iterator[Path]:
         yield folder
 
 
-def home_of(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
+def folder_with_file(folder: Path, file: str, files: Sequence[str] = FILES) -> Path:
     """The first of a model's folders that has a file; the last where none has. files: see `find_model`."""
-    for place in standing_on(folder, files):
+    for place in model_chain(folder, files):
         if (place / file).is_file():
             break
     return place
 
 
-def deciding_files(folder: Path) -> list[Path]:
+def model_files(folder: Path) -> list[Path]:
     """The files that decide what a model says; of an adapter, also those of the model under it."""
-    return [path for place in standing_on(folder)
+    return [path for place in model_chain(folder)
             for path in ((place / ADAPTER, place / ADAPTER_CONFIG) if is_adapter(place)
                          else weight_files(place))]
 
 
-def is_scalar(folder: Path) -> bool:
+def is_scalar_model(folder: Path) -> bool:
     """Whether a folder holds a reward, outcome or process model."""
-    return is_reward(folder) if is_adapter(folder) else SCORE in list_weights(folder)
+    return is_reward_adapter(folder) if is_adapter(folder) else SCORE in list_weights(folder)
 
 
 def load_model(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | None = torch.float32,
@@ -131,7 +131,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
                              f"{list(model.score_head.weight.shape)}.")
         model.score_head.weight.data.copy_(head)
         if (path.parent / "config.json").is_file():
-            ours = read_json(path.parent / "config.json").get("postgrad")
+            ours = read_config_json(path.parent / "config.json").get("postgrad")
             model.head = str(ours.get("head", model.head)) if isinstance(ours, dict) else model.head
     return model
 
@@ -139,7 +139,7 @@ def load_scalar(name: str | Path, *, device: str = "cpu", dtype: torch.dtype | N
 def _opened(folder: Path, device: str, dtype: torch.dtype | None,
             divide: Divide | None) -> tuple[Decoder, Tensor | None, Path | None]:
     """A model's body, and the head of a reward model with the file it lies in."""
-    *adapters, whole = standing_on(folder)
+    *adapters, whole = model_chain(folder)
     listed = list_weights(whole)
     head = listed.pop(SCORE, None)
     body = _filled(whole, listed, device, dtype, None if adapters else divide)
@@ -152,12 +152,12 @@ def _opened(folder: Path, device: str, dtype: torch.dtype | None,
     return body, found, path
 
 
-def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.dtype | None,
+def _filled(folder: Path, listed: dict[str, StoredTensor], device: str, dtype: torch.dtype | None,
             divide: Divide | None) -> Decoder:
     """The decoder that config.json describes, with the weights of these files; what does not fit is named."""
-    raw = read_json(folder / "config.json")
+    raw = read_config_json(folder / "config.json")
     if str(raw.get("model_type")) not in FAMILIES:
-        return load_foreign(folder, raw, device, dtype, beside=(SCORE,))
+        return load_hf_model(folder, raw, device, dtype, beside=(SCORE,))
     config = Config.read(folder / "config.json")
     wanted = {tensor.name: tensor.shape for tensor in stored_tensors(config)}
     listed = {k: v for k, v in listed.items() if not k.endswith(DERIVED)}
@@ -183,7 +183,7 @@ def _filled(folder: Path, listed: dict[str, Stored], device: str, dtype: torch.d
     return model.requires_grad_(True)
 
 
-def _same_head(listed: dict[str, Stored]) -> None:
+def _same_head(listed: dict[str, StoredTensor]) -> None:
     """Some folders store a tied head a second time; a copy that differs is a contradiction."""
     pair = read_weights({k: listed[k] for k in (HEAD, EMBEDDING) if k in listed})
     if EMBEDDING in pair and not torch.equal(pair[HEAD], pair[EMBEDDING]):
@@ -191,7 +191,7 @@ def _same_head(listed: dict[str, Stored]) -> None:
                          "set tie_word_embeddings to false.")
 
 
-def weights_of(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor]:
+def model_weights(model: Decoder | Adapted | ScalarModel) -> Mapping[str, Tensor]:
     """What a model's folder holds of it, by name: an adapter merged into its body, the head of a reward
     model."""
     if not isinstance(model, ScalarModel):
@@ -213,11 +213,11 @@ def save_model(model: Decoder | Adapted | ScalarModel, folder: Path, dtype: torc
     """
     scalar = isinstance(model, ScalarModel)
     body = model.body if scalar else model
-    tensors, network = weights or weights_of(model), body.body if isinstance(body, Adapted) else body
-    named = network if isinstance(network, Foreign) else body.config
-    facts = {"architectures": [named.architecture("SequenceClassification")], "num_labels": model.heads,
+    tensors, network = weights or model_weights(model), body.body if isinstance(body, Adapted) else body
+    named = network if isinstance(network, HFModel) else body.config
+    facts = {"architectures": [named.hf_class("SequenceClassification")], "num_labels": model.heads,
              "postgrad": {"head": model.head}} if scalar else {}
-    if isinstance(network, Foreign):
+    if isinstance(network, HFModel):
         return network.save(tensors, folder, dtype, largest, facts)
     write_weights(tensors, folder, dtype, largest)
     written = (body.config.written()

@@ -20,7 +20,7 @@ from postgrad.models.choices import Choices
 from postgrad.models.decoder import Decoder
 from postgrad.models.engine import Engine, Merged
 from postgrad.models.nf4 import linear_layers
-from postgrad.models.recompute import wearing
+from postgrad.models.recompute import adapter_active
 from postgrad.system.settings import Settings, setting
 
 
@@ -91,8 +91,8 @@ class Adapter(nn.Module):
         for path, layer in layers.items():
             w = layer.weight
             a = torch.randn(rank, layer.in_features, generator=generator) / layer.in_features**0.5
-            self.A[key(path)] = nn.Parameter(a.to(w.device, w.dtype))
-            self.B[key(path)] = nn.Parameter(torch.zeros(layer.out_features, rank, device=w.device,
+            self.A[parameter_key(path)] = nn.Parameter(a.to(w.device, w.dtype))
+            self.B[parameter_key(path)] = nn.Parameter(torch.zeros(layer.out_features, rank, device=w.device,
                                                          dtype=w.dtype))
 
     @property
@@ -101,14 +101,15 @@ class Adapter(nn.Module):
 
     def update(self, path: str) -> Tensor | None:
         """(alpha / rank) B A: what merging adds to the layer's weight; None of a layer that has none."""
-        return self.scale * (self.B[key(path)] @ self.A[key(path)]) if key(path) in self.A else None
+        key = parameter_key(path)
+        return self.scale * (self.B[key] @ self.A[key]) if key in self.A else None
 
     @property
     def paths(self) -> list[str]:
         return [name.replace("/", ".") for name in self.A]
 
 
-def key(path: str) -> str:
+def parameter_key(path: str) -> str:
     """A layer's path as the name of a parameter, which may hold no dot."""
     return path.replace(".", "/")
 
@@ -128,7 +129,7 @@ class Adapted(nn.Module):
             body.active_adapter = None
             for path, layer in body.named_modules():
                 if isinstance(layer, nn.Linear):
-                    layer.register_forward_hook(_added(body, key(path)))
+                    layer.register_forward_hook(_added(body, parameter_key(path)))
 
     @property
     def body(self) -> Decoder:
@@ -151,7 +152,7 @@ class Adapted(nn.Module):
     @contextmanager
     def active(self):
         """For as long as the block lasts this adapter is the body's active one."""
-        with wearing(self.body, self.adapter):
+        with adapter_active(self.body, self.adapter):
             yield self.body
 
     def states(self, *args, **options) -> Tensor:

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.models.families import Config
-from postgrad.models.layer import Half, Matrix, layer_spec
+from postgrad.models.layer import MatrixSpec, SublayerSpec, layer_spec
 
 
-class Norm(nn.Module):
+class NormModule(nn.Module):
     """x / rms(x) * weight, in float32 at least."""
 
     def __init__(self, size: int, eps: float):
@@ -24,7 +24,7 @@ class Norm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return ops.norm(x, self.weight, self.eps)
+        return ops.rms_norm(x, self.weight, self.eps)
 
 
 class Linear(nn.Linear):
@@ -32,16 +32,17 @@ class Linear(nn.Linear):
         return ops.linear(x, self.weight, self.bias)
 
 
-class Inside(nn.Module):
+class Sublayer(nn.Module):
     """The matrices and norms within a half of a layer, by the last part of their names."""
 
-    def __init__(self, half: Half, eps: float):
+    def __init__(self, half: SublayerSpec, eps: float):
         super().__init__()
         for weight in half.inside:
-            module = (Linear(weight.inputs, weight.outputs, bias=weight.bias) if isinstance(weight, Matrix)
-                      else Norm(weight.size, eps))
-            self.add_module(last_part(weight), module)
-        self.input_names, self.output_name = [last_part(m) for m in half.inputs], last_part(half.output)
+            module = (Linear(weight.inputs, weight.outputs, bias=weight.bias) if isinstance(weight,
+                                                                                            MatrixSpec)
+                      else NormModule(weight.size, eps))
+            self.add_module(last_name(weight), module)
+        self.input_names, self.output_name = [last_name(m) for m in half.inputs], last_name(half.output)
 
     def read(self, x: Tensor, ops: ModuleType) -> list[Tensor]:
         """What each of the matrices that read x makes of it."""
@@ -62,10 +63,10 @@ class Inside(nn.Module):
         return self.output(x, ops)
 
 
-class Attention(Inside):
-    def __init__(self, half: Half, eps: float, head_dim: int):
+class Attention(Sublayer):
+    def __init__(self, half: SublayerSpec, eps: float, head_dim: int):
         super().__init__(half, eps)
-        self.head_dim, self.norm_names = head_dim, [last_part(norm) for norm in half.inner]
+        self.head_dim, self.norm_names = head_dim, [last_name(norm) for norm in half.inner]
         self.heads = half.inputs[0].outputs // head_dim
         self.head_by_head = all(norm.size == head_dim for norm in half.inner)
 
@@ -79,12 +80,12 @@ class Attention(Inside):
         return ops.rotate(q, cos, sin), ops.rotate(k, cos, sin), v
 
 
-class MLP(Inside):
+class MLP(Sublayer):
     def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return self.write(ops.gate(*self.read(x, ops)), ops)
+        return self.write(ops.swiglu(*self.read(x, ops)), ops)
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Two halves with the attention between them: what a token asks and offers,
     and what it makes of the answer."""
 
@@ -104,13 +105,13 @@ class Layer(nn.Module):
         """A described norm as a module; -> its name, None where there is none."""
         if norm is None:
             return None
-        self.add_module(norm.name, Norm(norm.size, eps))
+        self.add_module(norm.name, NormModule(norm.size, eps))
         return norm.name
 
     def normed(self, x: Tensor, name: str | None, ops: ModuleType) -> Tensor:
         return x if name is None else getattr(self, name)(x, ops)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid, ops: ModuleType, halves: Halves,
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, laid, ops: ModuleType, halves: LayerFunctions,
                 keep: Callable[[Tensor, Tensor], None] | None = None) -> Tensor:  # [N, D] -> [N, D]
         """Both halves, as they are or compiled, and the attention over the sequences that `laid` describes;
         keep is shown k and v."""
@@ -118,15 +119,15 @@ class Layer(nn.Module):
         turns = joined and not attention.norm_names
         heads = attention.heads, attention.head_dim
         if turns and keep is None:
-            answer = ops.looked(halves.ask_joined(self, x, ops), cos, sin, laid, *heads, self.window)
+            answer = ops.attend_qkv(halves.ask_joined(self, x, ops), cos, sin, laid, *heads, self.window)
         else:
-            q, k, v = (ops.turned(halves.ask_joined(self, x, ops), cos, sin, *heads) if turns
+            q, k, v = (ops.rotate_qkv(halves.ask_joined(self, x, ops), cos, sin, *heads) if turns
                        else halves.ask(self, x, cos, sin, ops))
             if keep is not None:
                 keep(k, v)
             answer = ops.attention(q, k, v, laid, self.window)
         if joined:
-            return ops.gated(*halves.take_joined(self, x, answer, ops), self.mlp.output.weight)
+            return ops.add_gated(*halves.take_joined(self, x, answer, ops), self.mlp.output.weight)
         return halves.take(self, x, answer, ops)
 
     def ask(self, x: Tensor, cos: Tensor, sin: Tensor, ops: ModuleType) -> tuple[Tensor, Tensor, Tensor]:
@@ -150,25 +151,25 @@ class Layer(nn.Module):
         return x, self.mlp.read_joined(self.normed(x, before, ops), ops)
 
 
-class Halves(NamedTuple):
+class LayerFunctions(NamedTuple):
     """How the halves of a layer are computed. joined: in training, through kernels of their own where a layer
     has those."""
 
-    ask: Callable = Layer.ask
-    take: Callable = Layer.take
-    ask_joined: Callable = Layer.ask_joined
-    take_joined: Callable = Layer.take_joined
+    ask: Callable = DecoderLayer.ask
+    take: Callable = DecoderLayer.take
+    ask_joined: Callable = DecoderLayer.ask_joined
+    take_joined: Callable = DecoderLayer.take_joined
     joined: bool = False
 
 
-def last_part(weight) -> str:
+def last_name(weight) -> str:
     """self_attn.q_proj -> q_proj"""
     return weight.name.split(".")[-1]
 
 
 @cache
-def halves(compiled: bool) -> Halves:
+def layer_functions(compiled: bool) -> LayerFunctions:
     """Compiled once for all layers and lengths."""
     if not compiled:
-        return Halves()
-    return Halves(*(torch.compile(half, dynamic=True) for half in Halves()[:-1]), joined=True)
+        return LayerFunctions()
+    return LayerFunctions(*(torch.compile(half, dynamic=True) for half in LayerFunctions()[:-1]), joined=True)

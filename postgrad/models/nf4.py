@@ -70,10 +70,10 @@ class Linear4(nn.Linear):
         return sum(x.nbytes for x in (self.codes, c.absmax, c.state2.absmax, c.offset))
 
     def forward(self, x: Tensor, ops: ModuleType) -> Tensor:
-        return Product.apply(x, self, ops)
+        return Linear4Function.apply(x, self, ops)
 
 
-class Product(torch.autograd.Function):
+class Linear4Function(torch.autograd.Function):
     """W x + b with W unpacked twice, so that no whole W waits for the backward pass."""
 
     @staticmethod

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from postgrad.models.foreign import INSIDE
-from postgrad.models.graph_capture import beside
+from postgrad.models.graph_capture import outside_capture
 from postgrad.models.heads import ScalarModel
+from postgrad.models.hf_model import INSIDE
 from postgrad.models.lora import Adapted, Adapter
 from postgrad.models.weights import read_tensors, weight_files
 from postgrad.system.files import load_json
@@ -37,7 +37,7 @@ def is_adapter(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and not any(path.is_file() for path in weight_files(folder))
 
 
-def adapter_of(model: Adapted | ScalarModel) -> dict[str, Tensor]:
+def adapter_tensors(model: Adapted | ScalarModel) -> dict[str, Tensor]:
     """The adapter's tensors by peft's names, and the head of a reward model with them."""
     scalar = isinstance(model, ScalarModel)
     adapter: Adapter = (model.body if scalar else model).adapter
@@ -55,7 +55,7 @@ def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
     holds what was trained. tensors: those of another moment (`adapter_of`), in place of the present ones."""
     scalar = isinstance(model, ScalarModel)
     adapter: Adapter = (model.body if scalar else model).adapter
-    _save(tensors or adapter_of(model), {
+    _save(tensors or adapter_tensors(model), {
         "peft_type": "LORA", "task_type": "SEQ_CLS" if scalar else "CAUSAL_LM",
         "base_model_name_or_path": base, "r": adapter.rank,
         "lora_alpha": int(adapter.alpha) if float(adapter.alpha).is_integer() else adapter.alpha,
@@ -63,7 +63,7 @@ def write_adapter(model: Adapted | ScalarModel, folder: Path, base: str,
         "bias": "none", "modules_to_save": ["score"] if scalar else None, "inference_mode": True}, folder)
 
 
-def base_of(folder: Path) -> str:
+def base_model_name(folder: Path) -> str:
     """The name or folder of the model under an adapter."""
     return _config(folder)["base_model_name_or_path"]
 
@@ -101,7 +101,7 @@ def merge_adapter(body: nn.Module, folder: Path) -> Tensor | None:
     return head
 
 
-def is_reward(folder: Path) -> bool:
+def is_reward_adapter(folder: Path) -> bool:
     """Whether an adapter was trained together with the head of a reward model."""
     return "score" in (_config(folder).get("modules_to_save") or [])
 
@@ -114,7 +114,7 @@ def copy_adapter(folder: Path, out: Path, dtype: torch.dtype | None = None) -> N
 
 def _save(tensors: dict[str, Tensor], said: dict, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    with beside():
+    with outside_capture():
         fetched = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     save_file(fetched, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / WEIGHTS).chmod(0o644)  # safetensors makes it private

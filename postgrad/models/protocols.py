@@ -1,7 +1,7 @@
 """What the rest of the house asks of a model: a language model's log-probs, a critic's values,
 a scorer's scores.
 
-Decoder, Adapted, Foreign and ScalarModel are such; so is anything else with these methods,
+Decoder, Adapted, HFModel and ScalarModel are such; so is anything else with these methods,
 a table of a toy language, say.
 """
 

@@ -17,18 +17,19 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 
-def recomputed(body: Any, function: Callable, *args, **options) -> Any:
+def run_checkpointed(body: Any, function: Callable, *args, **options) -> Any:
     """function(*args): where the body says so, what it needs in its backward pass is computed again there,
     with the adapter that is active here."""
     if not body.recompute or not torch.is_grad_enabled():
         return function(*args, **options)
-    again = partial(wearing, body, body.active_adapter) if hasattr(body, "active_adapter") else nullcontext
+    again = partial(adapter_active, body, body.active_adapter) if hasattr(body,
+                                                                          "active_adapter") else nullcontext
     return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False,
                       context_fn=lambda: (nullcontext(), again()), **options)
 
 
 @contextmanager
-def wearing(body: Any, adapter: Any) -> Iterator[None]:
+def adapter_active(body: Any, adapter: Any) -> Iterator[None]:
     """For as long as the block lasts an adapter, or none, is the body's active one."""
     before, body.active_adapter = body.active_adapter, adapter
     try:
@@ -41,13 +42,13 @@ def set_recompute(body: Any, on: bool) -> None:
     """Of a decoder, or of a network of `transformers`, whose own way to do so needs training mode, in which
     some networks drop activations."""
     if on and hasattr(body, "network"):
-        for layer in layers_of(body.network):
+        for layer in checkpointing_layers(body.network):
             if not isinstance(layer.forward, partial):
-                layer.forward = partial(recomputed, body, layer.forward)
+                layer.forward = partial(run_checkpointed, body, layer.forward)
     body.recompute = on
 
 
-def layers_of(network: nn.Module) -> list[Any]:
+def checkpointing_layers(network: nn.Module) -> list[Any]:
     from transformers.modeling_layers import GradientCheckpointingLayer
     layers = [module for module in network.modules() if isinstance(module, GradientCheckpointingLayer)]
     if not layers:

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from postgrad.models.graph_capture import beside
-from postgrad.models.parts import own_rows, whole
+from postgrad.models.graph_capture import outside_capture
+from postgrad.models.sharded_tensor import full_tensor, local_rows
 from postgrad.system.files import load_json, said
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -27,7 +27,7 @@ MOST_TENSORS = 2**16  # in a file
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredTensor:
     """A tensor that lies in a file: read from the file's header alone."""
 
     path: Path
@@ -49,7 +49,7 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(set(_index(folder).values()))]
 
 
-def list_weights(folder: Path) -> dict[str, Stored]:
+def list_weights(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of a folder by its name.
 
     Files, index and dtypes are checked here, before anything large is read.
@@ -73,7 +73,7 @@ def list_weights(folder: Path) -> dict[str, Stored]:
     return {name: stored for part in parts for name, stored in part.items()}
 
 
-def read_weights(listed: dict[str, Stored], device: str = "cpu",
+def read_weights(listed: dict[str, StoredTensor], device: str = "cpu",
                  dtype: torch.dtype | None = None) -> dict[str, Tensor]:
     """The tensors themselves, one at a time from the file to the device."""
     out = {}
@@ -85,17 +85,17 @@ def read_weights(listed: dict[str, Stored], device: str = "cpu",
 
 
 @torch.no_grad()
-def read_parts(listed: dict[str, Stored], divided: Mapping[str, Tensor]) -> None:
+def read_parts(listed: dict[str, StoredTensor], divided: Mapping[str, Tensor]) -> None:
     """Fills tensors that are divided among ranks; of each this rank reads its own rows and no others."""
     for path in {stored.path: None for stored in listed.values()}:
         with safe_open(path, framework="pt") as file:
             for name in (n for n, stored in listed.items() if stored.path == path):
-                part, rows = own_rows(divided[name])
+                part, rows = local_rows(divided[name])
                 if len(part):
                     part.copy_(file.get_slice(name)[rows])
 
 
-def described(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def tensor_templates(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Of each tensor one of its shape and type, without making it; those of wider numbers first, as
     safetensors wants them in a file."""
     like = getattr(tensors, "like", tensors.__getitem__)
@@ -106,7 +106,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
                   dtype: torch.dtype | None = None) -> None:
     """A safetensors file, tensor after tensor, those that are divided among ranks brought together one at a
     time (`give_tensors` by the other ranks)."""
-    like, end = described(tensors), 0
+    like, end = tensor_templates(tensors), 0
     header: dict[str, dict] = {"__metadata__": {"format": "pt"}}
     like = {name: like[name] for name in names or like}
     for name, x in like.items():
@@ -118,8 +118,8 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, names: Iterable[str
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name in like:
-            with beside():
-                x = whole(tensors[name].detach()).to(dtype or like[name].dtype).contiguous()
+            with outside_capture():
+                x = full_tensor(tensors[name].detach()).to(dtype or like[name].dtype).contiguous()
             for piece in _pieces(x):
                 file.write(piece)
 
@@ -134,16 +134,16 @@ def _pieces(x: Tensor) -> Iterator[memoryview]:
     buffer = torch.empty(min(PIECE, len(bits)), dtype=torch.uint8, pin_memory=True)
     for part in bits.split(PIECE):
         here = buffer[: len(part)]
-        with beside():
+        with outside_capture():
             here.copy_(part, non_blocking=True)
             torch.cuda.current_stream().synchronize()
         yield here.numpy().data
 
 
-def give_tensors(tensors: Mapping[str, Tensor]) -> None:
+def send_tensor_shards(tensors: Mapping[str, Tensor]) -> None:
     """What `write_tensors` in one rank asks of the others: their part of each tensor, in its order."""
-    for name in described(tensors):
-        whole(tensors[name].detach())
+    for name in tensor_templates(tensors):
+        full_tensor(tensors[name].detach())
 
 
 def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtype | None = None,
@@ -152,7 +152,7 @@ def write_weights(tensors: Mapping[str, Tensor], folder: Path, dtype: torch.dtyp
     replaced. No more than one tensor is held of those that are made when they are asked for."""
     parts: list[list[str]] = [[]]
     size = total = 0
-    for name, tensor in described(tensors).items():
+    for name, tensor in tensor_templates(tensors).items():
         bytes_ = tensor.numel() * (dtype or tensor.dtype).itemsize
         if parts[-1] and size + bytes_ > largest:
             parts.append([])
@@ -192,7 +192,7 @@ def _index(folder: Path) -> dict[str, str]:
     return placed
 
 
-def _header(path: Path) -> dict[str, Stored]:
+def _header(path: Path) -> dict[str, StoredTensor]:
     try:
         with safe_open(path, framework="pt") as file:
             if len(names := file.keys()) > MOST_TENSORS:
@@ -204,7 +204,8 @@ def _header(path: Path) -> dict[str, Stored]:
                     raise ValueError(f"{path}: {name} is {part.get_dtype()}; weights are read as "
                                      f"{', '.join(DTYPES.values())} (a quantised model must be "
                                      "dequantised first).")
-            return {name: Stored(path=path, shape=tuple(part.get_shape())) for name, part in found.items()}
+            return {name: StoredTensor(path=path, shape=tuple(part.get_shape())) for name,
+                    part in found.items()}
     except (SafetensorError, OSError, MemoryError, OverflowError) as error:
         raise ValueError(f"{path} cannot be read as safetensors ({said(error)}): get the file "
                          "again.") from error

@@ -36,8 +36,8 @@ from typing import NamedTuple
 import torch
 
 from postgrad.data.tasks import Task
-from postgrad.models.families import Config, read_json
-from postgrad.models.replay import MOST
+from postgrad.models.cuda_graphs import MOST
+from postgrad.models.families import Config, read_config_json
 from postgrad.models.weights import list_weights
 from postgrad.recipes.base import RunConfig
 from postgrad.resolve.models import open_folder, shape_of
@@ -75,7 +75,7 @@ def size_of(model: str | Path) -> Size:
     except ValueError:
         folder = open_folder(model)
         listed = list_weights(folder)
-        raw = read_json(folder / "config.json")
+        raw = read_config_json(folder / "config.json")
         ends = (raw.get(name) for name in POSITIONS)
         return Size(sum(math.prod(stored.shape) for stored in listed.values()),
                     next((n for n in ends if isinstance(n, int) and n > 0), math.inf))

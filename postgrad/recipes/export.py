@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from postgrad.models import load_model, load_scalar, save_model
-from postgrad.models.load import is_scalar
+from postgrad.models.load import is_scalar_model
 from postgrad.models.peft import copy_adapter, is_adapter
 from postgrad.recipes.card import card
 from postgrad.resolve.models import open_chat, open_folder
@@ -29,7 +29,7 @@ def export(name: str, out: Path, *, adapter: bool = False, dtype: str | None = N
         raise ValueError(f"{out} exists already: name another folder with --out, or remove it.")
     refuse_if_unwritable(out)
     folder, kind = open_folder(name), DTYPES[dtype] if dtype else None
-    scalar = is_scalar(folder)
+    scalar = is_scalar_model(folder)
     with whole_folder(out) as made:
         if adapter:
             copy_adapter(adapter_of(name, folder), made, kind)

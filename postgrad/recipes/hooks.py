@@ -7,7 +7,7 @@ from functools import partial
 from typing import Protocol
 
 from postgrad.models import is_adapted
-from postgrad.models.checkpoint import copy_state, give_parts, size_of, state_writer
+from postgrad.models.checkpoint import checkpoint_bytes, copy_state, send_shards, state_writer
 from postgrad.recipes.base import Parts
 from postgrad.recipes.logged import sample_rows
 from postgrad.recipes.worries import Worries, worries_of
@@ -16,7 +16,7 @@ from postgrad.resolve.models import base_name
 from postgrad.runs import Follower, Run, SampleLog, Saves
 from postgrad.system import processes
 from postgrad.system.signals import Stopped
-from postgrad.training.distributed.sharding import brought_together
+from postgrad.training.distributed.sharding import unshard
 from postgrad.training.loop import Now, state_of
 from postgrad.training.oom import phase
 
@@ -31,7 +31,7 @@ class Watch(Protocol):
 
 def examine(run: Run, parts: Parts, step: int, watch: Watch | None) -> dict:
     assert parts.examine is not None
-    with phase("sampling"), brought_together(parts.models):
+    with phase("sampling"), unshard(parts.models):
         row = parts.examine(step)
         run.log_eval(step, row)
         if parts.panel:
@@ -74,7 +74,8 @@ def hooks(run: Run | Follower, parts: Parts, config, stop: Callable, saves: Save
             policy = parts.models.policy
             under = base_name(parts.begins) if parts.begins and is_adapted(policy) else ""
             keep, save = (state_writer, saves.now) if config.optim.divides else (copy_state, saves.start)
-            save(now.step, keep(state, policy=policy, chat=parts.chat, base=under), size_of(state, policy))
+            save(now.step, keep(state, policy=policy, chat=parts.chat, base=under), checkpoint_bytes(state,
+                                                                                                     policy))
         if asked:
             saves.wait()
         saves.check()
@@ -94,7 +95,7 @@ def examined_after(step: int, parts: Parts, config) -> bool:
 def look_too(parts: Parts, step: int) -> None:
     """An examination whose figures another rank writes down."""
     assert parts.examine is not None
-    with brought_together(parts.models):
+    with unshard(parts.models):
         parts.examine(step)
 
 
@@ -112,7 +113,7 @@ def taking_part(parts: Parts, config, stop: Callable) -> list[Callable[[Now], No
     def save(now: Now) -> None:
         asked = asked_to_stop(stop)
         if config.optim.divides and saved_after(now.step, config, asked):
-            give_parts(state_of(parts.models, parts.optim, parts.batches), parts.models.policy)
+            send_shards(state_of(parts.models, parts.optim, parts.batches), parts.models.policy)
         end_if(asked)
 
     return [samples, examination, save]

@@ -45,7 +45,7 @@ from postgrad.training.batches import ChosenPairs, ChosenTexts, Mix, RolloutBatc
 from postgrad.training.batches.collect import as_batch
 from postgrad.training.batches.episodes import join_episodes
 from postgrad.training.batches.shuffled import logp_of
-from postgrad.training.distributed.sharding import brought_together
+from postgrad.training.distributed.sharding import unshard
 from postgrad.training.distributed.virtual_ranks import lanes
 from postgrad.training.optim import Optim, OptimSettings
 
@@ -338,7 +338,7 @@ def build(config: RolloutConfig, begins: Beginning) -> Parts:
     tokens = settings.written // getattr(method, "minibatches", 1)
     optim, helped = Optim(models, config.optim, config.steps, tokens), ()
     if again and not begins.checkpoint:
-        with brought_together(models):
+        with unshard(models):
             helped = (prove_help(config, task, LocalSampler(policy, chat), again, judge),)
     examined = config.evaluation.asked(task, config.seed) if config.evaluation.every else []
     return Parts(models=models, chat=chat, batches=batches,

@@ -20,7 +20,7 @@ from postgrad.data.tasks import Task
 from postgrad.methods import Method
 from postgrad.models import Models
 from postgrad.models.chat import Chat
-from postgrad.models.chat.tools import schema
+from postgrad.models.chat.tools import tool_schema
 from postgrad.recipes.base import METHOD, MODEL, STEPS, Parts, RunConfig, examiner, one_source, prove
 from postgrad.recipes.counts import data_counts
 from postgrad.recipes.defaults import fits
@@ -116,7 +116,7 @@ def demonstrations(name: str | Task, config: SFTConfig) -> list[Conversation]:
     if task.demonstrations is None:
         raise ValueError(f"task {task.name} has no demonstrations to imitate: "
                          "give conversations of your own with data=FILE.jsonl.")
-    tools = tuple(schema(tool) for tool in task.tools)
+    tools = tuple(tool_schema(tool) for tool in task.tools)
     return [replace(row, tools=tools) for row in task.demonstrations("train", config.examples, config.seed)]
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from postgrad.models.load import weights_of
-from postgrad.models.weights import STORED_AS, described
+from postgrad.models.load import model_weights
+from postgrad.models.weights import STORED_AS, tensor_templates
 from postgrad.resolve.weights import WeightsFolder
 from postgrad.sampling import Weights
 from postgrad.system.files import load_json, said, write_text
@@ -49,7 +49,7 @@ class SharedWeights(WeightsFolder):
         if weights.name == self.begins:
             return super().write(model, step)
         if weights.name not in self.held:
-            now = weights_of(model)
+            now = model_weights(model)
             full = len(self.held) == self.copies
             copy = self.held.pop(next(iter(self.held))) if full else Copy(now)
             copy.fill(now)
@@ -74,7 +74,7 @@ class Copy:
     def __init__(self, weights: Mapping[str, Tensor]):
         self.tensors: dict[str, dict] = {}
         end, device = 0, torch.device("cpu")
-        for name, x in described(weights).items():
+        for name, x in tensor_templates(weights).items():
             self.tensors[name] = {"dtype": STORED_AS[x.dtype], "shape": [*x.shape], "start": end}
             end, device = end + -(-x.numel() * x.itemsize // ALIGNED) * ALIGNED, x.device
         self.memory = torch.empty(end, dtype=torch.uint8, device=device)

@@ -20,12 +20,12 @@ from postgrad.models import (
     Config,
     Decoder,
     ScalarModel,
-    deciding_files,
     find_model,
-    home_of,
+    folder_with_file,
     is_adapted,
     load_model,
     load_scalar,
+    model_files,
     on_hub,
     quantise,
     save_model,
@@ -128,11 +128,11 @@ def check_device(device: str) -> None:
 def shape_of(name: str | Path) -> Config:
     """What a model's config.json says: all that is fetched of a hub id."""
     files = ["config.json", "adapter_config.json"]
-    return Config.read(home_of(open_folder(name, files=files), "config.json", files) / "config.json")
+    return Config.read(folder_with_file(open_folder(name, files=files), "config.json", files) / "config.json")
 
 
 def open_chat(folder: Path) -> Chat:
-    return Chat.load(home_of(folder, "tokenizer.json"))
+    return Chat.load(folder_with_file(folder, "tokenizer.json"))
 
 
 def open_model(name: str | Path, device: str = "cpu", bits: int = 16,
@@ -243,7 +243,7 @@ def shared_scalar(name: str, body: Decoder, config, begins: Beginning) -> Scalar
 def fingerprint(folder: Path) -> str:
     """A hash of all the weights in a model's folder, and of the model under it where it is an adapter."""
     digest = hashlib.sha256()
-    for path in deciding_files(folder):
+    for path in model_files(folder):
         if not path.is_file():
             raise ValueError(f"there is no {path}: put it back, or name another model.")
         with path.open("rb") as file:

@@ -55,7 +55,7 @@ class ActiveRows:
         self.logp = torch.zeros(size + 1, settings.max_new_tokens + 1, device=device)
         # the state after each prompt
         self.first = self.hidden.new_zeros(prompts + 1, model.config.hidden_size)
-        self.chooser = self.engine.ops.chooser(self)
+        self.chooser = self.engine.ops.fused_sampler(self)
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}  # by rows
         self.begun: dict[Row, tuple[int, bytes]] = {}  # of rows about to end: tokens that are spelled, bytes
         self.aside = torch.cuda.Stream() if device.type == "cuda" else None
@@ -226,8 +226,8 @@ class ActiveRows:
         """The next tokens of the first n rows, and where they stand in their slots."""
         at, slot, ops = self.at[:n], self.slot[:n], self.engine.ops
         token, logp = choose(self.engine.logits(self.hidden[:n]), self.u[slot, at], self.settings, ops)
-        return token, ops.note(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n], self.out,
-                               self.logp, self.ends, self.settings.max_new_tokens)
+        return token, ops.record_tokens(token, logp, at, slot, self.shown[:n], self.done[:n], self.count[:n],
+                                        self.out, self.logp, self.ends, self.settings.max_new_tokens)
 
     def ended(self, look: Look) -> dict[Row, Written]:
         """Those that have ended: at a stop token, at the length, or where a stop string is complete."""
@@ -278,7 +278,8 @@ class ActiveRows:
 
     def keep(self, rows: list[int], before: int) -> None:
         """These rows move to the front; the columns behind them belong to no one."""
-        self.engine.ops.move_up(self.columns, self.done, self.hidden, self.whole(rows), before, self.nobody)
+        self.engine.ops.compact_rows(self.columns, self.done, self.hidden, self.whole(rows), before,
+                                     self.nobody)
 
     @torch.no_grad()
     def stream(self, prompt: list[int], seed: int) -> Iterator[int]:

@@ -15,8 +15,8 @@ def choose(logits: Tensor, u: Tensor, settings: Sampling,
     if settings.temperature == 0:
         return logits.argmax(-1), torch.zeros_like(u, dtype=torch.float32)
     if settings.whole:
-        return ops.pick(logits, u, settings.temperature)
-    return ops.pick(keep_likely(logits / settings.temperature, settings), u, 1.0)
+        return ops.sample_tokens(logits, u, settings.temperature)
+    return ops.sample_tokens(keep_likely(logits / settings.temperature, settings), u, 1.0)
 
 
 def keep_likely(logits: Tensor, settings: Sampling) -> Tensor:  # [R, V] -> [R, V]

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from postgrad.maths.noise import uniform
-from postgrad.maths.packing import pack, sent
+from postgrad.maths.packing import pack, to_device
 from postgrad.records import pad_rows
 from postgrad.sampling.base import Sampling
 from postgrad.sampling.choose import choose, keep_likely
@@ -229,7 +229,7 @@ class Slots:
         self.check(len(tokens), 0)
         row = torch.tensor([[*tokens, *[0] * (LEAST - len(tokens))]])
         packed = pack(torch.tensor([row.shape[1]]), row).to(self.device)
-        states, request = self.model.states(sent(row, self.device), packed), Request(own=True, top=top)
+        states, request = self.model.states(to_device(row, self.device), packed), Request(own=True, top=top)
         scored: list[Chosen] = []
         for start in range(0, len(tokens) - 1, SCORED):
             logits = self.engine.logits(states[start: start + SCORED])
@@ -242,7 +242,7 @@ class Slots:
         return rows if self.engine.independent else rows + [nobody] * (LEAST - len(rows))
 
     def whole(self, numbers: Sequence) -> Tensor:
-        return sent(torch.tensor(numbers, dtype=torch.int64), self.device)
+        return to_device(torch.tensor(numbers, dtype=torch.int64), self.device)
 
 
 def alike(rows: list[Row]) -> dict[Sampling, list[int]]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from postgrad.maths.noise import uniform
-from postgrad.maths.packing import fetched, sent
+from postgrad.maths.packing import fetched, to_device
 from postgrad.models.graph_capture import capturing
 from postgrad.sampling.active import bucket
 from postgrad.sampling.base import Sampling
@@ -33,7 +33,7 @@ class Together:
     def __init__(self, engine, hidden: Tensor, size: int, prompts: int):
         self.engine, self.hidden, self.device = engine, hidden, engine.device
         self.nobody = (0, size, prompts, 1, 0)
-        self.columns = sent(torch.tensor([self.nobody] * max(size, LEAST)).T.contiguous(), self.device)
+        self.columns = to_device(torch.tensor([self.nobody] * max(size, LEAST)).T.contiguous(), self.device)
         self.token = torch.zeros(self.columns.shape[1], dtype=torch.int64, device=self.device)
         self.logp = torch.zeros(self.columns.shape[1], device=self.device)
         self.rows: Sequence[Row] = ()  # that the columns are true of
@@ -55,7 +55,7 @@ class Together:
         numbers = [(len(row.tokens), row.slot, row.place.number, len(row.place.tokens), row.request.seed)
                    for row in rows]
         numbers += [self.nobody] * (self.filled - len(rows))  # in columns that others had
-        self.columns[:, : len(numbers)] = sent(torch.tensor(numbers, dtype=torch.int64), self.device).T
+        self.columns[:, : len(numbers)] = to_device(torch.tensor(numbers, dtype=torch.int64), self.device).T
         self.rows, self.how, self.filled = rows, first.how, len(rows)
         self.left = max(r.settings.max_new_tokens + row.turn - len(row.sampled) for r, row in
                         zip(requests, rows, strict=True)) if not any(r.keep for r in requests) else 1 << 62

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from postgrad.models.graph_capture import beside
+from postgrad.models.graph_capture import outside_capture
 from postgrad.resolve.handles import take
 from postgrad.resolve.models import open_writer
 from postgrad.resolve.weights import shown_in
@@ -93,7 +93,7 @@ class Pushed(Checkpoints):
 async def take_newer(served: Served, newer: Newer) -> bool:
     """The newest weights are taken, between two tokens, where there are newer ones."""
     def look() -> Found | None:
-        with beside():  # never while a graph is captured
+        with outside_capture():  # never while a graph is captured
             return newer()
 
     try:

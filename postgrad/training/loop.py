@@ -11,7 +11,7 @@ import torch
 
 from postgrad.models import Models, is_adapted
 from postgrad.models.checkpoint import random_state, restore_random
-from postgrad.models.parts import divided
+from postgrad.models.sharded_tensor import shard_like
 from postgrad.records import Batch
 from postgrad.system.throughput import memory_taken
 from postgrad.training.oom import each_in, phase
@@ -107,7 +107,8 @@ def restore(state: dict, models: Models, optim: Optim, batches) -> None:
     for name, tensors in state["models"].items():
         model = getattr(models, name)
         now = model.state_dict()
-        model.load_state_dict({key: divided(x, now[key]) if key in now else x for key, x in tensors.items()})
+        model.load_state_dict({key: shard_like(x, now[key]) if key in now else x for key,
+                               x in tensors.items()})
     optim.restore(state["optim"])
     batches.restore(state["batches"])
     restore_random(state["random"])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from postgrad.maths import kl, surrogate
 from postgrad.models import Models
-from postgrad.models.choices import columns
+from postgrad.models.choices import choice_columns
 from postgrad.records import Batch
 from postgrad.training.stats import Effective, Entry, Explained, Max, Mean, Stats
 
@@ -162,7 +162,7 @@ def _chosen(method, models, batch: Batch, temperature: float) -> tuple[Tensor, T
     with torch.no_grad():
         teacher = models.teacher.choices(batch.tokens, batch.mask, packed=batch.packed)
     policy = models.policy.choices(batch.tokens, batch.mask, packed=batch.packed)
-    logp, entropy, far = columns(policy, batch.tokens, temperature, teacher)
+    logp, entropy, far = choice_columns(policy, batch.tokens, temperature, teacher)
     return logp, entropy, far
 
 

@@ -12,13 +12,13 @@ import torch
 
 from postgrad.maths import schedule
 from postgrad.models import Adapters, Decoder, Models
-from postgrad.models.computing import compute_in
-from postgrad.models.kernels import add_all
-from postgrad.models.parts import divided, is_divided, whole
+from postgrad.models.computing import set_compute
+from postgrad.models.kernels import add_gradients
+from postgrad.models.sharded_tensor import full_tensor, is_sharded, shard_like
 from postgrad.system.processes import world
 from postgrad.system.settings import ABOVE_ZERO, COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Settings, setting
 from postgrad.training.adamw import AdamW
-from postgrad.training.distributed.sharding import divide, shard
+from postgrad.training.distributed.sharding import shard, shard_decoder
 from postgrad.training.distributed.virtual_ranks import lanes
 from postgrad.training.oom import phase
 
@@ -95,7 +95,7 @@ class OptimSettings(Settings):
         if not self.divides:
             return None
         on_gpu = torch.device(device).type == "cuda"
-        return partial(divide, half=on_gpu and self.half(on_gpu))
+        return partial(shard_decoder, half=on_gpu and self.half(on_gpu))
 
     @property
     def at_once(self) -> int:
@@ -119,7 +119,7 @@ class Optim:
     def __init__(self, models: Models, settings: OptimSettings, steps: int, tokens: int | None = None):
         if settings.lr is None:
             raise ValueError("optim.lr is open, and nothing here chooses it: name one, e.g. optim.lr=3e-4.")
-        compute_in(models, settings, steps, tokens)
+        set_compute(models, settings, steps, tokens)
         self.settings, self.steps, self.lanes = settings, steps, lanes(settings.lanes, settings.divides)
         if settings.divides:
             on_gpu = models.decoders()[0].head.is_cuda
@@ -133,7 +133,7 @@ class Optim:
                           weight_decay=settings.weight_decay)
         self.summed: list[torch.Tensor | None] = [None] * len(self.stepped)  # of lanes that are through
         # of what is divided a backward pass sums over the ranks; adapters are whole there
-        self.apart = self.lanes.apart or (settings.divides and not any(map(is_divided, self.stepped)))
+        self.apart = self.lanes.apart or (settings.divides and not any(map(is_sharded, self.stepped)))
         self.skips_in_a_row = 0
 
     @property
@@ -157,7 +157,7 @@ class Optim:
                 master.grad = torch.empty_like(master)
             if fresh:
                 torch._foreach_zero_([master.grad for master in fresh])
-            add_all([master.grad for _, master in taken], [p.grad for p, _ in taken])
+            add_gradients([master.grad for _, master in taken], [p.grad for p, _ in taken])
             for p, _ in taken:
                 p.grad = None
 
@@ -180,7 +180,7 @@ class Optim:
     def clip(self) -> torch.Tensor:
         """The gradient of the step, cut to the largest norm; -> the norm that it had."""
         self.take_sum()
-        return whole(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
+        return full_tensor(torch.nn.utils.clip_grad_norm_(self.stepped, self.settings.max_grad_norm))
 
     @phase("training")
     def step(self, step: int, loss: float, rows: bool = True, norm: float | None = None) -> dict[str, float]:
@@ -211,4 +211,4 @@ class Optim:
         for i, master in enumerate(self.masters):
             master.copy_(state["masters"][str(i)])
         self.round()
-        self.adam.restore(state["adam"], divided)
+        self.adam.restore(state["adam"], shard_like)

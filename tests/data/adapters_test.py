@@ -9,7 +9,7 @@ from small import CHAT
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.games import acted, prove_play
-from postgrad.models.chat.tools import added_to
+from postgrad.models.chat.tools import append_messages
 from postgrad.records import Prompt
 from postgrad.resolve.tasks import files_in
 from postgrad.sampling import Sampling
@@ -127,7 +127,7 @@ def test_the_last_reply_is_paid_whatever_it_asks(counter):
 def test_joined_words():
     asked = [{"role": "user", "content": "a"}]
     result = {"role": "tool", "content": "c"}
-    assert added_to(asked, [{"role": "user", "content": "b", "joins": True}, result]) == [
+    assert append_messages(asked, [{"role": "user", "content": "b", "joins": True}, result]) == [
         {"role": "user", "content": "ab"}, result]
     assert asked == [{"role": "user", "content": "a"}]
 

@@ -16,7 +16,7 @@ from postgrad.runs import Saves
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_a_copy_is_of_its_moment_whatever_the_next_steps_do(stays, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "has_room", lambda size, devices: stays)
+    monkeypatch.setattr(checkpoint, "gpu_has_room", lambda size, devices: stays)
     policy, moment = small_model(), torch.ones(3)
     before = {name: x.clone() for name, x in policy.state_dict().items()}
     write = copy_state({"optim": {"moment": moment}}, policy=policy, chat=CHAT)
@@ -86,5 +86,5 @@ def test_copies_stay_on_a_gpu_that_has_twice_their_room(free, stays, monkeypatch
     known = {"mem_get_info": (free - 300, 10_000), "memory_reserved": 500, "memory_allocated": 200}
     for name, value in known.items():
         monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
-    assert checkpoint.has_room(400, {torch.device("cpu"), torch.device("cuda", 0)}) is stays
-    assert not checkpoint.has_room(400, {torch.device("cpu")})
+    assert checkpoint.gpu_has_room(400, {torch.device("cpu"), torch.device("cuda", 0)}) is stays
+    assert not checkpoint.gpu_has_room(400, {torch.device("cpu")})

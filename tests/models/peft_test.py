@@ -10,11 +10,11 @@ from transformers import AutoModelForCausalLM, AutoModelForSequenceClassificatio
 from postgrad.cli import main
 from postgrad.models import (
     ScalarModel,
-    deciding_files,
     find_model,
-    home_of,
+    folder_with_file,
     load_model,
     load_scalar,
+    model_files,
     save_model,
 )
 from postgrad.models.peft import CONFIG, WEIGHTS, merge_adapter, write_adapter
@@ -119,13 +119,13 @@ def test_adapters_on_adapters_are_merged_in_turn_and_none_stands_on_itself(tmp_p
     merge_adapter(body, low)
     merge_adapter(body, high)
     torch.testing.assert_close(load_model(high).logits(TOKENS), body.logits(TOKENS), **CLOSE)
-    assert home_of(high, "tokenizer.json") == TINY
-    assert deciding_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG,
+    assert folder_with_file(high, "tokenizer.json") == TINY
+    assert model_files(high) == [high / WEIGHTS, high / CONFIG, low / WEIGHTS, low / CONFIG,
                                     TINY / "model.safetensors"]
     said = json.loads((low / CONFIG).read_text())
     for name in (low, high):
         (low / CONFIG).write_text(json.dumps(said | {"base_model_name_or_path": str(name)}))
-        for act in (load_model, deciding_files, lambda folder: home_of(folder, "tokenizer.json")):
+        for act in (load_model, model_files, lambda folder: folder_with_file(folder, "tokenizer.json")):
             with pytest.raises(ValueError, match="which stands on this adapter itself"):
                 act(high)
 

@@ -7,7 +7,7 @@ from foreign_small import small_folders
 from small import small_model
 
 from postgrad.models import Adapted, Adapter, Config, Decoder, Models, ScalarModel, load_model
-from postgrad.models.families import Parts
+from postgrad.models.families import Architecture
 from postgrad.models.kernels import cpu
 from postgrad.training.memory import Setup, layers
 from postgrad.training.optim import Optim, OptimSettings
@@ -33,7 +33,8 @@ def adapted():
     return Models(Adapted(made, worn), critic=ScalarModel(Adapted(made, other)))
 
 
-MADE = {"plain": lambda: Models(body()), "olmo": lambda: Models(body(parts=Parts(model_type="olmo2"))),
+MADE = {"plain": lambda: Models(body()),
+        "olmo": lambda: Models(body(architecture=Architecture(model_type="olmo2"))),
         "a critic beside": lambda: Models(body(), critic=ScalarModel(body())), "adapters": adapted}
 
 
@@ -100,7 +101,7 @@ def test_nothing_is_computed_twice_without_a_gradient(monkeypatch):
 @pytest.mark.parametrize("lora", [0, 4])
 def test_the_estimate_of_what_is_kept_is_what_autograd_saves(lora):
     """Each layer's input, and the last norm's input and output."""
-    if cpu.library() is None:
+    if cpu.c_library() is None:
         pytest.skip("the C kernels could not be built here; plain torch keeps more")
     model = body(hidden_size=256)
     model = Adapted(model, Adapter(model, rank=lora, generator=torch.Generator())) if lora else model

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from postgrad import recipes
 from postgrad.maths.packing import pack
 from postgrad.models import Models, chat, computing
-from postgrad.models.engine import fused
+from postgrad.models.engine import fuse_weights
 from postgrad.models.kernels import plain
 from postgrad.recipes import hooks, running
 from postgrad.recipes.logged import rounded
@@ -65,15 +65,16 @@ def test_a_run_is_compiled_where_that_ends_it_sooner():
     for said, tokens, compiled in ((None, 64, False), (None, 10**9, True), (None, None, True),
                                    (True, 64, True), (False, 10**9, False)):
         model, settings = small_model(), OptimSettings(lr=1.0, compile=said)
-        assert computing.compiles(model, settings, 2000, tokens) is compiled
+        assert computing.should_compile(model, settings, 2000, tokens) is compiled
         Optim(Models(policy=model), settings, 2000, tokens)
         assert not model.compiled  # on a CPU nothing is
 
 
 @pytest.mark.parametrize(("changes", "compiled"), [(["steps=20"], False), (["compile=true"], True)])
 def test_a_short_run_of_the_embedded_model_is_not_compiled(changes, compiled, monkeypatch):
-    answers, compiles = [], computing.compiles
-    monkeypatch.setattr(computing, "compiles", lambda *asked: answers.append(compiles(*asked)) or answers[-1])
+    answers, compiles = [], computing.should_compile
+    monkeypatch.setattr(computing, "should_compile", lambda *asked: answers.append(compiles(*asked))
+                        or answers[-1])
     recipe, config = recipes.resolve("grpo:words", changes, None)
     recipes.module(recipe).build(config, running.beginning(config))
     assert set(answers) == {compiled}
@@ -141,7 +142,7 @@ def test_weights_are_taken_again_without_a_walk_through_the_model(monkeypatch):
     for p in model.parameters():
         p.add_(0.1)
     model.model.layers[0].mlp.up_proj.weight.data = model.model.layers[0].mlp.up_proj.weight.data + 0.1
-    wanted = {name: fused(model.merged(), parts) for name, parts in engine.layout.items()}
+    wanted = {name: fuse_weights(model.merged(), parts) for name, parts in engine.layout.items()}
     monkeypatch.setattr(type(model), "merged", None)
     engine.refresh()
     assert engine.weights.keys() == wanted.keys()

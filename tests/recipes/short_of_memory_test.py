@@ -6,7 +6,7 @@ import torch
 from small import CHAT, small_model
 
 from postgrad import recipes
-from postgrad.models.foreign import Sizes
+from postgrad.models.hf_model import HFSizes
 from postgrad.recipes.defaults import needs
 from postgrad.recipes.short_of_memory import advice
 from postgrad.records import Prompt
@@ -72,7 +72,7 @@ def test_where_the_estimate_was_too_low_less_is_asked_for_all_the_same():
 def test_what_cannot_be_helped_or_estimated():
     config = of("lora=16", "bits=4")
     assert "no setting brings it to" in advice(config, SIZES["70B"], "training", 8 * GB)
-    theirs = Sizes(model_type="gpt2", vocab_size=9, hidden_size=8, max_position_embeddings=64)
+    theirs = HFSizes(model_type="gpt2", vocab_size=9, hidden_size=8, max_position_embeddings=64)
     for changes, said in (
             (("lora=0",), "set optim.tokens_per_pass=4096 instead of 8192, or recompute=true, or lora=16."),
             (("lora=16",), "set optim.tokens_per_pass=4096 instead of 8192, or recompute=true."),

@@ -20,7 +20,7 @@ from postgrad.models.kernels import cpu, plain
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.choose import choose
 
-compiled = pytest.mark.skipif(cpu.library() is None, reason="no C compiler on this machine")
+compiled = pytest.mark.skipif(cpu.c_library() is None, reason="no C compiler on this machine")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 PROMPTS = load_task("words").prompts("test", 20, 0)[:4]
 FILTERS = {
@@ -116,7 +116,7 @@ def test_settings_out_of_range(settings, words):
 def test_pick_takes_the_token_whose_share_holds_u():
     logits = torch.tensor([0.1, 0.2, 0.3, 0.4]).log().expand(6, 4).contiguous()
     u = torch.tensor([0.0, 0.0999, 0.1001, 0.2999, 0.6001, 1 - 2**-53], dtype=torch.float64)
-    token, logp = cpu.pick(logits, u, 1.0)
+    token, logp = cpu.sample_tokens(logits, u, 1.0)
     assert token.tolist() == [0, 0, 1, 1, 3, 3]
     torch.testing.assert_close(logp, logits[0][token], **CLOSE)
 
@@ -129,7 +129,7 @@ def test_pick_never_takes_a_forbidden_token(V):
     logits = torch.full((2, V), -float("inf"))
     allowed = [V // 2, V // 2 + 1]
     logits[:, allowed] = torch.tensor([0.0, 1.0])
-    token, logp = cpu.pick(logits, torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), 1.0)
+    token, logp = cpu.sample_tokens(logits, torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64), 1.0)
     assert token.tolist() == allowed
     torch.testing.assert_close(logp, torch.tensor([0.0, 1.0]).log_softmax(0), **CLOSE)
 
@@ -141,7 +141,7 @@ def test_pick_draws_each_token_as_often_as_its_probability(temperature):
     and logp is that of log_softmax."""
     V, n = 300, 100_000
     logits, u = 4 * draw(1, V), (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    token, logp = cpu.pick(logits.expand(n, V).contiguous(), u, temperature)
+    token, logp = cpu.sample_tokens(logits.expand(n, V).contiguous(), u, temperature)
     want = (logits[0].double() / temperature).log_softmax(0)
     assert (token.diff() >= 0).all()
     torch.testing.assert_close(torch.bincount(token, minlength=V) / n, want.exp().float(), rtol=0,
@@ -155,7 +155,7 @@ def test_pick_refuses_logits_without_a_distribution(bad):
     logits = draw(3, 70)
     logits[1] = -float("inf") if bad is None else torch.where(torch.arange(70) == 66, bad, logits[1])
     with pytest.raises(ValueError, match="row 1 of the logits"):
-        cpu.pick(logits, torch.zeros(3, dtype=torch.float64), 1.0)
+        cpu.sample_tokens(logits, torch.zeros(3, dtype=torch.float64), 1.0)
 
 
 @pytest.mark.parametrize("name", ["whole", "all"])

@@ -9,7 +9,7 @@ from serve_small import ASK, client, events, on_a_socket, post, served
 from postgrad.data.tasks import load_task
 from postgrad.models import find_model
 from postgrad.models.chat import Chat
-from postgrad.models.chat.tools import schema
+from postgrad.models.chat.tools import tool_schema
 from postgrad.sampling import Chosen
 from postgrad.serving.tools import OPEN, Holding, read_calls
 
@@ -100,7 +100,7 @@ def test_the_openai_client_plays_a_game_with_tiny_tools(monkeypatch):
     monkeypatch.setattr(what.worker.slots, "choose", choose)
     with on_a_socket(what) as port:
         api = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
-        asked = {"model": "small", "tools": [schema(tool) for tool in task.tools], "max_tokens": 40}
+        asked = {"model": "small", "tools": [tool_schema(tool) for tool in task.tools], "max_tokens": 40}
         talk = [{"role": "user", "content": "What is 1234*56?"}]
         choice = api.chat.completions.create(messages=talk, **asked).choices[0]
         (call,) = choice.message.tool_calls

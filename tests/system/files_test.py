@@ -8,7 +8,7 @@ import pytest
 
 from postgrad.cli import main
 from postgrad.models import checkpoint, find_model, weights
-from postgrad.models.checkpoint import size_of
+from postgrad.models.checkpoint import checkpoint_bytes
 from postgrad.resolve.models import load
 from postgrad.runs import Run
 from postgrad.system import files
@@ -115,4 +115,4 @@ def test_what_a_state_takes_is_counted_without_writing_it():
     model = load("tiny").net
     one = sum(p.numel() * 4 for p in model.parameters())
     moments = {"optim": {str(i): [p.detach(), p.detach()] for i, p in enumerate(model.parameters())}}
-    assert size_of(moments, model) == 3 * one
+    assert checkpoint_bytes(moments, model) == 3 * one

@@ -13,7 +13,7 @@ from small import small_model
 
 from postgrad.methods import METHODS, change
 from postgrad.models import Models, ScalarModel, load_model
-from postgrad.models.replay import Replays
+from postgrad.models.cuda_graphs import PassGraphs
 from postgrad.training import objectives
 from postgrad.training.loop import SKIPS_IN_A_ROW, train
 from postgrad.training.optim import Optim, OptimSettings
@@ -87,7 +87,7 @@ def test_gradients_of_several_passes_are_summed_in_float32():
 
 def test_a_gradient_in_a_graphs_memory_is_copied_before_the_next_pass():
     layer = torch.nn.Linear(2, 2)
-    replays, memory = Replays(layer), [torch.ones_like(p) for p in layer.parameters()]
+    replays, memory = PassGraphs(layer), [torch.ones_like(p) for p in layer.parameters()]
     for turn in range(3):
         for p, own in zip(layer.parameters(), memory, strict=True):
             p.grad = own.detach()  # a pass gives it out, and it is not taken
@@ -104,7 +104,7 @@ def test_a_gradient_in_a_graphs_memory_is_copied_before_the_next_pass():
 
 
 def test_a_pass_is_padded_to_a_graph_that_is_there_where_no_more_are_kept():
-    replays = Replays(torch.nn.Linear(2, 2))
+    replays = PassGraphs(torch.nn.Linear(2, 2))
     assert replays.fitting(14976, 100) == (14976, 128) and replays.fitting(14977, 127) == (15104, 256)
     replays.most, replays.made = 5, {(16384, 128): None, (15616, 128): None}
     assert replays.fitting(15200, 100) == (15616, 128)  # near enough

@@ -10,7 +10,7 @@ import torch
 from small import CHAT, PROMPTS, small_model
 
 from postgrad.maths.noise import seed_of
-from postgrad.maths.packing import flat, here
+from postgrad.maths.packing import flat, to_cpu
 from postgrad.records import Rollout
 from postgrad.sampling import LocalSampler, Sampling
 from postgrad.sampling.numbers import Numbers
@@ -58,8 +58,8 @@ def test_rows_that_were_sent_are_packed_and_picked_without_asking_the_device():
     for mine, there in ((batch, away), (pick(batch, [3, 1]), pick(away, [3, 1]))):
         for known, micro in zip(mine.split(6), there.split(6), strict=True):
             assert micro.tokens.is_meta and micro.tokens.shape == known.tokens.shape
-            assert here(micro.packed.cells).tolist() == known.packed.cells.tolist()
-            assert here(micro.packed.chosen).tolist() == known.packed.chosen.tolist()
+            assert to_cpu(micro.packed.cells).tolist() == known.packed.cells.tolist()
+            assert to_cpu(micro.packed.chosen).tolist() == known.packed.chosen.tolist()
 
 
 def test_rollouts_become_rows_with_their_own_masks():

@@ -11,7 +11,7 @@ from typing import Any
 
 from postgrad.data.environments.rows import Request, Row, Rows, escaped, rollout_of
 from postgrad.maths.noise import seed_of
-from postgrad.models.chat.tools import Reply, added_to, read_reply, schema
+from postgrad.models.chat.tools import ModelReply, append_messages, read_reply, tool_schema
 from postgrad.records import Message, Prompt, Rollout, Verdict
 from postgrad.rewards.base import fault
 from postgrad.rewards.function import verdict_of
@@ -21,7 +21,7 @@ from postgrad.system.user_code import fault as place_of
 
 ROLES = ("system", "user", "tool")
 
-Play = Callable[[Prompt, random.Random], Generator["Sequence[Message] | Asks", Reply, object]]
+Play = Callable[[Prompt, random.Random], Generator["Sequence[Message] | Asks", ModelReply, object]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class Asks:
     messages: Sequence[Message]
     tools: Sequence[dict] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    answer: Callable[[Reply, list[int], int], Message]
+    answer: Callable[[ModelReply, list[int], int], Message]
 
 
 class Episode:
@@ -51,13 +51,13 @@ class Episode:
                  env_seed: int, room: int, turns: int):
         self.prompt, self.tools, self.chat, self.seed = prompt, tools, chat, seed
         self.room, self.most_turns = room, turns
-        self.schemas = [schema(tool) for tool in tools]
+        self.schemas = [tool_schema(tool) for tool in tools]
         self.messages: list[Message] = list(prompt.messages)
         self.rows = Rows(chat, self._shown)
         self.request: Request  # what the next reply follows
         self.asks: Asks | None = None
         self.asked: Counter[tuple[int, ...]] = Counter()
-        self.replies: list[Reply] = []
+        self.replies: list[ModelReply] = []
         self.lengths: list[int] = []  # sampled tokens of each reply
         self.verdict: Verdict | None = None
         self.finished = False
@@ -109,7 +109,7 @@ class Episode:
         if isinstance(added, Asks):
             self.asks, self.messages, tools = added, list(added.messages), added.tools
         else:
-            self.messages, tools = added_to(self.messages, added), self.schemas
+            self.messages, tools = append_messages(self.messages, added), self.schemas
         self.request = self.rows.ask(self.messages, tools)
         if len(self.context) > self.room:
             what = "conversation" if self.replies else "prompt"

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from postgrad.data.tasks.base import Task
-from postgrad.models.chat.tools import added_to, read_reply
+from postgrad.models.chat.tools import append_messages, read_reply
 from postgrad.records import Conversation, Message, Prompt, Verdict
 
 TalkingPlayer = Callable[[Prompt, Sequence[Message]], str]
@@ -26,7 +26,7 @@ def acted(prompt: Prompt, play: Callable, player: TalkingPlayer, rng: random.Ran
     try:
         for _ in range(turns):
             added = game.send(reply)
-            messages = added_to(messages, [added] if isinstance(added, dict) else added or ())
+            messages = append_messages(messages, [added] if isinstance(added, dict) else added or ())
             text = player(prompt, messages)
             messages.append({"role": "assistant", "content": text})
             reply = read_reply(text, tools)

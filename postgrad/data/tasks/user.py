@@ -25,7 +25,7 @@ from types import ModuleType
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.games import prove_play
 from postgrad.data.tasks.listed import Parts, disjoint, messages_of, place, prompts_of, sampled, split_list
-from postgrad.models.chat.tools import schema
+from postgrad.models.chat.tools import tool_schema
 from postgrad.records import Conversation, Prompt
 from postgrad.rewards.base import check
 from postgrad.rewards.function import own_verifier, takes_two
@@ -182,7 +182,7 @@ def _tools(path: Path, module: ModuleType) -> tuple[Callable, ...]:
 def check_tools(tools: Iterable[Callable]) -> None:
     """Each has a schema, and what it needs is there."""
     for tool in tools:
-        schema(tool)
+        tool_schema(tool)
         getattr(tool, "require", lambda: None)()
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from postgrad.models.chat.detokenize import Spelling
-from postgrad.models.chat.template import compiled
-from postgrad.models.chat.tokenizer_files import read_object, read_template, read_tokenizer, token_text
+from postgrad.models.chat.detokenize import ByteTable
+from postgrad.models.chat.template import compile_template
+from postgrad.models.chat.tokenizer_files import read_json_object, read_template, read_tokenizer, token_text
 from postgrad.records import Message
 from postgrad.system.files import said
 
@@ -40,7 +40,7 @@ class Chat:
         self.eos = eos
         self.pad = pad
         self.ends = tuple(ends)
-        self._render = compiled(template)
+        self._render = compile_template(template)
         self._pieces: dict[int, str] = {}
 
     @classmethod
@@ -50,7 +50,7 @@ class Chat:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} has no {name}: a model folder needs it to turn text into tokens.")
         try:
-            raw, tokens, generation = (read_object(folder / f"{name}.json") for name in
+            raw, tokens, generation = (read_json_object(folder / f"{name}.json") for name in
                                        ("tokenizer_config", "special_tokens_map", "generation_config"))
             tokenizer = read_tokenizer(folder / "tokenizer.json")
             names = {k: token_text(k, v)
@@ -84,7 +84,8 @@ class Chat:
         ids = {key: i for key, name in ids.items()
                if name and (i := self.tokenizer.token_to_id(name)) is not None}
         path = folder / "generation_config.json"
-        path.write_text(json.dumps(read_object(path) | {"eos_token_id": list(self.stop), **ids}, indent=1))
+        path.write_text(json.dumps(read_json_object(path) | {"eos_token_id": list(self.stop), **ids},
+                                   indent=1))
 
     @cached_property
     def stop(self) -> tuple[int, ...]:
@@ -134,8 +135,8 @@ class Chat:
         return self._spelling.spelled(rows) if self._spelling else None
 
     @cached_property
-    def _spelling(self) -> Spelling | None:
-        return Spelling.of(self.tokenizer)
+    def _spelling(self) -> ByteTable | None:
+        return ByteTable.of(self.tokenizer)
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
         """Each token's own text, control tokens by name, for the token strip."""
@@ -170,7 +171,8 @@ class Chat:
         end = next((i for i, text in zip(self.stop, self.stop_texts, strict=True) if text in whole), None)
         # a turn may have ended with another of the tokens that end one than the template writes
         so_far = [end if end is not None and token in self.stop else token for token in tokens]
-        at = end_of(self.tokenizer.decode(so_far[:-1] if ended else so_far, skip_special_tokens=False), whole)
+        at = prefix_end(self.tokenizer.decode(so_far[:-1] if ended else so_far, skip_special_tokens=False),
+                        whole)
         rest = "" if at is None else whole[at:].lstrip() if ended else whole[at:]
         if at is None or ended and not rest.startswith(self.stop_texts):
             return None
@@ -251,7 +253,7 @@ class Chat:
         return tokens[:end], mask[:end]
 
 
-def end_of(before: str, whole: str) -> int | None:
+def prefix_end(before: str, whole: str) -> int | None:
     """Where a text goes on after this beginning, blank space left aside; None where it begins otherwise."""
     if whole.startswith(before):
         return len(before)

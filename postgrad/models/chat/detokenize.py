@@ -19,7 +19,7 @@ HIDDEN = [byte for byte in range(256) if byte not in SEEN]
 BYTES = {byte: byte for byte in SEEN} | {256 + i: byte for i, byte in enumerate(HIDDEN)}
 
 
-class Spelling:
+class ByteTable:
     """The bytes of all tokens end to end, how many each has, and where they begin; of control tokens, and of
     numbers that are no token, none."""
 
@@ -27,7 +27,7 @@ class Spelling:
         names = tokenizer.get_vocab()
         table = [b""] * (2 + max(names.values(), default=-1))  # the last one is no token
         for name, i in names.items():
-            table[i] = spelled(name)
+            table[i] = token_bytes(name)
         for i, token in tokenizer.get_added_tokens_decoder().items():
             if token.special:
                 table[i] = b""
@@ -36,7 +36,7 @@ class Spelling:
         self.first = self.size.cumsum() - self.size
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Spelling | None:
+    def of(cls, tokenizer: Tokenizer) -> ByteTable | None:
         """None where the tokenizer makes text in another way."""
         decoder = json.loads(tokenizer.to_str()).get("decoder") or {}
         return cls(tokenizer) if decoder.get("type") == "ByteLevel" else None
@@ -58,7 +58,7 @@ class Spelling:
         return [whole[a:b] for a, b in pairwise(cuts)]
 
 
-def spelled(name: str) -> bytes:
+def token_bytes(name: str) -> bytes:
     """A token that was added may have characters that stand for no byte: it is what it says."""
     known = all(ord(character) in BYTES for character in name)
     return name.translate(BYTES).encode("latin-1") if known else name.encode()

@@ -34,7 +34,7 @@ GROWS = {"*", "%", "center", "ljust", "rjust", "zfill", "expandtabs", "to_bytes"
          "format_map", "translate", "indent", "wordwrap", "tojson"}
 
 
-class TooMuch(TemplateError):
+class TemplateLimit(TemplateError):
     """The template asks for more than any conversation needs."""
 
     def __init__(self, what: str):
@@ -43,7 +43,7 @@ class TooMuch(TemplateError):
 
 # how large a value is
 
-def weight(value: object) -> int:
+def value_size(value: object) -> int:
     """The characters in a value and SLOT for each place in its lists, all the way down; counting ends soon
     after LARGEST."""
     total, inside = 0, [value]
@@ -59,14 +59,14 @@ def weight(value: object) -> int:
             total += SLOT * (1 + len(x))
             inside += x
         elif isinstance(x, int) and x.bit_length() > BITS:
-            raise TooMuch("a number of thousands of digits")
+            raise TemplateLimit("a number of thousands of digits")
     return total
 
 
-def size(x: object) -> int:
+def growth_factor(x: object) -> int:
     """What a value counts for where it says how much is made: a number as it is, anything else by its
     weight."""
-    return abs(x) if isinstance(x, int) else weight(x)
+    return abs(x) if isinstance(x, int) else value_size(x)
 
 
 def _measured(kind: str) -> Callable:
@@ -82,7 +82,7 @@ def _measured(kind: str) -> Callable:
     return visit
 
 
-class Code(CodeGenerator):
+class MeasuredCode(CodeGenerator):
     """Python code of a template that has each value measured where it comes about."""
 
     visit_Compare, visit_Getitem = _measured("Compare"), _measured("Getitem")
@@ -102,15 +102,15 @@ class Code(CodeGenerator):
         super().visit_For(node, frame, **options)
 
 
-class Environment(ImmutableSandboxedEnvironment):
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """A sandbox with limits, each thread's rendering by itself."""
 
-    code_generator_class = Code
+    code_generator_class = MeasuredCode
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
     def __init__(self):
         super().__init__(trim_blocks=True, lstrip_blocks=True, optimized=False, finalize=self.measured,
-                         extensions=[Generation, "jinja2.ext.loopcontrols"])
+                         extensions=[GenerationTag, "jinja2.ext.loopcontrols"])
         self.spent = threading.local()
         del self.globals["lipsum"]
         self.globals |= {"raise_exception": _refuse,
@@ -123,14 +123,14 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def measured(self, value):
         """The value, if it is not too large and neither time nor room is used up."""
-        if weight(value) > LARGEST:
-            raise TooMuch(f"a value of over {LARGEST:,} characters")
+        if value_size(value) > LARGEST:
+            raise TemplateLimit(f"a value of over {LARGEST:,} characters")
         places = {str: 1, list: 8, tuple: 8}.get(type(value), 0)
         self.spent.made = getattr(self.spent, "made", 0) + (places * len(value) if places else 1)
         if self.spent.made > IN_ALL:
-            raise TooMuch(f"over {IN_ALL:,} characters")
+            raise TemplateLimit(f"over {IN_ALL:,} characters")
         if time.thread_time() > getattr(self.spent, "end", math.inf):
-            raise TooMuch(f"over {SECONDS} s of processor time")
+            raise TemplateLimit(f"over {SECONDS} s of processor time")
         return value
 
     def each(self, values: Iterable) -> Iterator:
@@ -138,24 +138,25 @@ class Environment(ImmutableSandboxedEnvironment):
             yield self.measured(value)
 
     def joined(self, parts: Sequence) -> str:
-        if sum(map(weight, parts)) > LARGEST:
-            raise TooMuch(f"a text of over {LARGEST:,} characters")
+        if sum(map(value_size, parts)) > LARGEST:
+            raise TemplateLimit(f"a text of over {LARGEST:,} characters")
         return self.measured("".join(map(str, parts)))
 
     def foresee(self, name: str, first: object, rest: Sequence) -> None:
         """Before a step: what it is given is not too large, and neither is what it will make of it."""
-        if any(weight(x) > LARGEST for x in (first, *rest)):
-            raise TooMuch(f"a value of over {LARGEST:,} characters")
+        if any(value_size(x) > LARGEST for x in (first, *rest)):
+            raise TemplateLimit(f"a value of over {LARGEST:,} characters")
         numbers = all(isinstance(x, int | float) for x in (first, *rest))
-        if name == "**" and numbers and any(size(x) * size(first).bit_length() > BITS for x in rest):
-            raise TooMuch("a number of thousands of digits")
+        if name == "**" and numbers and any(growth_factor(x) * growth_factor(first).bit_length() > BITS
+                                            for x in rest):
+            raise TemplateLimit("a number of thousands of digits")
         if name not in GROWS or numbers and name in "*%":  # two numbers make one
             return
         within = [x for arg in rest for x in (arg if isinstance(arg, tuple) else (arg,))]
         if name in ("%", "format", "format_map"):
             within += [int(digits[:12]) for digits in re.findall(r"\d+", str(first))]
-        if max(1, size(first)) * max(map(size, within), default=1) > AT_ONCE:
-            raise TooMuch(f"over {AT_ONCE:,} characters at once")
+        if max(1, growth_factor(first)) * max(map(growth_factor, within), default=1) > AT_ONCE:
+            raise TemplateLimit(f"over {AT_ONCE:,} characters at once")
 
     def call_binop(self, context, operator, left, right):
         self.foresee(operator, left, [right])
@@ -180,7 +181,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return measured
 
 
-class Generation(Extension):
+class GenerationTag(Extension):
     """{% generation %}: the mark that some templates put around an assistant's words.
 
     What is inside stands as it is.
@@ -197,12 +198,12 @@ class Generation(Extension):
         return caller()
 
 
-class Refused(ValueError):
+class TemplateRefused(ValueError):
     """What a template itself says of messages that it does not take."""
 
 
 def _refuse(message):
-    raise Refused(f"the chat template says: {str(message)[:500]}")
+    raise TemplateRefused(f"the chat template says: {str(message)[:500]}")
 
 
 def _json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
@@ -210,11 +211,11 @@ def _json(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def compiled(source: str) -> Callable[..., str]:
+def compile_template(source: str) -> Callable[..., str]:
     """A function of the names that a template uses; every fault of it is a ValueError."""
     if len(source) > SOURCE:
         raise ValueError(f"the chat template has {len(source):,} characters, and {SOURCE:,} are read.")
-    environment = Environment()
+    environment = TemplateEnvironment()
     try:
         template = environment.from_string(source)
     except (TemplateError, SyntaxError, RecursionError, MemoryError, ValueError) as error:
@@ -224,7 +225,7 @@ def compiled(source: str) -> Callable[..., str]:
         environment.begin()
         try:
             return environment.measured(template.render(**named))
-        except Refused:
+        except TemplateRefused:
             raise
         except Exception as error:  # a template may go wrong in any way
             raise ValueError(f"the chat template cannot be rendered: {_line(error)}") from error

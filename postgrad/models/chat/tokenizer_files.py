@@ -14,7 +14,7 @@ LARGEST = 2**28  # bytes of a tokenizer.json
 GROWTH = 64      # times that a text may become longer on its way to tokens or back
 
 
-def read_object(path: Path) -> dict:
+def read_json_object(path: Path) -> dict:
     """A JSON object from a file; nothing where there is no file."""
     try:
         found = load_json(path) if path.is_file() else {}
@@ -39,15 +39,15 @@ def read_tokenizer(path: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     for part in (tokenizer.normalizer, tokenizer.decoder):
-        if part is not None and growth(json.loads(part.__getstate__())) > GROWTH:
+        if part is not None and text_growth(json.loads(part.__getstate__())) > GROWTH:
             raise ValueError(f"{path.name}: it makes a text more than {GROWTH} times as long")
     return tokenizer
 
 
-def growth(part: object) -> float:
+def text_growth(part: object) -> float:
     """How many times as long a normalizer or a decoder may make a text, by what it replaces and prepends."""
     if isinstance(part, list):
-        return math.prod(map(growth, part))
+        return math.prod(map(text_growth, part))
     if not isinstance(part, dict):
         return 1
     own = 1.0
@@ -56,7 +56,7 @@ def growth(part: object) -> float:
         own = max(1, content / max(1, len(pattern["String"]))) if "String" in pattern else 1 + content
     elif part.get("type") == "Prepend":
         own = max(1, len(part.get("prepend") or "") / 4)
-    return own * math.prod(growth(value) for value in part.values() if isinstance(value, list | dict))
+    return own * math.prod(text_growth(value) for value in part.values() if isinstance(value, list | dict))
 
 
 def token_text(name: str, value: object) -> str:

@@ -24,7 +24,7 @@ LONGEST = 4000  # characters of a tool's result that are shown
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ToolCall:
     """A call that a reply holds, its arguments fitting the tool: call.run() gives the result as a text."""
 
     name: str
@@ -45,18 +45,18 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
+class ModelReply:
     """What the model wrote in one turn: its text, the calls of tools in it, and what was meant as a call and
     cannot be read, a sentence each; its tokens with their log-probs, where a model wrote it."""
 
     text: str
-    tool_calls: tuple[Call, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
     malformed: tuple[str, ...] = ()
     tokens: tuple[int, ...] = field(default=(), repr=False)
     logp: tuple[float, ...] = field(default=(), repr=False)
 
 
-def added_to(messages: Sequence[Mapping], added: Sequence[Mapping]) -> list[dict]:
+def append_messages(messages: Sequence[Mapping], added: Sequence[Mapping]) -> list[dict]:
     """A conversation with what an environment adds; {"joins": True}: the words continue the message before.
 
     added_to([{"role": "user", "content": "Go. "}], [{"role": "user", "content": "A 5.", "joins": True}])
@@ -71,15 +71,15 @@ def added_to(messages: Sequence[Mapping], added: Sequence[Mapping]) -> list[dict
     return out
 
 
-def schema(function: Callable) -> dict:
+def tool_schema(function: Callable) -> dict:
     """A function as templates and endpoints take it, {"type": "function", "function": {"name", "description",
     "parameters"}}: types from the signature, words from the docstring and its `Args:`."""
     hints, parameters = get_type_hints(function), inspect.signature(function).parameters
-    told, by_name = described(function)
+    told, by_name = parse_docstring(function)
     for name, p in parameters.items():
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
             raise ValueError(f"tool {function.__name__}: *{name} has no schema: name each argument.")
-    properties = {name: kind_of(hints.get(name, str))
+    properties = {name: json_type(hints.get(name, str))
                   | ({"description": by_name[name]} if name in by_name else {}) for name in parameters}
     required = [name for name, p in parameters.items() if p.default is p.empty]
     return {"type": "function", "function": {
@@ -87,7 +87,7 @@ def schema(function: Callable) -> dict:
         "parameters": {"type": "object", "properties": properties, "required": required}}}
 
 
-def described(function: Callable) -> tuple[str, dict[str, str]]:
+def parse_docstring(function: Callable) -> tuple[str, dict[str, str]]:
     """The first paragraph of a docstring, and what its `Args:` say of each argument."""
     told, _, args = (inspect.getdoc(function) or "").partition("Args:")
     lines = [line.strip() for line in args.split("\n\n")[0].splitlines() if ":" in line]
@@ -96,22 +96,22 @@ def described(function: Callable) -> tuple[str, dict[str, str]]:
     return " ".join(told.split("\n\n")[0].split()), named
 
 
-def kind_of(hint: Any) -> dict:
+def json_type(hint: Any) -> dict:
     """A type as JSON schema has it."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin is Literal:
         return {"type": KINDS.get(type(inside[0]), "string"), "enum": list(inside)}
     if origin in (Union, types.UnionType):
-        kinds = [kind_of(x) for x in inside]
+        kinds = [json_type(x) for x in inside]
         return kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     kind = {"type": KINDS.get(origin or hint, "string")}
-    return kind | {"items": kind_of(inside[0])} if kind["type"] == "array" and inside else kind
+    return kind | {"items": json_type(inside[0])} if kind["type"] == "array" and inside else kind
 
 
-def read_reply(text: str, tools: Sequence[Callable]) -> Reply:
+def read_reply(text: str, tools: Sequence[Callable]) -> ModelReply:
     """A reply's text with the calls in it; without tools nothing is looked for."""
     if not tools:
-        return Reply(text=text)
+        return ModelReply(text=text)
     named = {tool.__name__: tool for tool in tools}
     calls, malformed = [], []
     for form, inside, end in WRITTEN.findall(text):
@@ -119,10 +119,11 @@ def read_reply(text: str, tools: Sequence[Callable]) -> Reply:
             if not end:
                 raise ValueError(f"<{form}> without </{form}>")
             name, given = _json_call(inside) if form == "tool_call" else _short_call(inside, named)
-            calls.append(Call(name=name, arguments=fitting(named, name, given), function=named[name]))
+            calls.append(ToolCall(name=name, arguments=bind_arguments(named, name, given),
+                                  function=named[name]))
         except ValueError as error:
             malformed.append(f"{error}: {inside[:60]!r}")
-    return Reply(text=text, tool_calls=tuple(calls), malformed=tuple(malformed))
+    return ModelReply(text=text, tool_calls=tuple(calls), malformed=tuple(malformed))
 
 
 def _json_call(inside: str) -> tuple[str, dict]:
@@ -146,7 +147,7 @@ def _short_call(inside: str, named: Mapping[str, Callable]) -> tuple[str, dict]:
     return name, {parameters[0]: rest.strip()}
 
 
-def fitting(named: Mapping[str, Callable], name: str, given: Mapping) -> dict:
+def bind_arguments(named: Mapping[str, Callable], name: str, given: Mapping) -> dict:
     """The arguments as the tool takes them: numbers that came as texts are read; ValueError where they don't
     fit."""
     if name not in named:

@@ -26,7 +26,7 @@ def kernels_for(device: torch.device, dtype: torch.dtype,
         from postgrad.models.kernels import gpu, launchers
         launchers.build_quickly()
         return gpu
-    found = cpu if device.type == "cpu" and dtype == torch.float32 and cpu.library() is not None else plain
+    found = cpu if device.type == "cpu" and dtype == torch.float32 and cpu.c_library() is not None else plain
     return (SimpleNamespace(**vars(found) | {"linear": plain.half_linear}) if precision == torch.bfloat16
             else found)
 
@@ -35,17 +35,17 @@ def softmax_for(head: Tensor) -> Softmax:
     """The passes over the vocabulary's logits; of a small vocabulary torch's own, for which no kernels have
     to be compiled."""
     if head.is_cuda and head.dtype != torch.float64 and len(head) >= LARGE and has_triton():
-        from postgrad.models.kernels import vocabulary
-        return vocabulary.SOFTMAX
+        from postgrad.models.kernels import vocab_softmax
+        return vocab_softmax.SOFTMAX
     return PLAIN
 
 
-def add_all(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+def add_gradients(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
     """sums[i] += parts[i] for all i: bfloat16 to float32 on a GPU in one launch, for which torch takes one
     each; of few numbers torch's, as above."""
     if sums[0].is_cuda and sum(x.numel() for x in sums) >= MANY and has_triton():
-        from postgrad.models.kernels import gathering
-        gathering.add_all(sums, parts)
+        from postgrad.models.kernels import gradient_sums
+        gradient_sums.add_by_kernel(sums, parts)
     else:
         torch._foreach_add_(sums, parts)
 

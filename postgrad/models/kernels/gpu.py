@@ -15,22 +15,21 @@ from torch import Tensor
 
 from postgrad.maths.packing import Laid, Spans
 from postgrad.models.blocks import Blocks
-from postgrad.models.kernels import plain, shared_attention, training
-from postgrad.models.kernels.choosing import chooser
-from postgrad.models.kernels.gpu_step import gate_halves, nudge, whole_step
-from postgrad.models.kernels.joined import gated, looked, turned
-from postgrad.models.kernels.looking import keep, look_back
-from postgrad.models.kernels.plain import gate, in_panels, linear, move_up, norm
-from postgrad.models.kernels.shared_attention import lay_blocks
+from postgrad.models.kernels import gpu_training, plain
+from postgrad.models.kernels.decode_attention import step_attention, store_kv
+from postgrad.models.kernels.gpu_decode import fused_sampler, fused_step, nudge, swiglu_joined
+from postgrad.models.kernels.gpu_training import add_gated, attend_qkv, block_layout, rotate_qkv
+from postgrad.models.kernels.plain import compact_rows, linear, packed_names, rms_norm, swiglu
 
-__all__ = ["add_norm", "attention", "chooser", "gate", "gate_halves", "gated", "in_panels", "keep", "lay",
-           "lay_blocks", "linear", "look_back", "looked", "move_up", "norm", "note", "nudge", "pick",
-           "rotate", "turned", "whole_step"]
+__all__ = ["add_norm", "attention", "fused_sampler", "swiglu", "swiglu_joined", "add_gated", "packed_names",
+           "store_kv", "attention_layout", "block_layout", "linear", "step_attention", "attend_qkv",
+           "compact_rows", "rms_norm", "record_tokens", "nudge", "sample_tokens", "rotate", "rotate_qkv",
+           "fused_step"]
 
 PICK = 2048, 4  # logits at a time and warps of a program that picks a token
 
 
-def lay(spans: Spans, x: Tensor) -> Spans | Laid:
+def attention_layout(spans: Spans, x: Tensor) -> Spans | Laid:
     return spans if x.dtype == torch.float32 else spans.laid(x.device)
 
 
@@ -39,8 +38,8 @@ def attention(q: Tensor, k: Tensor, v: Tensor, laid: Spans | Laid | Blocks,
     if isinstance(laid, Spans):
         return plain.attention(q, k, v, laid, window)
     if isinstance(laid, Blocks):
-        return shared_attention.attended(q, k, v, laid, window)
-    return training.attended(q, k, v, laid, window)
+        return gpu_training.block_attention(q, k, v, laid, window)
+    return gpu_training.flash_attention(q, k, v, laid, window)
 
 
 @triton.jit
@@ -112,7 +111,7 @@ def _pick(logits, u, token, logp, V, heat, BLOCK: tl.constexpr, BLOCKS: tl.const
     tl.store(logp + row, tl.sum(tl.where(i == found, x, 0.0)) - top - tl.log(total).to(tl.float32))
 
 
-def pick(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def sample_tokens(logits: Tensor, u: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     R, V = logits.shape
     token = torch.empty(R, dtype=torch.int64, device=logits.device)
     logp = torch.empty(R, device=logits.device)
@@ -142,8 +141,8 @@ def _note(token, logp, at, slot, shown, done, count, out, logps, ends, where, R,
     tl.store(done + row, over, real)
 
 
-def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
-         out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
+def record_tokens(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor,
+                  count: Tensor, out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
     where, R = torch.empty_like(at), len(token)
     _note[(triton.cdiv(R, 128),)](token, logp, at, slot, shown, done, count, out, logps, ends, where, R,
                                   out.shape[1], most, ENDS=len(ends), BLOCK=128)

@@ -22,7 +22,7 @@ def build_quickly() -> None:
     """From now on in this process, where nobody else has told Triton how to build. An older Triton cannot be
     told."""
     if (how := knobs()) is not None and how.impl is None and compiler():
-        how.impl = built
+        how.impl = build_launcher
 
 
 def knobs() -> Any:
@@ -35,8 +35,8 @@ def compiler() -> str | None:
     return os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
 
 
-def built(name: str, source: str, folder: str, library_dirs: Sequence[str], include_dirs: Sequence[str],
-          libraries: Sequence[str], flags: Sequence[str] = ()) -> str:
+def build_launcher(name: str, source: str, folder: str, library_dirs: Sequence[str],
+                   include_dirs: Sequence[str], libraries: Sequence[str], flags: Sequence[str] = ()) -> str:
     """The file of the extension. flags: what newer versions of Triton hand over too."""
     made = Path(folder, name + sysconfig.get_config_var("EXT_SUFFIX"))
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")  # Debian's has no headers

@@ -27,7 +27,7 @@ def half_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return y if bias is None else y + bias
 
 
-def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:  # [..., D]
     """x / rms(x) * weight, in float32 at least."""
     return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), eps)
 
@@ -38,11 +38,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:  # [N, H, head_dim], 
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
-def gate(a: Tensor, b: Tensor) -> Tensor:
+def swiglu(a: Tensor, b: Tensor) -> Tensor:
     return F.silu(a) * b
 
 
-def lay(spans: Spans, x: Tensor) -> Spans:
+def attention_layout(spans: Spans, x: Tensor) -> Spans:
     """Sequences in the form in which this module's attention takes them, for tokens such as x:
     asked once for all layers."""
     return spans
@@ -83,11 +83,11 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> Ten
     """x += delta in place, and its norm."""
     if delta is not None:
         x += delta
-    return norm(x, weight, eps)
+    return rms_norm(x, weight, eps)
 
 
-def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor, k_cache: Tensor,
-          v_cache: Tensor) -> Tensor:
+def rotate_and_store(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor, at: Tensor,
+                     k_cache: Tensor, v_cache: Tensor) -> Tensor:
     """qkv [R, (H + 2 kv) head_dim] -> q [R, H, head_dim] rotated;
     keys and values go to (slot, at) of the cache.
 
@@ -100,7 +100,7 @@ def place(qkv: Tensor, cos: Tensor, sin: Tensor, position: Tensor, slot: Tensor,
     return rotate(q, cos, sin)
 
 
-def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
+def attend_cached(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt_length: Tensor,
            k_cache: Tensor, v_cache: Tensor, slot: Tensor, length: Tensor,
            window: int | None = None) -> Tensor:
     """q [R, H, head_dim] -> [R, H head_dim]: row r sees prompt_length[r] tokens of prompt[r],
@@ -124,7 +124,7 @@ def attend(q: Tensor, k_prompt: Tensor, v_prompt: Tensor, prompt: Tensor, prompt
     return y.flatten(1)
 
 
-def looking_back(place: Callable, attend: Callable) -> Callable:
+def attention_after(place: Callable, attend: Callable) -> Callable:
     """Both of them, one after the other, for layer after layer of a step."""
     def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
                   prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
@@ -137,29 +137,30 @@ def looking_back(place: Callable, attend: Callable) -> Callable:
     return look_back
 
 
-look_back = looking_back(place, attend)
+step_attention = attention_after(rotate_and_store, attend_cached)
 
 
-def keep(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor, v_prompt: Tensor) -> None:
+def store_kv(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor,
+             v_prompt: Tensor) -> None:
     """Keys and values [N, kv, head_dim] of prompts' tokens, to their places."""
     k_prompt[place, :, position], v_prompt[place, :, position] = k, v
 
 
-def in_panels(engine) -> set[str]:
+def packed_names(engine) -> set[str]:
     """The weights that `whole_step` keeps in an order of its own, by their names in the engine."""
     return set()
 
 
-def whole_step(engine) -> None:
+def fused_step(engine) -> None:
     """Engine.step for all layers at once, where a module has such a thing."""
     return None
 
 
-def gate_halves(ab: Tensor) -> Tensor:  # [R, 2F] -> [R, F]
-    return gate(*ab.chunk(2, dim=1))
+def swiglu_joined(ab: Tensor) -> Tensor:  # [R, 2F] -> [R, F]
+    return swiglu(*ab.chunk(2, dim=1))
 
 
-def pick(logits: Tensor, u: Tensor,
+def sample_tokens(logits: Tensor, u: Tensor,
          temperature: float) -> tuple[Tensor, Tensor]:  # [R, V], [R] -> tokens, logp [R]
     """A token by the inverse of the cumulative distribution at u,
     and its log-prob under that same distribution."""
@@ -170,12 +171,13 @@ def pick(logits: Tensor, u: Tensor,
     return token, logp.gather(1, token[:, None]).squeeze(1)
 
 
-def chooser(rows) -> None:
+def fused_sampler(rows) -> None:
     """The sampler's rows, chosen for and noted in one call, where a module has such a thing."""
     return None
 
 
-def move_up(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int, nobody: Tensor) -> None:
+def compact_rows(columns: Tensor, done: Tensor, hidden: Tensor, rows: Tensor, before: int,
+                 nobody: Tensor) -> None:
     """Of what is known of the first `before` rows, columns [kinds, R], done [R] and hidden [R, D], that of
     these rows, in ascending order, moves to the front; what is left behind is like `nobody` [kinds, 1]."""
     n = len(rows)
@@ -190,8 +192,9 @@ def nudge(x: Tensor) -> None:
     """Nothing; on a GPU, what makes it quick to go from kernel to kernel."""
 
 
-def note(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor, count: Tensor,
-         out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:  # [R] seven times -> [R]
+# [R] seven times -> [R]
+def record_tokens(token: Tensor, logp: Tensor, at: Tensor, slot: Tensor, shown: Tensor, done: Tensor,
+                  count: Tensor, out: Tensor, logps: Tensor, ends: Tensor, most: int) -> Tensor:
     """Row r's token goes to (slot, at) of out, its log-prob to that of logps; a row that was not done has one
     more token, and is done at one of `ends` or with `most` tokens; `at` moves on. -> where the token stands
     among all that its slot has, with those that were shown."""

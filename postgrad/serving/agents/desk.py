@@ -22,7 +22,7 @@ from starlette.routing import Route
 
 from postgrad.data.environments import Asks
 from postgrad.models.chat import Chat
-from postgrad.models.chat.tools import Reply
+from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Message
 from postgrad.sampling import Chosen, Row
 from postgrad.sampling.request import Place
@@ -142,7 +142,7 @@ def asks(call: ChatCompletion) -> Asks:
                 answer=partial(told, call))
 
 
-def told(call: ChatCompletion, reply: Reply, context: list[int], step: int) -> Message:
+def told(call: ChatCompletion, reply: ModelReply, context: list[int], step: int) -> Message:
     """The client gets the reply; -> the message, as it will stand in what the client asks next."""
     chat, asked = call.served.chat, call.asked
     request = call.choosing.requests(max(len(reply.tokens), 1), pieces=True)[0]

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from postgrad.data.environments import Asks
 from postgrad.data.tasks import Task
-from postgrad.models.chat.tools import Reply
+from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Prompt, Verdict
 from postgrad.rewards.base import fault, guarded
 from postgrad.serving.agents.program import Program, given, words_of
@@ -61,7 +61,7 @@ class AgentPlay:
     def __exit__(self, *fault) -> None:
         self.desk.__exit__(*fault)
 
-    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Asks, Reply, Verdict]:
+    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Asks, ModelReply, Verdict]:
         session = self.desk.open()
         program = Program(self.words, given(prompt, rng.getrandbits(31), self.desk.served.name),
                           {"OPENAI_BASE_URL": self.desk.url, "OPENAI_API_KEY": session.key})
@@ -76,7 +76,7 @@ class AgentPlay:
             self.desk.close(session)
             program.stop()
 
-    def verdict(self, prompt: Prompt, program: Program, reply: Reply | None) -> Verdict:
+    def verdict(self, prompt: Prompt, program: Program, reply: ModelReply | None) -> Verdict:
         said = program.verdict()
         if said and said.error:
             return said

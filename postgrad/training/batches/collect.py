@@ -22,7 +22,7 @@ from postgrad.training.batches.ahead import Ahead, Collection, Present, Source
 from postgrad.training.batches.facts import facts_of
 from postgrad.training.batches.keep import held_batch, kept_batch
 from postgrad.training.batches.shuffled import Shuffled
-from postgrad.training.distributed.sharding import brought_together
+from postgrad.training.distributed.sharding import unshard
 from postgrad.training.distributed.virtual_ranks import ALONE, Lanes
 from postgrad.training.oom import phase
 from postgrad.training.stats import Later
@@ -212,7 +212,7 @@ class RolloutLine(Generic[RowT]):
         while self.step < self.steps:
             self.step += 1
             if not self.waiting:
-                with phase("sampling"), brought_together(self.models):
+                with phase("sampling"), unshard(self.models):
                     groups, dropped, facts, self.sampled_at = self.next_collection()
                 made = self.batches_of(groups or dropped[: self.settings.prompts_per_step], facts)
                 self.waiting = made if groups else [nothing_of(made[0])]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from postgrad.maths import credit
 from postgrad.maths.noise import seed_of
-from postgrad.maths.packing import sent
+from postgrad.maths.packing import to_device
 from postgrad.methods import Policy
 from postgrad.models import Models
 from postgrad.records import Batch, Prompt, Scored
@@ -41,7 +41,7 @@ def rewards(rows: Sequence[Scored], mask: Tensor, method: Policy, budget: int,
             assert len(s.verdict.per_token) == len(s.rollout.sampled), "a reward for each sampled token"
             dense[i, mask[i]] = torch.tensor(s.verdict.per_token, dtype=torch.float32).to(mask.device)
             score[i] -= s.verdict.score
-    return split_episodes(credit.place_reward(sent(score, mask.device), mask) + dense, episode)
+    return split_episodes(credit.place_reward(to_device(score, mask.device), mask) + dense, episode)
 
 
 def scores(rows: Sequence[Scored], method: Policy, budget: int) -> Tensor:  # [B]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from postgrad.maths.packing import remembered, sent
+from postgrad.maths.packing import remembered, to_device
 from postgrad.records import Batch, Prompt, Rollout, Scored, Turn, Verdict
 from postgrad.training.stats import computed
 
@@ -18,7 +18,7 @@ from postgrad.training.stats import computed
 def pick(batch: Batch, rows: list[int]) -> Batch:
     """These rows of a batch, in this order."""
     here = torch.tensor(rows)
-    index = sent(here, batch.tokens.device)
+    index = to_device(here, batch.tokens.device)
     cut: dict[str, Any] = {}
     for f in fields(batch):
         if isinstance(x := getattr(batch, f.name), Tensor):

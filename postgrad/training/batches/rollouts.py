@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from postgrad.maths.kl import adaptive_coefficient
-from postgrad.maths.packing import here
+from postgrad.maths.packing import to_cpu
 from postgrad.methods import Policy
 from postgrad.records import Batch, Prompt, Scored
 from postgrad.system.throughput import repeatable
@@ -68,7 +68,7 @@ class RolloutBatches(RolloutLine[Policy]):
                             seed=self.seed, step=self.step)
         later = {name: fact for name, fact in repeatable(facts).items() if name != "sampled"}
         facts |= {"time/score": time.perf_counter() - began}
-        parts = [replace(part, facts=(later if i else facts) | {"tokens": float(here(part.lengths).sum())})
+        parts = [replace(part, facts=(later if i else facts) | {"tokens": float(to_cpu(part.lengths).sum())})
                  for i, part in enumerate(parts)]
         return [self.mix.into(part) for part in parts] if self.mix else parts
 

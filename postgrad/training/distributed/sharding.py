@@ -25,7 +25,7 @@ from postgrad.models.engine import Engine
 from postgrad.models.heads import ScalarModel
 from postgrad.models.lora import Adapted
 from postgrad.models.nf4 import Linear4
-from postgrad.models.parts import whole
+from postgrad.models.sharded_tensor import full_tensor
 
 M_MMAP_THRESHOLD = -3  # of mallopt: bytes from which on a piece of memory stands by itself
 # what is called on a model from outside, and so where its weights are brought together
@@ -41,14 +41,14 @@ def shard(models: Models, half: bool) -> None:
         if not isinstance(decoder, Decoder) or any(isinstance(m, Linear4) for m in decoder.modules()):
             raise ValueError("shard=true divides our own decoders, and neither a model in 4 bits (bits=4) "
                              "nor an architecture that runs through transformers: leave shard out.")
-        divide(decoder, half)
+        shard_decoder(decoder, half)
         if model is not body and body is decoder:
             divided_whole(model, half, FORWARDS[ScalarModel])
         if model is body is models.policy:
             body.copy = Copy(body, torch.bfloat16 if half else decoder.head.dtype)
 
 
-def divide(decoder: Decoder, half: bool) -> None:
+def shard_decoder(decoder: Decoder, half: bool) -> None:
     """Of every weight this rank's part, layer by layer; one whose weights are not read yet (on the meta
     device) has parts to read. A decoder that is divided stays so."""
     if not hasattr(decoder, "reshard"):
@@ -119,7 +119,7 @@ class Copy:
     def fill(self) -> None:
         parts = self.divided[0].merged()
         for name, p in self.model.named_parameters():
-            p.data = whole(parts[name].detach()).to(p.dtype, copy=True)
+            p.data = full_tensor(parts[name].detach()).to(p.dtype, copy=True)
 
     def empty(self) -> None:
         for p in self.model.parameters():
@@ -130,7 +130,7 @@ class Copy:
 
 
 @contextmanager
-def brought_together(models: Models) -> Iterator[None]:
+def unshard(models: Models) -> Iterator[None]:
     """A block in which the policy can be sampled from. Every rank comes to it."""
     copy = getattr(models.policy, "copy", None)
     if copy is None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from postgrad.models.cuda_graphs import most_graphs
 from postgrad.models.families import Config
-from postgrad.models.layer import Layer, layer_spec
-from postgrad.models.replay import most_graphs
+from postgrad.models.layer import LayerSpec, layer_spec
 from postgrad.training.memory.setup import Setup, parameters
 
 # tokens that meet the head at once on a GPU; logits that do on a CPU: maths/logprob.py
@@ -18,7 +18,7 @@ def captured(c: Config, setup: Setup) -> int:
     return min(setup.graphs, most_graphs(2 * parameters(c))) if setup.fused and setup.on_gpu else 0
 
 
-def kept(layer: Layer, setup: Setup) -> float:
+def kept(layer: LayerSpec, setup: Setup) -> float:
     """Numbers that a layer keeps of each token for the backward pass.
 
     What each norm reads; what the matrices of each half read; queries, keys, values and what attention gives;
@@ -38,7 +38,7 @@ def kept(layer: Layer, setup: Setup) -> float:
             + sum(matrix.outputs for matrix in layer.mlp.inputs) + gated * layer.mlp.output.inputs)
 
 
-def joined(layer: Layer, setup: Setup) -> bool:
+def joined(layer: LayerSpec, setup: Setup) -> bool:
     """Whether matrices that read the same are one in training."""
     return setup.fused and setup.on_gpu and layer.joins
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from postgrad.models.families import Config
-from postgrad.models.layer import Matrix, Norm, layer_spec, outer_weights
+from postgrad.models.layer import MatrixSpec, NormSpec, layer_spec, outer_weights
 from postgrad.system.options import Held
 
 
@@ -82,7 +82,7 @@ def matrices(c: Config) -> int:
 
 def parameters(c: Config) -> int:
     """All weights of a decoder: matrices, embedding, head (unless tied), norms, biases."""
-    def count(weights: Iterable[Matrix | Norm]) -> int:
+    def count(weights: Iterable[MatrixSpec | NormSpec]) -> int:
         return sum(math.prod(shape) for weight in weights for shape in weight.shapes().values())
     return count(outer_weights(c)) + c.num_hidden_layers * count(layer_spec(c, 0).weights)
 

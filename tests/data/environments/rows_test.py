@@ -54,7 +54,7 @@ def apart(one, other):
 def test_of_a_later_turn_what_was_added_is_computed(at_once, monkeypatch):
     model = talker()
     if not at_once:
-        monkeypatch.setattr(model.ops, "whole_step", lambda engine: None)
+        monkeypatch.setattr(model.ops, "fused_step", lambda engine: None)
     with monkeypatch.context() as patch:
         sampler = Counted(patch, model)
         kept = played(sampler)

@@ -10,7 +10,7 @@ from texts import hostile_texts
 from postgrad.data.environments import Player
 from postgrad.data.tasks import load_task
 from postgrad.data.tasks.games import acted
-from postgrad.models.chat.tools import read_reply, schema
+from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.recipes.sft import SFTConfig, demonstrations
 from postgrad.records import Verdict
 from postgrad.sampling import Sampling
@@ -29,13 +29,13 @@ def add(a: int, b: int = 2) -> int:
 
 
 def test_a_function_is_its_schema():
-    assert schema(add) == {"type": "function", "function": {
+    assert tool_schema(add) == {"type": "function", "function": {
         "name": "add", "description": "Adds two numbers.", "parameters": {
             "type": "object", "required": ["a"], "properties": {
                 "a": {"type": "integer", "description": "the first"},
                 "b": {"type": "integer", "description": "the second"}}}}}
     with pytest.raises(ValueError, match=r"tool <lambda>: \*rest has no schema"):
-        schema(lambda *rest: 0)
+        tool_schema(lambda *rest: 0)
 
 
 @pytest.mark.parametrize(("text", "results", "malformed"), [

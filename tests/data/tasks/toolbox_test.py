@@ -13,7 +13,7 @@ from postgrad.cli import main
 from postgrad.cli.voices import Reply, Session, Voice
 from postgrad.data.environments import episode
 from postgrad.data.tasks import toolbox
-from postgrad.models.chat.tools import read_reply, schema
+from postgrad.models.chat.tools import read_reply, tool_schema
 from postgrad.records import Prompt
 from postgrad.resolve.models import open_writer
 from postgrad.rewards.sandbox.selftest import missing
@@ -59,7 +59,7 @@ def test_a_training_on_the_task_of_the_page_runs_programs_in_the_jail(tmp_path, 
 
 def test_without_a_jail_a_task_with_the_tool_is_refused(monkeypatch):
     monkeypatch.setattr(toolbox, "missing", lambda: "no Landlock")
-    assert schema(toolbox.python)["function"]["name"] == "python"
+    assert tool_schema(toolbox.python)["function"]["name"] == "python"
     with pytest.raises(ValueError, match="this machine has none that holds .no Landlock.*leave the tool out"):
         pg.make_task(["What is 2**70?"], lambda prompt, text: False, tools=[toolbox.python])
 

@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import ByteLevel
 
 from postgrad.models.chat import Chat
-from postgrad.models.chat.detokenize import BYTES, Spelling
+from postgrad.models.chat.detokenize import BYTES, ByteTable
 from postgrad.models.load import EMBEDDED
 
 
@@ -37,7 +37,7 @@ def test_tokens_that_were_added_are_what_they_say():
     tokenizer.decoder = Decoder()
     tokenizer.add_special_tokens(["<|end|>"])
     tokenizer.add_tokens([AddedToken("<think>"), AddedToken("→ x")])
-    spelling = Spelling.of(tokenizer)
+    spelling = ByteTable.of(tokenizer)
     assert spelling.texts([[0, 1, 5, 6, 2, 3, 4, 7, 99]]) == ["a b<think>\né→ x"]
     replies = rows(500, 8, seed=1)
     assert spelling.texts(replies) == [tokenizer.decode(row, skip_special_tokens=True) for row in replies]
@@ -45,4 +45,4 @@ def test_tokens_that_were_added_are_what_they_say():
 
 
 def test_other_tokenizers_have_no_table():
-    assert Spelling.of(Tokenizer(WordLevel({"a": 0}, unk_token="a"))) is None
+    assert ByteTable.of(Tokenizer(WordLevel({"a": 0}, unk_token="a"))) is None

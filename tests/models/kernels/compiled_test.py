@@ -2,17 +2,17 @@
 
 import pytest
 
-from postgrad.models.kernels import compiled
+from postgrad.models.kernels import cpu
 
-pytestmark = pytest.mark.skipif(compiled.library() is None, reason="no C compiler on this machine")
+pytestmark = pytest.mark.skipif(cpu.c_library() is None, reason="no C compiler on this machine")
 
 
 @pytest.fixture
 def fresh():
     """The library looked for anew, and as it was at the end."""
-    compiled.library.cache_clear()
+    cpu.c_library.cache_clear()
     yield
-    compiled.library.cache_clear()
+    cpu.c_library.cache_clear()
 
 
 def test_without_a_compiler_there_is_one_warning_and_no_library(monkeypatch, fresh):
@@ -20,7 +20,7 @@ def test_without_a_compiler_there_is_one_warning_and_no_library(monkeypatch, fre
     monkeypatch.delenv("POSTGRAD_KERNELS", raising=False)
     with pytest.warns(UserWarning,
                       match="no compiled kernels, so plain torch is used.*no C compiler found") as seen:
-        assert compiled.library() is None and compiled.library() is None
+        assert cpu.c_library() is None and cpu.c_library() is None
     assert len(seen) == 1
 
 
@@ -32,19 +32,19 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch, fresh, tmp_path):
     monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.warns(UserWarning, match="plain torch is used, which is slower: cpu.c: too hard"):
-        assert compiled.library() is None
+        assert cpu.c_library() is None
     assert not list(tmp_path.glob("postgrad/*"))  # nothing half made is left
 
 
 def test_plain_can_be_asked_for(monkeypatch, fresh):
     monkeypatch.setenv("POSTGRAD_KERNELS", "plain")
-    assert compiled.library() is None
+    assert cpu.c_library() is None
 
 
 def test_every_c_function_is_declared_to_ctypes():
     names = {"add_norm", "place", "attend", "pick", "norm", "norm_backward", "rotate", "gate",
              "gate_backward", "attention", "attention_backward", "decode", "note", "pack", "panel", "product",
              "move_up", "choose"}
-    assert {name for _, name, _ in compiled.signatures(compiled.source())} == names
+    assert {name for _, name, _ in cpu.c_signatures(cpu.c_source())} == names
     with pytest.raises(TypeError, match="argument"):
-        compiled.call("gate", 1, 2)
+        cpu.call_c("gate", 1, 2)

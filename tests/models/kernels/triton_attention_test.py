@@ -51,7 +51,7 @@ def results(attention, shape, tokens, dtype):
 
 def inside():
     from postgrad.models.kernels import gpu
-    from postgrad.models.kernels import shared_attention as kernels
+    from postgrad.models.kernels import gpu_training as kernels
     few = kernels.Tiles(32, 16, (16, 4, 1), (16, 4, 1), (32, 4, 1))
     others = kernels.Tiles(16, 32, (32, 4, 1), (16, 4, 1), (16, 4, 1))
     for number, (name, packed) in enumerate(cases().items()):
@@ -71,7 +71,7 @@ def by_flash(gpu):
             qkv = [x.detach().requires_grad_() for x in (q, k, v)]
             return torch.autograd.grad(flash(*qkv, laid, window)[0], qkv, dy)
 
-    gpu.training.flash, gpu.training.flash_back = flash, flash_back
+    gpu.gpu_training.flash, gpu.gpu_training.flash_back = flash, flash_back
     for name in ("ragged groups and a row alone", "no prompts"):
         spans, N = cases()[name].spans, len(cases()[name].cells)
         close(*(results(lambda *qkv, laid=laid: gpu.attention(*qkv, laid), SHAPES[0], N, torch.float32)
@@ -81,7 +81,7 @@ def by_flash(gpu):
 def compared(gpu, packed, shape, dtype, name):
     H, KV, D, window = shape
     N, room = len(packed.cells), 2 * len(packed.spans.start)  # more than there are
-    laid = gpu.lay_blocks(packed, D, room)
+    laid = gpu.block_layout(packed, D, room)
     mine = results(lambda *qkv: gpu.attention(*qkv, laid, window), shape, N, dtype)
     right = results(lambda *qkv: plain.attention(*qkv, packed.spans, window), shape, N, torch.float32)
     off = float((mine.float() - right).norm() / right.norm())
@@ -99,7 +99,7 @@ def turned(gpu):
         dy = torch.randn(N, H, 2 * half, generator=make)
         q, k, v = qkv.view(N, -1, 2 * half).split([H, KV, KV], 1)
         right = plain.attention(plain.rotate(q, cos, sin), plain.rotate(k, cos, sin), v, packed.spans, window)
-        mine = gpu.looked(qkv, cos, sin, gpu.lay_blocks(packed, 2 * half), H, 2 * half, window)
+        mine = gpu.attend_qkv(qkv, cos, sin, gpu.block_layout(packed, 2 * half), H, 2 * half, window)
         close(mine, right)
         close(*(torch.autograd.grad(y, qkv, dy) for y in (mine, right)))
 

@@ -10,8 +10,8 @@ import torch
 
 from postgrad.models import Decoder
 from postgrad.models.engine import Engine
-from postgrad.models.families import Parts
-from postgrad.models.foreign_engine import ForeignEngine
+from postgrad.models.families import Architecture
+from postgrad.models.hf_engine import HFEngine
 from postgrad.models.kernels import plain
 from postgrad.sampling import Sampling
 from tests.models.kernels.triton_test import close, interpreted, small_config
@@ -48,7 +48,7 @@ def rows(head_dim, groups, seed=0):
 def looks(gpu, head_dim, groups, window):
     qkv, kept, own = rows(head_dim, groups)
     caches = [[x.clone() for x in own] for _ in range(2)]
-    close(*(ops.look_back(*qkv, *kept, *cache, window)
+    close(*(ops.step_attention(*qkv, *kept, *cache, window)
             for ops, cache in zip((plain, gpu), caches, strict=True)))
     for mine, right in zip(*caches, strict=True):
         close(mine, right)
@@ -62,7 +62,7 @@ def kept(gpu):
     for k, v in ((both[:, :3], both[:, 2:]), (both[:, :3].contiguous(), turned.transpose(0, 1))):
         places = [[torch.zeros(4, 3, 9, 48) for _ in "kv"] for _ in range(2)]
         for ops, (keys, values) in zip((plain, gpu), places, strict=True):
-            ops.keep(k, v, place, position, keys, values)
+            ops.store_kv(k, v, place, position, keys, values)
         for mine, right in zip(*places, strict=True):
             assert torch.equal(mine, right) and mine.any()
 
@@ -71,58 +71,58 @@ def in_parts(gpu):
     """Rows of one part beside rows of several, parts that end within a prompt, with it and after it, windows
     that begin in any of them, and rows that have more tokens than the angles tell of: every launch leaves the
     counts at zero."""
-    from postgrad.models.kernels import looking
-    usual, count = (looking.SPLIT, looking.WHOLE), looking.zeros(16, torch.device("cpu"))
-    assert [looking.part_size(*x) for x in ((1150, 1536), (1150, 384), (1150, 24), (260, 1536), (200, 24))
+    from postgrad.models.kernels import decode_attention as kernel
+    usual, count = (kernel.SPLIT, kernel.WHOLE), kernel.zero_counts(16, torch.device("cpu"))
+    assert [kernel.part_size(*x) for x in ((1150, 1536), (1150, 384), (1150, 24), (260, 1536), (200, 24))
             ] == [512, 64, 64, 512, 256]
-    looking.WHOLE = 0
+    kernel.WHOLE = 0
     for least, most, head_dim, groups, window in (
             (1, 80, 32, 1, 5), (2, 80, 32, 1, 5), (4, 80, 48, 3, None), (4, 80, 32, 20, 9),
             (8, 80, 32, 3, None), (1, 30, 32, 1, None), (3, 80, 32, 1, 8), (4, 9, 32, 1, None)):
-        looking.SPLIT = least, least, 0, most
+        kernel.SPLIT = least, least, 0, most
         looks(gpu, head_dim, groups, window)
         assert not count.any()
-    looking.SPLIT = 3, 3, 0, 80
+    kernel.SPLIT = 3, 3, 0, 80
     qkv, kept, own = rows(32, 1)
     short = [x[:6] if i in (1, 2) else x for i, x in enumerate(qkv)]  # two parts; the rest is still in memory
-    close(gpu.look_back(*short, *kept, *own), plain.look_back(*qkv, *kept, *own))
+    close(gpu.step_attention(*short, *kept, *own), plain.step_attention(*qkv, *kept, *own))
     assert not count.any()
-    looking.SPLIT, looking.WHOLE = usual
+    kernel.SPLIT, kernel.WHOLE = usual
 
 
 def together():
     """Rows that look at a prompt together beside rows that have another, cut where there are too many, with a
     window that leaves out a part of a prompt; rows that are parted, which look alone; programs of fewer rows
     where there would be too few of them."""
-    from postgrad.models.kernels import looking
+    from postgrad.models.kernels import decode_attention as kernel
     for asked, rows in (((512, 3, 3), 4), ((512, 8, 1), 16), ((512, 8, 9), 1), ((64, 3, 3), 1)):
-        assert looking.rows_of_program(*asked) == rows
-    usual = looking.SPLIT, looking.WHOLE, looking.QUERIES, looking.PROGRAMS
-    make, count = torch.Generator().manual_seed(0), looking.zeros(32, torch.device("cpu"))
+        assert kernel.rows_of_program(*asked) == rows
+    usual = kernel.SPLIT, kernel.WHOLE, kernel.QUERIES, kernel.PROGRAMS
+    make, count = torch.Generator().manual_seed(0), kernel.zero_counts(32, torch.device("cpu"))
     random = lambda *shape: torch.randn(*shape, generator=make)  # noqa: E731
     places = torch.tensor([2, 2, 2, 2, 2, 0, 1, 1, 3, 1])
-    looking.WHOLE, looking.PROGRAMS, read = 0, 1, torch.tensor([4, 9, 13, 1])[places]
+    kernel.WHOLE, kernel.PROGRAMS, read = 0, 1, torch.tensor([4, 9, 13, 1])[places]
     at, slot = torch.tensor([0, 3, 7, 11, 2, 5, 1, 9, 4, 8]), torch.randperm(10, generator=make)
     for queries, head_dim, many, split, window in (
             (3, 32, 16, 99, None), (3, 48, 32, 99, None), (1, 32, 16, 99, 9), (20, 32, 64, 99, None),
             (1, 20, 2, 99, 4), (3, 32, 16, 4, None)):
-        looking.QUERIES, looking.SPLIT = many, (split, split, 0, 999)
+        kernel.QUERIES, kernel.SPLIT = many, (split, split, 0, 999)
         qkv, angles = random(10, (queries + 2) * 2 * head_dim), [random(30, head_dim // 2) for _ in range(2)]
         kept, own = ([random(n, 2, size, head_dim) for _ in range(2)] for n, size in ((4, 13), (11, 12)))
         caches = [[x.clone() for x in own] for _ in range(2)]
-        close(*(ops.look_back(qkv, *angles, at, slot, places, read, *kept, *cache, window)
-                for ops, cache in zip((plain, looking), caches, strict=True)))
+        close(*(ops.step_attention(qkv, *angles, at, slot, places, read, *kept, *cache, window)
+                for ops, cache in zip((plain, kernel), caches, strict=True)))
         assert not count.any()
         for mine, right in zip(*caches, strict=True):
             close(mine, right)
-    looking.SPLIT, looking.WHOLE, looking.QUERIES, looking.PROGRAMS = usual
+    kernel.SPLIT, kernel.WHOLE, kernel.QUERIES, kernel.PROGRAMS = usual
 
 
 def chosen(gpu):
     """Tokens by way of the sums of pieces against those from the logits, and what is noted of them: rows at
     both ends of the distribution, that go on, stop, reach their length or were done before; a vocabulary that
     ends within a piece and a tile."""
-    from postgrad.models.kernels import choosing
+    from postgrad.models.kernels import gpu_decode
     make = torch.Generator().manual_seed(0)
     n, V, K, ends = 6, 700, 40, torch.tensor([1, 2])
     head, hidden = torch.randn(V, K, generator=make), torch.randn(n + 1, K, generator=make)
@@ -139,25 +139,26 @@ def chosen(gpu):
             count=torch.tensor([0, 3, 2, 4, 5, 1]), done=torch.tensor([False] * 5 + [True]),
             out=torch.zeros(7, 6, dtype=torch.int64), logp=torch.zeros(7, 6))
         if ours:
-            token, where = choosing.chosen(rows, n)
+            token, where = gpu_decode.sample_from_states(rows, n)
         else:
-            token, logp = plain.pick(hidden[:n] @ head.T, u[rows.slot, rows.at], settings.temperature)
-            where = plain.note(token, logp, rows.at, rows.slot, rows.shown, rows.done, rows.count, rows.out,
-                               rows.logp, ends, settings.max_new_tokens)
+            token, logp = plain.sample_tokens(hidden[:n] @ head.T, u[rows.slot, rows.at],
+                                              settings.temperature)
+            where = plain.record_tokens(token, logp, rows.at, rows.slot, rows.shown, rows.done, rows.count,
+                                        rows.out, rows.logp, ends, settings.max_new_tokens)
         found.append([token, where, rows.at, rows.count, rows.done, rows.out, rows.logp])
     for mine, right in zip(*found, strict=True):
         close(mine, right)
     token, done = found[0][0].tolist(), found[0][4].tolist()
     assert token[4:] == [1, 3] and done == [False, False, False, True, True, True]
-    rows.settings, engine.weights["head"] = settings, torch.empty(choosing.LARGE, 8, dtype=torch.bfloat16)
-    assert choosing.chooser(rows)
+    rows.settings, engine.weights["head"] = settings, torch.empty(gpu_decode.LARGE, 8, dtype=torch.bfloat16)
+    assert gpu_decode.fused_sampler(rows)
     for change in ({"top_k": 3}, {"temperature": 0.0}):
         rows.settings = replace(settings, **change)
-        assert choosing.chooser(rows) is None
-    rows.settings, engine.weights["head"] = settings, torch.empty(choosing.LARGE, 8)
-    assert choosing.chooser(rows) is None
-    engine.weights = ForeignEngine.weights
-    assert choosing.chooser(rows) is None
+        assert gpu_decode.fused_sampler(rows) is None
+    rows.settings, engine.weights["head"] = settings, torch.empty(gpu_decode.LARGE, 8)
+    assert gpu_decode.fused_sampler(rows) is None
+    engine.weights = HFEngine.weights
+    assert gpu_decode.fused_sampler(rows) is None
 
 
 @torch.no_grad()
@@ -165,12 +166,12 @@ def whole_steps(gpu):
     """An engine's steps by plain torch, by the kernels one after the other, and by those of a whole step, in
     which a row's norm comes after its product; with rows in one part and in several, and prompts that are
     looked at for all rows at once."""
-    from postgrad.models.kernels import looking
-    usual, looking.WHOLE = (looking.SPLIT, looking.PROGRAMS), 0
+    from postgrad.models.kernels import decode_attention as kernel
+    usual, kernel.WHOLE = (kernel.SPLIT, kernel.PROGRAMS), 0
     for name, biased, known in (("llama", False, True), ("qwen3", False, True), ("llama", True, False),
                                 ("olmo2", False, False)):
-        parts = Parts(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))
-        body = Decoder(replace(small_config(), parts=parts)).start(torch.Generator().manual_seed(0))
+        parts = Architecture(model_type=name, qkv_bias=biased, o_bias=biased, window=5, window_layers=(1,))
+        body = Decoder(replace(small_config(), architecture=parts)).start(torch.Generator().manual_seed(0))
         for x in body.parameters():
             x += 0.1 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
         engines = [Engine(body, rows=6, prompts=2, read=8, new=8) for _ in range(3)]
@@ -178,13 +179,13 @@ def whole_steps(gpu):
             engine.ops, engine.own, engine.panels = plain, set(), {}  # else the C kernels' weights in panels
             engine.refresh()
             engine.ops = ops
-            engine.whole = gpu.whole_step(engine) if engine is engines[2] else None
+            engine.whole = gpu.fused_step(engine) if engine is engines[2] else None
             engine.prefill(torch.arange(12).view(2, 6), torch.tensor([6, 4]), [0, 1])
         assert bool(engines[2].whole) == known
         number = torch.arange(6)
         place = number // 3
-        for at, looking.SPLIT in enumerate(((4, 9, 99, 80), usual[0], usual[0], (9, 4, 2, 80))):
-            looking.PROGRAMS = 256 if at == 2 else 1
+        for at, kernel.SPLIT in enumerate(((4, 9, 99, 80), usual[0], usual[0], (9, 4, 2, 80))):
+            kernel.PROGRAMS = 256 if at == 2 else 1
             columns = [number + at, torch.full((6,), at), number, place, torch.tensor([6, 4])[place]]
             right, *mine = (engine.step(*columns) for engine in engines)
             for found in mine:
@@ -192,7 +193,7 @@ def whole_steps(gpu):
         for mine in engines[1:]:
             close(mine.k, engines[0].k)
             close(mine.v, engines[0].v)
-    looking.SPLIT, looking.PROGRAMS = usual
+    kernel.SPLIT, kernel.PROGRAMS = usual
 
 
 if __name__ == "__main__":

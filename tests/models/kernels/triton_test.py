@@ -13,10 +13,10 @@ from postgrad.maths import logprob
 from postgrad.maths.logprob import PLAIN, Softmax, chosen_logp
 from postgrad.maths.packing import pack
 from postgrad.models import Config, Decoder, decoder, modules
+from postgrad.models.cuda_graphs import PassGraphs, PrefillGraphs, Trunk
 from postgrad.models.engine import Engine
-from postgrad.models.families import Parts
+from postgrad.models.families import Architecture
 from postgrad.models.kernels import plain
-from postgrad.models.replay import Readings, Replays, Trunk
 
 INSIDE = "TRITON_INTERPRET"  # has to be set before the kernels are read
 
@@ -44,7 +44,7 @@ def inside():
     mine, right = x.clone(), x.clone()
     close(gpu.add_norm(mine, delta, weight, 1e-5), plain.add_norm(right, delta, weight, 1e-5))
     close(mine, right)
-    close(gpu.gate_halves(x), plain.gate_halves(x))
+    close(gpu.swiglu_joined(x), plain.swiglu_joined(x))
     noted(gpu)
     shared_keys()
     vocabulary()
@@ -57,7 +57,7 @@ def inside():
 def vocabulary():
     """The softmax over the vocabulary against plain torch in float64: of blocks that do and do not end with
     the vocabulary, with logits that are -inf, large, or far below the largest."""
-    from postgrad.models.kernels import vocabulary as kernels
+    from postgrad.models.kernels import vocab_softmax as kernels
     make = torch.Generator().manual_seed(0)
     for kernels.READ_BLOCK, kernels.SLOPE_BLOCK, V, N in ((64, 32, 64, 5), (64, 128, 200, 5), (64, 64, 37, 1),
                                                           (16, 16, 130, 3), (32, 32, 50, 0)):
@@ -67,19 +67,21 @@ def vocabulary():
         logits[3:4, 1::2] = -torch.inf  # also the first and the last blocks of a row
         logits[4:5, : V // 2 + 1] = -torch.inf
         tokens = torch.randint(V // 2 + 2, V, (N,), generator=make) // 2 * 2  # one that is not -inf
-        found, right = kernels.read(logits, tokens), logprob.read(logits.double().clamp_min(-1e9), tokens)
+        found, right = kernels.read_logits(logits, tokens), logprob.read(logits.double().clamp_min(-1e9),
+                                                                         tokens)
         for mine, theirs in zip(found, right, strict=True):
             close(mine, theirs.float())
         total, _, entropy = right
         by_logp, by_entropy = torch.randn(2, N, generator=make)
         for by_both, by in ((None, by_logp), (by_entropy, by_logp), (by_entropy, torch.ones(()).expand(N))):
-            mine = kernels.slope(logits, tokens, total.float(), by, entropy.float(), by_both, torch.float32)
+            mine = kernels.slope_logits(logits, tokens, total.float(), by, entropy.float(), by_both,
+                                        torch.float32)
             theirs = logprob.slope(logits.double().clamp_min(-1e9), tokens, total.float().double(),
                                    by.double(), entropy, None if by_both is None else by_both.double(),
                                    torch.float32)
             close(mine, theirs)
     bad = torch.tensor([[1.0, torch.nan, 2.0], [torch.inf, 0.0, 1.0], [-torch.inf] * 3, [1.0, 2.0, 3.0]])
-    logp = kernels.read(bad, torch.tensor([0, 0, 0, 0]))[1]
+    logp = kernels.read_logits(bad, torch.tensor([0, 0, 0, 0]))[1]
     assert logp.isfinite().tolist() == [False, False, False, True]  # a step that is not finite is noticed
     chosen(kernels.SOFTMAX)
 
@@ -87,7 +89,7 @@ def vocabulary():
 def tiles():
     """The head tile by tile, against plain torch in float64: rows, logits and states that do and do not end
     with a tile, logits that are large or far below the largest."""
-    from postgrad.models.kernels import head as kernels
+    from postgrad.models.kernels import vocab_softmax as kernels
     make = torch.Generator().manual_seed(0)
     kernels.JOIN_ROWS, kernels.JOIN_TILES = 4, 2
     for kernels.TILE, N, V, K in (((16, 16, 16, 4, 2), 16, 48, 32), ((16, 32, 16, 4, 2), 21, 200, 40),
@@ -97,19 +99,19 @@ def tiles():
         states[2:3] *= 60
         tokens = torch.randint(V, (N,), generator=make)
         right = PLAIN.read(states.double(), head.double(), tokens)
-        for mine, theirs in zip(kernels.read(states, head, tokens), right, strict=True):
+        for mine, theirs in zip(kernels.read_tiles(states, head, tokens), right, strict=True):
             torch.testing.assert_close(mine, theirs.float(), rtol=1e-4, atol=1e-3)
         total, _, entropy = right
         by_logp, by_entropy = torch.randn(2, N, generator=make)
         for by_both in (None, by_entropy):
-            mine = kernels.slope(states, head, tokens, total.float(), by_logp, entropy.float(), by_both)
+            mine = kernels.slope_tiles(states, head, tokens, total.float(), by_logp, entropy.float(), by_both)
             theirs = PLAIN.slope(states.double(), head.double(), tokens, total, by_logp.double(), entropy,
                                  None if by_both is None else by_both.double())
             torch.testing.assert_close(mine, theirs.float(), rtol=1e-3, atol=1e-3)
     bad = torch.tensor([[1.0, torch.nan], [torch.inf, 0.0], [1.0, 2.0]])
-    logp = kernels.read(bad, torch.randn(20, 2, generator=make), torch.tensor([0, 0, 0]))[1]
+    logp = kernels.read_tiles(bad, torch.randn(20, 2, generator=make), torch.tensor([0, 0, 0]))[1]
     assert logp.isfinite().tolist() == [False, False, True]  # a step that is not finite is noticed
-    chosen(Softmax(kernels.read, kernels.slope))
+    chosen(Softmax(kernels.read_tiles, kernels.slope_tiles))
 
 
 def chosen(kernels):
@@ -131,8 +133,8 @@ def chosen(kernels):
 def gathered():
     """Sums of all gradients at once: of sizes that are no multiple of a piece, of other tensors at the next
     call, and of some that the kernel does not take."""
-    from postgrad.models.kernels import gathering
-    make, gathering.PIECE = torch.Generator().manual_seed(0), 16
+    from postgrad.models.kernels import gradient_sums
+    make, gradient_sums.PIECE = torch.Generator().manual_seed(0), 16
     sizes = [(3, 16), (16,), (1,), (0,), (5, 7), (31,), (4, 6), (8,), (9,)]
     for turn in range(3):
         sums, parts = ([torch.randn(size, generator=make) for size in sizes] for _ in range(2))
@@ -144,7 +146,7 @@ def gathered():
             sums, parts = sums[-3:], parts[-3:]
         right = [a + 2 * b for a, b in zip(sums, parts, strict=True)]
         for _ in range(2):
-            gathering.add_all(sums, parts)
+            gradient_sums.add_by_kernel(sums, parts)
         for mine, theirs in zip(sums, right, strict=True):
             close(mine, theirs)
 
@@ -157,8 +159,9 @@ def noted(gpu):
                  "shown": torch.tensor([0, 7, 0, 1, 0, 0]), "count": torch.tensor([0, 3, 2, 4, 5, 1]),
                  "done": torch.tensor([False, False, False, False, True, True])}
         out, logps = torch.zeros(7, 6, dtype=torch.int64), torch.zeros(7, 6)
-        where = ops.note(torch.tensor([9, 1, 2, 8, 7, 6]), torch.arange(6.0) - 9, state["at"], state["slot"],
-                         state["shown"], state["done"], state["count"], out, logps, torch.tensor([1, 2]), 5)
+        where = ops.record_tokens(torch.tensor([9, 1, 2, 8, 7, 6]), torch.arange(6.0) - 9, state["at"],
+                                  state["slot"], state["shown"], state["done"], state["count"], out, logps,
+                                  torch.tensor([1, 2]), 5)
         found.append([where, out, logps, *state.values()])
     for mine, right in zip(*found, strict=True):
         assert torch.equal(mine, right)
@@ -168,7 +171,7 @@ def noted(gpu):
 
 def shared_keys():
     """What shared prompts take and give back."""
-    from postgrad.models.kernels import training
+    from postgrad.models.kernels import gpu_training
     make = torch.Generator().manual_seed(0)
     # groups of five and of two, one row alone; the first prompt has six places, more than are read at once
     lengths, read = torch.tensor([5, 9, 6, 5, 12, 7, 6, 3]), torch.tensor([4, 4, 4, 4, 4, 2, 2, 1])
@@ -180,11 +183,11 @@ def shared_keys():
     for heads, head_dim, times in ((3, 8, 1), (3, 64, 3), (1, 5, 2), (2, 200, 1)):
         x = torch.randn(N, 3, heads, head_dim, generator=make).requires_grad_()  # k and v stand side by side
         right = [y[laid.keys].repeat_interleave(times, 1) for y in (x[:, 1], x[:, 2])]
-        close(training.take(x[:, 1].detach(), x[:, 2].detach(), laid.keys, times),
+        close(gpu_training.gather_keys(x[:, 1].detach(), x[:, 2].detach(), laid.keys, times),
               [y.detach() for y in right])
         dk, dv = torch.randn(2, len(laid.keys), heads * times, head_dim, generator=make)
         slope, = torch.autograd.grad((right[0] * dk).sum() + (right[1] * dv).sum(), x)
-        close(training.give_back(dk, dv, laid, N, times), [slope[:, 1], slope[:, 2]])
+        close(gpu_training.sum_key_gradients(dk, dv, laid, N, times), [slope[:, 1], slope[:, 2]])
 
 
 def sequences(q, k, v, queries_to, keys_to, *_, **__):
@@ -217,17 +220,18 @@ def readings(gpu):
         def replay(self):
             self.out.copy_(self.work())
 
-    class Eager(Readings):
+    class Eager(PrefillGraphs):
         def capture(self, inputs, longest):
             out = self.read(*inputs, longest)
             return Again(lambda: self.read(*inputs, longest), out), inputs, out, None
 
-    gpu.training.flash = flash
+    gpu.gpu_training.flash = flash
     body = Here(small_config()).start(torch.Generator().manual_seed(0))
     Here.ops = plain
     right, mine = (Engine(body, rows=6, prompts=40, read=8, new=8) for _ in range(2))
     mine.readings = Eager(body, mine.keep, 8, 40)
-    usual, decoder.halves = decoder.halves, lambda compiled: modules.Halves(joined=compiled)
+    usual = decoder.layer_functions
+    decoder.layer_functions = lambda compiled: modules.LayerFunctions(joined=compiled)
     for turn, prompts in enumerate((3, 5, 30, 40, 20, 28)):
         lengths = torch.randint(1, 9, (prompts,), generator=torch.Generator().manual_seed(turn))
         tokens = torch.randint(64, (prompts, 8), generator=torch.Generator().manual_seed(turn + 9))
@@ -240,13 +244,13 @@ def readings(gpu):
             close(mine.k_prompt[:, i, :, :length], right.k_prompt[:, i, :, :length])
             close(mine.v_prompt[:, i, :, :length], right.v_prompt[:, i, :, :length])
     assert 1 < len(mine.readings.made) <= 4
-    decoder.halves = usual
+    decoder.layer_functions = usual
 
 
 def padded_pass(gpu):
     """Gradients of rows that share prompts, and of rows that share none, padded as for a graph, against those
     of the plain kernels."""
-    class Eager(Replays):
+    class Eager(PassGraphs):
         def capture(self, inputs):
             return Trunk(self.decoder)
 
@@ -256,9 +260,10 @@ def padded_pass(gpu):
     for name, group, joined in (("llama", prompts[0], False), ("llama", prompts[1], True),
                                 ("llama", prompts[0], True), ("qwen3", prompts[0], True),
                                 ("qwen2", prompts[0], True), ("olmo2", prompts[1], True)):
-        parts = Parts(model_type=name, qkv_bias=name == "qwen2")
-        body = Here(replace(small_config(), parts=parts)).start(torch.Generator().manual_seed(0))
-        decoder.halves = lambda compiled, joined=joined: modules.Halves(joined=compiled and joined)
+        parts = Architecture(model_type=name, qkv_bias=name == "qwen2")
+        body = Here(replace(small_config(), architecture=parts)).start(torch.Generator().manual_seed(0))
+        decoder.layer_functions = lambda compiled, joined=joined: modules.LayerFunctions(joined=compiled
+                                                                                         and joined)
         tokens = torch.arange(9).repeat(5, 1) + torch.tensor(group)[:, None]
         tokens[:, 4:] = torch.randint(64, (5, 5), generator=torch.Generator().manual_seed(0))
         found = []

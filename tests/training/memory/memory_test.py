@@ -11,7 +11,7 @@ from postgrad import methods
 from postgrad.cli import main
 from postgrad.maths.logprob import chosen_logp
 from postgrad.models import Adapted, Adapter, Config, Decoder, Models
-from postgrad.models.families import Parts
+from postgrad.models.families import Architecture
 from postgrad.models.kernels import cpu
 from postgrad.training.memory import (
     GB,
@@ -33,8 +33,8 @@ SMALL = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_
                num_attention_heads=4, num_key_value_heads=2, head_dim=16)
 BIASED = Config(vocab_size=64, hidden_size=64, intermediate_size=160, num_hidden_layers=2,
                 num_attention_heads=4, num_key_value_heads=2, head_dim=24, tie_word_embeddings=True,
-                parts=Parts(model_type="qwen3", qkv_bias=True, o_bias=True))
-OLMO = replace(SMALL, parts=Parts(model_type="olmo2"))
+                architecture=Architecture(model_type="qwen3", qkv_bias=True, o_bias=True))
+OLMO = replace(SMALL, architecture=Architecture(model_type="olmo2"))
 
 
 def of(size, method, **setup):
@@ -164,11 +164,12 @@ def test_what_saves_memory_saves_it():
 
 @pytest.mark.parametrize("lora", [0, 4])
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4, "intermediate_size": 512},
-                                     {"hidden_size": 256}, {"parts": BIASED.parts}, {"parts": OLMO.parts}])
+                                     {"hidden_size": 256}, {"architecture": BIASED.architecture},
+                                     {"architecture": OLMO.architecture}])
 def test_layers_keep_what_autograd_saves(changes, lora):
     """The bytes that autograd saves of a pass up to the log-probs, counted on a CPU: the C kernels keep no
     attention matrix."""
-    if cpu.library() is None:
+    if cpu.c_library() is None:
         pytest.skip("the C kernels could not be built here; plain torch keeps more")
     config = Config(**{**vars(SMALL), **changes})
     body, saved = Decoder(config).start(torch.Generator().manual_seed(0)), {}
@@ -189,7 +190,7 @@ def test_layers_keep_what_autograd_saves(changes, lora):
     counted = sum(x.untyped_storage().nbytes() for x in saved.values())
     assert logp.requires_grad
     beside = 4 * 4 * 96 * 7 * config.num_hidden_layers * lora  # what A gives, too small for the estimate
-    if lora and config.parts.family.norms.get("before_attention"):
+    if lora and config.architecture.family.norms.get("before_attention"):
         beside -= 4 * 4 * 96 * config.hidden_size  # the first norm reads frozen embeddings, and keeps nothing
     said = layers(config, Setup(bits=32, on_gpu=False, rows=4, tokens=96, lora=lora))
     assert counted == pytest.approx(said + beside, rel=0.02)
@@ -229,7 +230,7 @@ def test_the_heads_backward_pass_holds_six_copies_of_the_logits():
     ({"vocab_size": 2048, "tie_word_embeddings": True, "num_hidden_layers": 1}, 0, True)])
 def test_the_peak_of_a_pass_is_what_is_said(changes, lora, recompute):
     """Layers, a layer's backward pass, the head's: with gradients there, as from the second pass on."""
-    if cpu.library() is None:
+    if cpu.c_library() is None:
         pytest.skip("the C kernels could not be built here; plain torch keeps more")
     config = Config(**{**vars(SMALL), "hidden_size": 256, "head_dim": 64, "num_hidden_layers": 4,
                        "intermediate_size": 512, "vocab_size": 512, **changes})

@@ -26,7 +26,7 @@ from urllib.request import ProxyHandler, build_opener
 from postgrad.data.tasks.adapters.calling import needed
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.listed import sampled, split_list
-from postgrad.models.chat.tools import Reply
+from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
 
@@ -105,7 +105,8 @@ class Played:
         self.connect = needed("websockets.sync.client", f"env:openenv:{url}", "websockets>=13").connect
         self.free: deque = deque()
 
-    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Sequence[Message], Reply, Verdict]:
+    def __call__(self, prompt: Prompt,
+                 rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
         with self._connection() as connection:
             step = ask(connection, "reset", {"seed": rng.getrandbits(31)})
             reply = yield [{"role": "user", "content": shown(step["observation"]), "joins": True}]
@@ -119,7 +120,7 @@ class Played:
                 reply = yield [{"role": "tool" if self.tools else "user", "content": told}]
             return Verdict(score=sum(paid), per_turn=tuple(paid), reason=shown(step["observation"])[:200])
 
-    def _action(self, reply: Reply) -> dict | None:
+    def _action(self, reply: ModelReply) -> dict | None:
         if self.text:
             return {self.text: reply.text}
         return dict(reply.tool_calls[0].arguments) if reply.tool_calls else None

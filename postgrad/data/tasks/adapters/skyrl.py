@@ -20,7 +20,7 @@ from postgrad.data.sets import read_file
 from postgrad.data.tasks.adapters.calling import drawing, needed
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.listed import messages_of, sampled, split_list
-from postgrad.models.chat.tools import Reply
+from postgrad.models.chat.tools import ModelReply
 from postgrad.records import Message, Prompt, Verdict
 
 
@@ -63,7 +63,8 @@ class Played:
     def made(self, prompt: Prompt) -> Any:
         return self.make(self.name, env_config={}, extras=dict(prompt.meta["extras"]))
 
-    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Sequence[Message], Reply, Verdict]:
+    def __call__(self, prompt: Prompt,
+                 rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
         asked, paid = [dict(message) for message in prompt.messages], []
         with drawing(rng):
             environment = self.made(prompt)

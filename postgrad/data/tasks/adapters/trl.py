@@ -27,7 +27,7 @@ from typing import Any
 from postgrad.data.tasks.adapters.calling import drawing, settled
 from postgrad.data.tasks.base import SPLITS, Task
 from postgrad.data.tasks.listed import messages_of, sampled, split_list
-from postgrad.models.chat.tools import Call, Reply, schema
+from postgrad.models.chat.tools import ModelReply, ToolCall, tool_schema
 from postgrad.records import Message, Prompt, Verdict
 from postgrad.rewards.limit import SECONDS
 from postgrad.system.user_code import load_file
@@ -88,10 +88,11 @@ class Played:
                              "reward_funcs = [function], as GRPOTrainer takes them.")
         self.tools = tuple(getattr(probe, method) for method in methods_of(probe))
         for tool in self.tools:
-            schema(tool)
+            tool_schema(tool)
         self.free = deque([probe])
 
-    def __call__(self, prompt: Prompt, rng: random.Random) -> Generator[Sequence[Message], Reply, Verdict]:
+    def __call__(self, prompt: Prompt,
+                 rng: random.Random) -> Generator[Sequence[Message], ModelReply, Verdict]:
         asked, row = [dict(m) for m in prompt.messages], prompt.meta["row"]
         with self._instance() as environment:
             shown = self._run(rng, lambda: environment.reset(**{"prompt": asked, **row}))
@@ -121,14 +122,14 @@ class Played:
         with nullcontext() if self.waits else drawing(rng):
             return settled(call())
 
-    def _answers(self, environment: Any, reply: Reply, rng: random.Random) -> list[dict]:
+    def _answers(self, environment: Any, reply: ModelReply, rng: random.Random) -> list[dict]:
         """What the calls of a reply come to, as TRL tells it: async tools after the others."""
         calls = sorted(reply.tool_calls, key=lambda call: inspect.iscoroutinefunction(call.function))
         results = [(call.name, self._answer(environment, call, rng)) for call in calls]
         results += [("unknown", {"error": said}) for said in reply.malformed]
         return [{"role": "tool", "name": name, "content": str(result)} for name, result in results]
 
-    def _answer(self, environment: Any, call: Call, rng: random.Random) -> object:
+    def _answer(self, environment: Any, call: ToolCall, rng: random.Random) -> object:
         try:
             return self._run(rng, lambda: getattr(environment, call.name)(**call.arguments))
         except Exception as error:  # noqa: BLE001 - whatever a tool raises
@@ -146,7 +147,7 @@ class Played:
         return Verdict(score=sum(parts.values()), parts=parts, absent=not parts)
 
 
-def written(reply: Reply) -> dict:
+def written(reply: ModelReply) -> dict:
     """A reply as TRL's reward functions see it."""
     calls = [{"type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
              for call in reply.tool_calls]

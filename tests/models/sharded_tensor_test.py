@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from small import small_model
 
 from postgrad.models import load_model, save_model, weights
-from postgrad.models.parts import own_rows
-from postgrad.training.distributed.sharding import divide
+from postgrad.models.sharded_tensor import local_rows
+from postgrad.training.distributed.sharding import shard_decoder
 
 
 class Counted:
@@ -64,13 +64,13 @@ def test_a_rank_reads_its_part_of_a_model_and_no_more(second_of_three, tmp_path,
     save_model(whole := small_model(), tmp_path)
     read = []
     monkeypatch.setattr(weights, "safe_open", partial(Counted, read))
-    model = load_model(tmp_path, divide=partial(divide, half=False))
+    model = load_model(tmp_path, divide=partial(shard_decoder, half=False))
     tensors = dict(whole.named_parameters())
     for name, p in model.named_parameters():
-        part, rows = own_rows(p)
+        part, rows = local_rows(p)
         assert p.requires_grad and torch.equal(part, tensors[name][rows]), name
         assert rows.start == -(-len(p) // 3)
-    assert sum(read) == sum(own_rows(p)[0].numel() for p in model.parameters())
+    assert sum(read) == sum(local_rows(p)[0].numel() for p in model.parameters())
     assert sum(read) < 0.4 * sum(p.numel() for p in tensors.values())
 
 

@@ -83,11 +83,11 @@ def _join(top, total, acc, there, inside, d, kept, count, pair, part, parts, D: 
 
 
 @triton.jit
-def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt, k_cache,
-            v_cache, out, kept, count, R, S, NEW, width, heat, window, eps, KV: tl.constexpr,
-            REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr, WIDE: tl.constexpr,
-            PIECES: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr, TIMES: tl.constexpr,
-            BLOCK: tl.constexpr, CHUNK: tl.constexpr):
+def _decode_attention(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k_prompt, v_prompt,
+                      k_cache, v_cache, out, kept, count, R, S, NEW, width, heat, window, eps,
+                      KV: tl.constexpr, REP: tl.constexpr, D: tl.constexpr, ROUND: tl.constexpr,
+                      WIDE: tl.constexpr, PIECES: tl.constexpr, INNER: tl.constexpr, GROUP: tl.constexpr,
+                      TIMES: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr):
     """The queries of GROUP rows that share a key, TIMES places for those of each: first the row's own new
     one, then the prompt, then what the row has written before. CHUNK: tokens of a part of each row, if there
     are several; the first one has the new tokens, too.
@@ -192,7 +192,7 @@ def _attend(qkv, x, q_norm, k_norm, cos, sin, at, slot, prompt, prompt_length, k
         tl.store(to, acc / total[:, None], asks)
 
 
-def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
+def step_attention(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, prompt: Tensor,
               prompt_length: Tensor, k_prompt: Tensor, v_prompt: Tensor, k_cache: Tensor, v_cache: Tensor,
               window: int | None = None, norms: tuple[Tensor, Tensor] | None = None,
               eps: float = 0.0, x: Tensor | None = None) -> Tensor:
@@ -209,11 +209,11 @@ def look_back(qkv: Tensor, cos: Tensor, sin: Tensor, at: Tensor, slot: Tensor, p
     times, ROUND = max(triton.next_power_of_2(REP), 16 // group), triton.next_power_of_2(max(D, 16))
     pairs = triton.cdiv(R, group) * KV
     kept = count = out
-    wide = 0 if x is None else columns(x.shape[1], group)
+    wide = 0 if x is None else squared_columns(x.shape[1], group)
     if parts > 1:
         kept = torch.empty(pairs * parts * group * times * (ROUND + 2), device=qkv.device)
-        count = zeros(triton.next_power_of_2(pairs), qkv.device)
-    _attend[(triton.cdiv(R, group), KV, parts)](
+        count = zero_counts(triton.next_power_of_2(pairs), qkv.device)
+    _decode_attention[(triton.cdiv(R, group), KV, parts)](
         qkv, qkv if x is None else x, *norms or (qkv, qkv), cos, sin, at, slot, prompt, prompt_length,
         k_prompt, v_prompt, k_cache, v_cache, out, kept, count, R, S, NEW, 0 if x is None else x.shape[1],
         D**-0.5, window, eps, KV=KV, REP=REP, D=D, ROUND=ROUND, INNER=norms is not None, GROUP=group,
@@ -232,7 +232,8 @@ def _keep(k, v, place, position, k_prompt, v_prompt, S, k_row, v_row, KV: tl.con
     tl.store(v_prompt + cell, tl.load(v + token * v_row + i, inside), inside)
 
 
-def keep(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor, v_prompt: Tensor) -> None:
+def store_kv(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor,
+             v_prompt: Tensor) -> None:
     """As in plain.py. A token's keys stand together, and so do its values."""
     (_, KV, S, D), (k, v) = k_prompt.shape, (x if x.stride()[1:] == (x.shape[2], 1) else x.contiguous()
                                              for x in (k, v))
@@ -240,7 +241,7 @@ def keep(k: Tensor, v: Tensor, place: Tensor, position: Tensor, k_prompt: Tensor
                      WIDE=triton.next_power_of_2(KV * D), num_warps=1)
 
 
-def columns(width: int, group: int) -> int:
+def squared_columns(width: int, group: int) -> int:
     """Numbers of a state that are squared together: few, but no more than eight times."""
     whole = triton.next_power_of_2(width)
     return min(whole, max(1024 // group, whole // 8))
@@ -268,7 +269,7 @@ def part_size(tokens: int, programs: int) -> int:
 
 
 @cache
-def zeros(many: int, device: torch.device) -> Tensor:
+def zero_counts(many: int, device: torch.device) -> Tensor:
     """Counts that every launch leaves at zero. They are never freed, as captured graphs go on counting with
     them; the first call that asks for them is not one that is captured. One stream at a time has them."""
     return torch.zeros(many, dtype=torch.int32, device=device)

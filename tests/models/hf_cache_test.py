@@ -8,10 +8,10 @@ import torch
 from foreign_small import CHAT, ENDS, small_folders
 from transformers import AutoModelForCausalLM, BloomConfig
 
-from postgrad.models import foreign_engine, load_model
-from postgrad.models.foreign import Foreign
-from postgrad.models.foreign_cache import Laid, NoCache, Placed
-from postgrad.models.foreign_engine import NoWaiting
+from postgrad.models import hf_engine, load_model
+from postgrad.models.hf_cache import NoCache, RepackedCache, SlotCache
+from postgrad.models.hf_engine import NoSync
+from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
 
@@ -43,15 +43,15 @@ def test_a_step_waits_for_nothing_and_has_one_shape(kind, folders, monkeypatch):
     """So a GPU can capture it; a row's state is that of the whole row, in the order of the slots or not."""
     model = opened(folders(kind))
     engine, lengths = begun(model)
-    assert type(engine.memory) is Placed
-    monkeypatch.setattr(Placed, "width", lambda memory, cell, longest: len(memory.cell))  # as on a GPU
+    assert type(engine.memory) is SlotCache
+    monkeypatch.setattr(SlotCache, "width", lambda memory, cell, longest: len(memory.cell))  # as on a GPU
     rows = [list(p) for p in PROMPTS]
     for at in range(8):
         order = torch.tensor([2, 0, 1]) if at % 2 else torch.tensor([1, 0])  # as many as slots, and fewer
         token = torch.tensor([17 + at + row for row in range(3)])
         for some in (order, torch.tensor([row for row in range(3) if row not in order.tolist()])):
             if len(some):
-                with NoWaiting():
+                with NoSync():
                     state = engine.step(token[some], torch.full_like(some, at), some, some, lengths[some])
                     engine.logits(state)
                 for row, mine in zip(some.tolist(), state, strict=True):
@@ -84,11 +84,11 @@ def test_a_step_touches_no_slot_that_it_does_not_name(folders):
         assert [place for place in changed if place[0] < 16] == [[1, len(PROMPTS[1])]]
 
 
-@pytest.mark.parametrize(("kind", "way"), [("bloom", Laid), ("mamba", NoCache)])
+@pytest.mark.parametrize(("kind", "way"), [("bloom", RepackedCache), ("mamba", NoCache)])
 def test_other_networks_keep_a_way_that_they_understand(kind, way, folders):
     if kind == "bloom":  # its biases are made of the mask
         torch.manual_seed(3)
-        model = Foreign(AutoModelForCausalLM.from_config(
+        model = HFModel(AutoModelForCausalLM.from_config(
             BloomConfig(vocab_size=1024, hidden_size=32, n_layer=2, n_head=2, **ENDS)).requires_grad_(False))
     else:
         model = opened(folders(kind))
@@ -103,14 +103,14 @@ def test_other_networks_keep_a_way_that_they_understand(kind, way, folders):
 
 def test_a_mask_that_is_not_obeyed_is_noticed(folders, monkeypatch):
     """Cells that no row may see would change what is said."""
-    monkeypatch.setattr(Placed, "mask", lambda memory, now: torch.zeros(len(now.slot), 1, 1, now.width))
-    assert type(begun(opened(folders("gpt2")))[0].memory) is Laid
+    monkeypatch.setattr(SlotCache, "mask", lambda memory, now: torch.zeros(len(now.slot), 1, 1, now.width))
+    assert type(begun(opened(folders("gpt2")))[0].memory) is RepackedCache
 
 
 @pytest.mark.parametrize("work", [lambda x: x.max().item(), lambda x: bool((x > 1).all()), lambda x: x[x > 1],
                                   lambda x: x.nonzero(), lambda x: x.to("meta"), lambda x: x.unique()])
 def test_what_would_wait_for_a_gpu_is_noticed(work):
-    with NoWaiting(), pytest.raises(RuntimeError, match="waits for the GPU"):
+    with NoSync(), pytest.raises(RuntimeError, match="waits for the GPU"):
         work(torch.arange(4))
 
 
@@ -126,7 +126,7 @@ def test_a_step_that_cannot_be_captured_runs_without_a_graph(folders, monkeypatc
         yield
 
     stream = []
-    monkeypatch.setattr(foreign_engine, "TOLD", set())
+    monkeypatch.setattr(hf_engine, "TOLD", set())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
     monkeypatch.setattr(torch.cuda, "graph", graph)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: "ours")

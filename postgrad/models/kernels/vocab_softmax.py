@@ -1,11 +1,10 @@
-"""The Triton kernels of the head in training: states meet it tile by tile, and of the logits only what the
-softmax needs is written, never the logits.
+"""Triton kernels of the log-softmax over the vocabulary in training; maths/logprob.py has the equations.
 
-    forward   of each tile the largest logit of a row, and of the others the sums of e^x and x e^x, with x the
-              logit less the largest; then of all tiles together
-    backward  the same tile again, and from it what goes back to its logits
-
-maths/logprob.py has the equations. For 16 bits, whose products are summed in float32.
+In 16 bits the logits [N, V] are never materialised:
+    forward   per tile of logits: the row maximum, sum e^x and sum x e^x, with x relative to that maximum;
+              then a reduction over tiles
+    backward  the same tile again, and from it the gradient of its logits
+Products of 16 bits are summed in float32. In float32 the logits are materialised and read once per pass.
 """
 
 from __future__ import annotations
@@ -16,6 +15,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from postgrad.maths.logprob import Softmax, product
 
 # rows, logits and numbers of a state that a program has at once; its warps and stages
 TILE = 128, 256, 64, 8, 3
@@ -45,7 +46,7 @@ def _tile(states, head, row, column, K, EVEN: tl.constexpr, ROWS: tl.constexpr, 
 
 
 @triton.jit
-def _read(states, head, tops, weights, moments, N, V, K, EVEN: tl.constexpr, ROWS: tl.constexpr,
+def _read_tiles(states, head, tops, weights, moments, N, V, K, EVEN: tl.constexpr, ROWS: tl.constexpr,
           COLUMNS: tl.constexpr, DEEP: tl.constexpr):
     tiles = tl.cdiv(N, ROWS)
     tile = tl.program_id(0) // tiles
@@ -64,7 +65,7 @@ def _read(states, head, tops, weights, moments, N, V, K, EVEN: tl.constexpr, ROW
 
 
 @triton.jit
-def _join(states, head, tokens, tops, weights, moments, total, logp, entropy, N, K, tiles,
+def _join_tiles(states, head, tokens, tops, weights, moments, total, logp, entropy, N, K, tiles,
           ROWS: tl.constexpr, TILES: tl.constexpr, DEEP: tl.constexpr):
     row, k = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, DEEP)
     real = row < N
@@ -94,7 +95,7 @@ def _join(states, head, tokens, tops, weights, moments, total, logp, entropy, N,
 
 
 @triton.jit
-def _slope(states, head, tokens, total, by_logp, entropy, by_entropy, out, N, V, K, BOTH: tl.constexpr,
+def _slope_tiles(states, head, tokens, total, by_logp, entropy, by_entropy, out, N, V, K, BOTH: tl.constexpr,
            EVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEEP: tl.constexpr):
     tiles = tl.cdiv(N, ROWS)
     row = tl.program_id(0) % tiles * ROWS + tl.arange(0, ROWS)
@@ -120,14 +121,14 @@ def shared_memory(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor
 
 
-def shape(states: Tensor) -> dict:
+def tile_shape(states: Tensor) -> dict:
     """How a tile is computed."""
     rows, columns, deep, warps, stages = tile_on(states.device)
     return {"EVEN": states.shape[1] % deep == 0, "ROWS": rows, "COLUMNS": columns, "DEEP": deep,
             "num_warps": warps, "num_stages": stages}
 
 
-def read(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def read_tiles(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """-> total, logp, entropy [N]. The entropy is summed from differences to the largest logit, so large
     ones take nothing from it."""
     (N, K), V, (rows, columns, deep, *_) = states.shape, len(head), tile_on(states.device)
@@ -135,19 +136,103 @@ def read(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, 
     parts = [torch.empty(many, N, device=states.device) for _ in range(3)]
     found = tuple(torch.empty(N, device=states.device) for _ in range(3))
     if N:
-        _read[(triton.cdiv(N, rows) * many,)](states, head, *parts, N, V, K, **shape(states))
-        _join[(triton.cdiv(N, JOIN_ROWS),)](states, head, tokens, *parts, *found, N, K, many, ROWS=JOIN_ROWS,
-                                            TILES=JOIN_TILES, DEEP=deep)
+        _read_tiles[(triton.cdiv(N, rows) * many,)](states, head, *parts, N, V, K, **tile_shape(states))
+        _join_tiles[(triton.cdiv(N, JOIN_ROWS),)](states, head, tokens, *parts, *found, N, K, many,
+                                                  ROWS=JOIN_ROWS, TILES=JOIN_TILES, DEEP=deep)
     return found[0], found[1], found[2]
 
 
-def slope(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+def slope_tiles(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
           by_entropy: Tensor | None) -> Tensor:  # -> [N, V], in the states' type
     (N, K), V, (rows, columns, *_) = states.shape, len(head), tile_on(states.device)
     states, head, by_logp = states.contiguous(), head.contiguous(), by_logp.contiguous()
     out, both = states.new_empty(N, V), by_entropy is not None
     if N:
-        _slope[(triton.cdiv(N, rows) * triton.cdiv(V, columns),)](
+        _slope_tiles[(triton.cdiv(N, rows) * triton.cdiv(V, columns),)](
             states, head, tokens, total, by_logp, entropy, by_entropy.contiguous() if both else entropy, out,
-            N, V, K, BOTH=both, **shape(states))
+            N, V, K, BOTH=both, **tile_shape(states))
     return out
+
+
+# logits of a row that one program reads at once, and of how many blocks it has asked for ahead
+READ_BLOCK, READ_WARPS, READ_STAGES = 2048, 4, 3
+SLOPE_BLOCK, SLOPE_WARPS = 2048, 4  # logits that one program is for
+
+
+
+@triton.jit
+def _read_logits(logits, tokens, total, logp, entropy, V, stride, BLOCK: tl.constexpr,
+          STAGES: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    logits += row * stride
+    largest = tl.full([], -1e30, tl.float32)
+    # of each column of blocks: the sum of e^x and of x e^x, with x the logit less the largest so far
+    weight, moment = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    for first in tl.range(0, V, BLOCK, num_stages=STAGES):
+        x = tl.load(logits + first + i, first + i < V, float("-inf"))
+        higher = tl.maximum(largest, tl.max(x, 0))
+        fall = largest - higher
+        x = tl.where(x - higher < FLOOR, FLOOR, x - higher)  # a NaN stays one
+        share, scale = tl.exp(x), tl.exp(fall)
+        moment = (moment + weight * fall) * scale + share * x
+        weight = weight * scale + share
+        largest = higher
+    whole = tl.sum(weight, 0)
+    log = tl.log(whole)
+    tl.store(total + row, largest + log)
+    tl.store(logp + row, tl.load(logits + tl.load(tokens + row)) - largest - log)
+    tl.store(entropy + row, log - tl.sum(moment, 0) / whole)
+
+
+@triton.jit
+def _slope_logits(logits, tokens, total, by_logp, entropy, by_entropy, out, V, stride, BOTH: tl.constexpr,
+           BLOCK: tl.constexpr):
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < V
+    logp = tl.load(logits + row * stride + i, inside, 0.0) - tl.load(total + row)
+    logp = tl.where(logp < FLOOR, FLOOR, logp)
+    p, by = tl.exp(logp), tl.load(by_logp + row)
+    slope = tl.where(i == tl.load(tokens + row), by, 0.0) - p * by
+    if BOTH:
+        slope -= p * (tl.load(by_entropy + row) * (logp + tl.load(entropy + row)))
+    tl.store(out + row * V + i, slope, inside)
+
+
+def read_logits(logits: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """In one pass: sums so far are scaled where a larger logit comes. The entropy is summed from differences
+    to the largest, so large logits take nothing from it."""
+    rows, V = logits.shape
+    total, logp, entropy = (logits.new_empty(rows) for _ in range(3))
+    if rows:
+        _read_logits[(rows,)](logits, tokens, total, logp, entropy, V, logits.stride(0), BLOCK=READ_BLOCK,
+                       STAGES=READ_STAGES, num_warps=READ_WARPS)
+    return total, logp, entropy
+
+
+def slope_logits(logits: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor, entropy: Tensor,
+          by_entropy: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """In one pass, written in the type that is asked for."""
+    (rows, V), out = logits.shape, torch.empty_like(logits, dtype=dtype)
+    both = by_entropy is not None
+    by_logp, by_entropy = by_logp.contiguous(), by_entropy.contiguous() if both else entropy
+    if rows:
+        _slope_logits[(rows, triton.cdiv(V, SLOPE_BLOCK))](
+            logits, tokens, total, by_logp, entropy, by_entropy, out, V, logits.stride(0), BOTH=both,
+            BLOCK=SLOPE_BLOCK, num_warps=SLOPE_WARPS)
+    return out
+
+
+def read_vocabulary(states: Tensor, head: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    if states.dtype == head.dtype == torch.bfloat16:
+        return read_tiles(states, head, tokens)
+    return read_logits(product(states, head.T), tokens)
+
+
+def slope_vocabulary(states: Tensor, head: Tensor, tokens: Tensor, total: Tensor, by_logp: Tensor,
+                    entropy: Tensor, by_entropy: Tensor | None) -> Tensor:
+    if states.dtype == head.dtype == torch.bfloat16:
+        return slope_tiles(states, head, tokens, total, by_logp, entropy, by_entropy)
+    return slope_logits(product(states, head.T), tokens, total, by_logp, entropy, by_entropy, states.dtype)
+
+
+SOFTMAX = Softmax(read_vocabulary, slope_vocabulary)

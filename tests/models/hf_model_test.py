@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from postgrad.maths.logprob import logp_of_logits
 from postgrad.maths.packing import pack
-from postgrad.models import foreign, load_model
+from postgrad.models import hf_model, load_model
 from postgrad.models.chat import Chat
-from postgrad.models.foreign import Foreign
+from postgrad.models.hf_model import HFModel
 from postgrad.records import Prompt
 from postgrad.sampling import LocalSampler, Sampling
 
@@ -36,7 +36,7 @@ def gradients(loss, model):
 def test_numbers_and_gradients_are_those_of_transformers(kind, folders):
     ours = load_model(folders(kind))
     theirs = AutoModelForCausalLM.from_pretrained(folders(kind), dtype=torch.float32)
-    assert isinstance(ours, Foreign) and ours.config.vocab_size == 1024
+    assert isinstance(ours, HFModel) and ours.config.vocab_size == 1024
     logits = theirs(TOKENS).logits
     torch.testing.assert_close(ours.logits(TOKENS), logits, rtol=0, atol=1e-5)
     assert logits.std() > 0.3
@@ -74,7 +74,7 @@ def test_what_is_sampled_has_the_probability_that_training_gives_it(kind, folder
 
 
 def test_llama_is_what_our_own_decoder_makes_of_it():
-    ours, theirs = load_model(TINY), Foreign(LlamaForCausalLM.from_pretrained(TINY, dtype=torch.float32))
+    ours, theirs = load_model(TINY), HFModel(LlamaForCausalLM.from_pretrained(TINY, dtype=torch.float32))
     mine, yours = ours.logp(TOKENS, MASK), theirs.logp(TOKENS, MASK)
     torch.testing.assert_close(mine, yours, rtol=1e-5, atol=2e-5)
     a, b = gradients(mine[0].sum() / MASK.sum(), ours), gradients(yours[0].sum() / MASK.sum(), theirs)
@@ -86,7 +86,7 @@ def test_llama_is_what_our_own_decoder_makes_of_it():
 
 
 def test_half_precision_is_close():
-    model = Foreign(LlamaForCausalLM.from_pretrained(TINY, dtype=torch.float32))
+    model = HFModel(LlamaForCausalLM.from_pretrained(TINY, dtype=torch.float32))
     whole = model.logp(TOKENS, MASK)[0]
     model.precision = torch.bfloat16
     half = model.logp(TOKENS, MASK)[0]
@@ -96,11 +96,11 @@ def test_half_precision_is_close():
 def test_weights_in_half_precision_are_what_transformers_makes_of_them():
     ours, theirs = (LlamaForCausalLM.from_pretrained(TINY, dtype=dtype)
                     for dtype in (torch.float32, torch.bfloat16))
-    assert torch.equal(Foreign(ours).to(torch.bfloat16).logits(TOKENS), theirs(TOKENS).logits)
+    assert torch.equal(HFModel(ours).to(torch.bfloat16).logits(TOKENS), theirs(TOKENS).logits)
 
 
 def test_it_says_once_that_it_is_slower(folders, monkeypatch, capsys):
-    monkeypatch.setattr(foreign, "TOLD", set())
+    monkeypatch.setattr(hf_model, "TOLD", set())
     load_model(folders("gpt2")), load_model(folders("gpt2"))
     said = capsys.readouterr().err
     assert said == ("postgrad: gpt2 runs through transformers, slower than llama, mistral, qwen2, qwen3, "
@@ -144,9 +144,9 @@ def test_too_long_a_text(folders):
 
 
 def test_nobody_else_knows_the_difference():
-    home = Path(foreign.__file__).parent.parent
+    home = Path(hf_model.__file__).parent.parent
     assert not [p.name for p in home.rglob("*.py")
-                if p.parent.name != "models" and "Foreign" in p.read_text()]
+                if p.parent.name != "models" and "HFModel" in p.read_text()]
     code = ("import sys, postgrad.models; postgrad.models.load_model('tiny'); print('transformers' "
             "in sys.modules)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=home.parent,

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from postgrad.maths.packing import Laid, Packed, padded, sent
+from postgrad.maths.packing import Laid, Packed, padded, to_device
 from postgrad.models.blocks import Blocks
 from postgrad.models.graph_capture import capturing
 
@@ -44,7 +44,7 @@ class Trunk(nn.Module):
         return self.decoder.run(tokens, positions, Blocks(queries, keys, positions))
 
 
-class Replays:
+class PassGraphs:
     """The graphs of one decoder, by their sizes: of a forward and a backward pass each, or of one that only
     reads."""
 
@@ -63,7 +63,7 @@ class Replays:
         if key is None:
             return None
         wide = padded(packed, key[0], PIECE)
-        laid = self.decoder.ops.lay_blocks(wide, self.decoder.config.head_dim, key[1])
+        laid = self.decoder.ops.block_layout(wide, self.decoder.config.head_dim, key[1])
         inputs = tokens.flatten()[wide.cells], wide.positions, laid.queries, laid.keys
         if key not in self.made:
             self.made[key] = self.capture(inputs)
@@ -77,8 +77,8 @@ class Replays:
             return sequences + -(-(N - tokens) // PIECE)
 
         def next_size(steps: int) -> tuple[int, int]:
-            N = size(tokens, steps)
-            return N, power(filled(N))
+            N = graph_tokens(tokens, steps)
+            return N, next_power_of_2(filled(N))
 
         def there(most: float) -> tuple[int, int] | None:
             return min((made for made in self.made if tokens <= made[0] <= most * tokens
@@ -110,7 +110,7 @@ class Replays:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool):
                 states = trunk(*held)
-        return partial(replayed, graph, held, states)
+        return partial(replay_graph, graph, held, states)
 
     def warm_up(self, trunk: Trunk, held: tuple[Tensor, ...]) -> None:
         """A pass as it is, so that all kernels are compiled and loaded; what its backward pass needs is
@@ -126,7 +126,7 @@ class Replays:
         now.wait_stream(aside)
 
 
-def replayed(graph: torch.cuda.CUDAGraph, held: tuple[Tensor, ...], states: Tensor,
+def replay_graph(graph: torch.cuda.CUDAGraph, held: tuple[Tensor, ...], states: Tensor,
              *inputs: Tensor) -> Tensor:
     """A copy: the next pass writes over what this one gives."""
     for mine, x in zip(held, inputs, strict=True):
@@ -135,7 +135,7 @@ def replayed(graph: torch.cuda.CUDAGraph, held: tuple[Tensor, ...], states: Tens
     return states.clone()
 
 
-class Readings:
+class PrefillGraphs:
     """Prompts through a decoder that only reads them, by the sizes of what is read together.
 
     keep: is shown the tokens' places and positions, and each layer's number, k and v. piece: padding stands
@@ -152,11 +152,11 @@ class Readings:
         where their size has no graph and will get none."""
         real = np.arange(tokens.shape[1]) < lengths.numpy()[:, None]
         many, device = int(real.sum()), self.decoder.head.device
-        N = size(many)
+        N = graph_tokens(many)
         more = np.diff(np.arange(many, N + self.piece, self.piece).clip(max=N))
         own = np.concatenate([lengths.numpy(), more])
         stop = own.cumsum()
-        key = N, power(len(own) + 1), power(int(own.max()))
+        key = N, next_power_of_2(len(own) + 1), next_power_of_2(int(own.max()))
         if key not in self.made and len(self.made) >= READ_MOST:
             return None
         columns = np.zeros((3, N), np.int64)  # tokens, their positions and places
@@ -165,10 +165,10 @@ class Readings:
         columns[2] = np.repeat([*places, *[self.nobody] * len(more)], own)
         ends = np.full(key[1], N, np.int32)
         ends[: len(own) + 1] = 0, *stop
-        inputs = sent(torch.from_numpy(columns), device), sent(torch.from_numpy(ends), device)
+        inputs = to_device(torch.from_numpy(columns), device), to_device(torch.from_numpy(ends), device)
         if key in self.made:
             graph, held, states, _ = self.made[key]
-            states = replayed(graph, held, states, *inputs)
+            states = replay_graph(graph, held, states, *inputs)
         else:
             states = self.read(*inputs, key[2])  # the first one as it is, so that all kernels are loaded
             self.made[key] = self.capture(inputs, key[2])
@@ -187,11 +187,11 @@ class Readings:
                                 partial(self.keep, place, positions))
 
 
-def size(n: int, steps: int = 8) -> int:
+def graph_tokens(n: int, steps: int = 8) -> int:
     """n, rounded up to one of so many steps in each octave, of 128 at least: 1000 -> 1024, 1100 -> 1152."""
     step = max(128, (1 << n.bit_length()) // (2 * steps))
     return -(-n // step) * step
 
 
-def power(n: int) -> int:
+def next_power_of_2(n: int) -> int:
     return 1 << (n - 1).bit_length()

@@ -23,17 +23,17 @@ import torch
 from torch import Tensor, nn
 
 from postgrad.maths.packing import Packed, last_of, pack, take_rows
-from postgrad.models.choices import Choices, columns
-from postgrad.models.families import FAMILIES, check_positions, most_of
-from postgrad.models.foreign_engine import ForeignEngine
+from postgrad.models.choices import Choices, choice_columns
+from postgrad.models.families import FAMILIES, check_positions, largest_allowed
+from postgrad.models.hf_engine import HFEngine
 
 ENDLESS = 1 << 20  # positions of a network whose config knows no end of them
-INSIDE = "network."  # where a Foreign has the network, in its names of weights
+INSIDE = "network."  # where an HFModel has the network, in its names of weights
 TOLD: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes:
+class HFSizes:
     """What the rest of the code asks of a config."""
 
     model_type: str
@@ -42,7 +42,7 @@ class Sizes:
     max_position_embeddings: int
 
 
-class Said(tuple):
+class BodyOutput(tuple):
     """A body's output that has the last states and nothing else."""
 
     @property
@@ -53,19 +53,19 @@ class Said(tuple):
         return None
 
 
-class Given(nn.Module):
+class FixedBody(nn.Module):
     """Stands where a network's body stood, and says what it is given: so the network's own code goes from
     states to logits."""
 
-    def forward(self, *args, **options) -> Said:
-        return Said((self.states,))
+    def forward(self, *args, **options) -> BodyOutput:
+        return BodyOutput((self.states,))
 
     @property
     def decoder(self):  # where some classes look for it
         return self
 
 
-class Foreign(nn.Module):
+class HFModel(nn.Module):
     """A causal language model of `transformers`.
 
     network: what AutoModelForCausalLM would make of its folder.
@@ -76,17 +76,17 @@ class Foreign(nn.Module):
         self.network, sizes = network.eval(), network.config.get_text_config()
         ends = (getattr(sizes, name, None)
                 for name in ("max_position_embeddings", "max_seq_len", "seq_length"))
-        self.config = Sizes(
+        self.config = HFSizes(
             model_type=network.config.model_type, vocab_size=len(self.head), hidden_size=sizes.hidden_size,
             max_position_embeddings=next((n for n in ends if isinstance(n, int) and n > 0), ENDLESS))
         self.precision: torch.dtype | None = None
         self.compiled = False  # asked of every model; this one never is
         self.recompute = False  # as a decoder has it
         reader = copy.copy(network)  # its own table of modules, which are the same but for one
-        reader._modules = network._modules | {network.base_model_prefix: Given()}
+        reader._modules = network._modules | {network.base_model_prefix: FixedBody()}
         self._reader = (reader,)  # in a tuple: not a part of this module
 
-    def _apply(self, fn, recurse: bool = True) -> Foreign:
+    def _apply(self, fn, recurse: bool = True) -> HFModel:
         """Where .to() goes through. Buffers (rotary frequencies, say) move and keep their precision, as when
         `transformers` itself opens a folder in bfloat16."""
         kept = [(module, name, x) for module in self.network.modules() for name, x in module._buffers.items()
@@ -136,7 +136,7 @@ class Foreign(nn.Module):
              packed: Packed | None = None) -> tuple[Tensor, Tensor]:  # [B, T] -> logp, entropy [B, T]
         """Log-probability of each masked token given those before it, and the entropy of the choice;
         zero elsewhere."""
-        logp, entropy = columns(self.choices(tokens, mask, packed), tokens, temperature)
+        logp, entropy = choice_columns(self.choices(tokens, mask, packed), tokens, temperature)
         return logp, entropy
 
     def choices(self, tokens: Tensor, mask: Tensor, packed: Packed | None = None) -> Choices:
@@ -153,10 +153,10 @@ class Foreign(nn.Module):
     def _cast(self):
         return torch.autocast(self.head.device.type, self.precision) if self.precision else nullcontext()
 
-    def engine(self, **sizes) -> ForeignEngine:
+    def engine(self, **sizes) -> HFEngine:
         return self.engine_for(self, **sizes)
 
-    engine_for = staticmethod(ForeignEngine)
+    engine_for = staticmethod(HFEngine)
 
     def merged(self) -> dict[str, Tensor]:
         return self.state_dict()
@@ -168,13 +168,13 @@ class Foreign(nn.Module):
         if dtype:
             once = {x.data_ptr(): x.to(dtype) for x in plain.values()}  # a tied weight stays one
             plain = {name: once[x.data_ptr()] for name, x in plain.items()}
-        with quiet():
+        with quiet_transformers():
             self.network.save_pretrained(folder, state_dict=plain, max_shard_size=largest)
         path = folder / "config.json"
         kept = {"dtype": str(dtype or self.head.dtype).removeprefix("torch.")}
         path.write_text(json.dumps(json.loads(path.read_text()) | kept | facts, indent=1))
 
-    def architecture(self, purpose: str) -> str:
+    def hf_class(self, purpose: str) -> str:
         """The class of `transformers` for a purpose; the network's own where there is none."""
         from transformers.models.auto.modeling_auto import (
             MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as classes,
@@ -185,7 +185,7 @@ class Foreign(nn.Module):
 
 
 @contextmanager
-def quiet():
+def quiet_transformers():
     """`transformers` without its bars and remarks: what matters of them is raised here."""
     from transformers.utils import logging
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -199,17 +199,17 @@ def quiet():
             logging.enable_progress_bar()
 
 
-def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype | None,
-                 beside: tuple[str, ...] = ()) -> Foreign:
+def load_hf_model(folder: Path, raw: dict, device: str, dtype: torch.dtype | None,
+                 beside: tuple[str, ...] = ()) -> HFModel:
     """The network that config.json (raw) describes, with its weights.
 
     beside: tensors in the files that are not its own.
     """
     kind = raw.get("model_type")
-    check(folder, raw)
-    network_class, config = classes_of(folder, kind)
+    check_hf_config(folder, raw)
+    network_class, config = hf_classes(folder, kind)
     try:
-        with quiet():
+        with quiet_transformers():
             network, seen = network_class.from_pretrained(
                 folder, config=config, dtype=dtype or "auto", use_safetensors=True, local_files_only=True,
                 output_loading_info=True,
@@ -225,10 +225,10 @@ def load_foreign(folder: Path, raw: dict, device: str, dtype: torch.dtype | None
         print(f"postgrad: {kind} runs through transformers, slower than {', '.join(FAMILIES)}, which have "
               "a decoder here.",
               file=sys.stderr)
-    return proven(Foreign(network.to(device)), folder)
+    return check_head_split(HFModel(network.to(device)), folder)
 
 
-def check(folder: Path, raw: dict) -> None:
+def check_hf_config(folder: Path, raw: dict) -> None:
     """What no network may ask for: quantised weights, and kernels,
     which would be code from somewhere else."""
     stack = [raw]
@@ -240,12 +240,12 @@ def check(folder: Path, raw: dict) -> None:
             if key.endswith("_implementation") and value not in (None, "eager", "sdpa"):
                 raise ValueError(f"{folder}/config.json: {key} is {value!r}; only eager and sdpa "
                                  "are supported.")
-            if isinstance(value, int) and value > most_of(key):
+            if isinstance(value, int) and value > largest_allowed(key):
                 raise ValueError(f"{folder}/config.json: {key} is {value!r:.60}; no network has so many.")
             stack += [value] if isinstance(value, dict) else []
 
 
-def classes_of(folder: Path, kind: str) -> tuple[type, object]:
+def hf_classes(folder: Path, kind: str) -> tuple[type, object]:
     """The class of a model_type and its config.
 
     By name from what comes with `transformers`: a folder's own code never runs.
@@ -262,7 +262,7 @@ def classes_of(folder: Path, kind: str) -> tuple[type, object]:
         raise ValueError(f"{folder}/config.json: model_type is {kind!r}, which is no language model that "
                          f"transformers has code for; {ours} need none.")
     try:
-        with quiet():
+        with quiet_transformers():
             config = CONFIG_MAPPING[kind].from_pretrained(folder)
     except Exception as error:  # likewise
         raise ValueError(f"{folder}/config.json cannot be read as {kind} ({_line(error)}).") from error
@@ -271,7 +271,7 @@ def classes_of(folder: Path, kind: str) -> tuple[type, object]:
 
 
 @torch.no_grad()
-def proven(model: Foreign, folder: Path) -> Foreign:
+def check_head_split(model: HFModel, folder: Path) -> HFModel:
     """States and head, taken apart here, say what the whole network says: asked once, of a few tokens."""
     tokens = torch.arange(6, device=model.head.device).remainder(len(model.head))[None]
     try:

@@ -57,14 +57,14 @@ class NoCache:
         return states[torch.arange(len(slot), device=last.device), last]
 
 
-class Prompts:
+class PromptCache:
     """Keys and values of prompts, each in its place."""
 
     static = False
 
     def __init__(self, engine, like: list):
         self.last = engine.model.config.max_position_embeddings - 1
-        self.prompts = empty(like, engine.prompts + 1, engine.read)
+        self.prompts = empty_cache(like, engine.prompts + 1, engine.read)
 
     def read(self, network, tokens: Tensor, place: Tensor) -> Tensor:  # [P, T], [P] -> [P, T, D]
         cache = DynamicCache()
@@ -77,16 +77,16 @@ class Prompts:
     def positions(self, network, position: Tensor) -> dict:  # [R]
         """As an argument, of a network that takes one; a row that ended and waits to be seen may stand beyond
         the last."""
-        known = "position_ids" in arguments(network)
+        known = "position_ids" in forward_arguments(network)
         return {"position_ids": position.clamp_max(self.last)[:, None]} if known else {}
 
 
-class Laid(Prompts):
+class RepackedCache(PromptCache):
     """Rows with places of their own, brought together with their prompts at every step."""
 
     def __init__(self, engine, like: list):
         super().__init__(engine, like)
-        self.rows = empty(like, engine.rows + 1, engine.new)
+        self.rows = empty_cache(like, engine.rows + 1, engine.new)
 
     def seat(self, slot: Tensor, place: Tensor) -> None:
         """A row's prompt is where it was read."""
@@ -113,7 +113,7 @@ class Laid(Prompts):
         return state[:, -1]
 
 
-class Now(NamedTuple):
+class StepCells(NamedTuple):
     """Where the rows of a step write, and what they see: each one cell of a slot, and `width` cells.
     every: the slots are all there are, in their order, so that none is copied."""
 
@@ -137,7 +137,7 @@ class SlotLayer(CacheLayerMixin):
         super().__init__()
         self.keys, self.values = kept
         self.is_initialized = True
-        self.now: Now | None = None
+        self.now: StepCells | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """There is nothing to wait for."""
@@ -155,7 +155,7 @@ class SlotLayer(CacheLayerMixin):
         return self.keys.shape[2]
 
 
-class Placed(Prompts):
+class SlotCache(PromptCache):
     """Slots of fixed cells. The last cell of a slot is for tokens of no one."""
 
     static = True
@@ -165,7 +165,7 @@ class Placed(Prompts):
         cells = -(-(engine.positions + 1) // ALIGNED) * ALIGNED
         self.cell = torch.arange(cells, device=engine.device)
         self.slots, self.dtype = engine.rows + 1, engine.dtype
-        self.cache = Cache(layers=[SlotLayer(pair) for pair in empty(like, self.slots, cells)])
+        self.cache = Cache(layers=[SlotLayer(pair) for pair in empty_cache(like, self.slots, cells)])
         self.windows = [size if size and size < cells else None for size in windows]
 
     def seat(self, slot: Tensor, place: Tensor) -> None:
@@ -180,13 +180,13 @@ class Placed(Prompts):
         """Rows as many as there are slots are computed in the order of the slots: nothing is copied then."""
         cell = (prompt_length + at).clamp_max(len(self.cell) - 1)
         if len(slot) < self.slots - 1:
-            return self.run(network, token, Now(slot, cell, self.width(cell, longest), every=False))
+            return self.run(network, token, StepCells(slot, cell, self.width(cell, longest), every=False))
         tokens = token.new_zeros(self.slots).index_copy_(0, slot, token)
         cells = cell.new_full((self.slots,), len(self.cell) - 1).index_copy_(0, slot, cell)
         order = torch.arange(self.slots, device=slot.device)
-        return self.run(network, tokens, Now(order, cells, self.width(cell, longest), every=True))[slot]
+        return self.run(network, tokens, StepCells(order, cells, self.width(cell, longest), every=True))[slot]
 
-    def run(self, network, token: Tensor, now: Now) -> Tensor:  # [R] -> [R, D]
+    def run(self, network, token: Tensor, now: StepCells) -> Tensor:  # [R] -> [R, D]
         for layer in self.cache.layers:
             layer.now = now
         return network.run(token[:, None], past_key_values=self.cache, attention_mask=self.mask(now),
@@ -199,7 +199,7 @@ class Placed(Prompts):
             longest = len(self.cell) if cell.is_cuda else int(cell.max()) + 1
         return min(len(self.cell), -(-longest // WIDER) * WIDER)
 
-    def mask(self, now: Now) -> Tensor | dict:
+    def mask(self, now: StepCells) -> Tensor | dict:
         """What is added to a row's scores: nothing for the cells as far as its own, in a window where a layer
         has one. By kinds of layers, where windows differ."""
         seen = {size: self.seen(now, size) for size in dict.fromkeys(self.windows)}
@@ -208,7 +208,7 @@ class Placed(Prompts):
         (window,) = (size for size in seen if size)
         return {"full_attention": seen[None], "sliding_attention": seen[window]}
 
-    def seen(self, now: Now, window: int | None) -> Tensor:  # -> [R, 1, 1, width]
+    def seen(self, now: StepCells, window: int | None) -> Tensor:  # -> [R, 1, 1, width]
         number, last = self.cell[: now.width], now.cell[:, None]
         wanted = number <= last
         if window:
@@ -230,7 +230,7 @@ class Placed(Prompts):
                 kept.fill_(9.0)
                 kept[0, :, : long - 1], kept[1, :, :1] = fresh[0, :, :-1], fresh[1, :, :1]
         try:
-            said = self.run(network, tokens[row, cell], Now(row, cell, len(self.cell), every=False))
+            said = self.run(network, tokens[row, cell], StepCells(row, cell, len(self.cell), every=False))
         except torch.OutOfMemoryError:
             raise
         except Exception:  # whatever its code makes of a mask that it does not expect
@@ -243,9 +243,9 @@ class Placed(Prompts):
 
 
 @torch.no_grad()
-def memory_of(engine, network) -> Placed | Laid | NoCache:
+def cache_for(engine, network) -> SlotCache | RepackedCache | NoCache:
     """The first way that this network understands."""
-    windows = windows_of(network)
+    windows = layer_windows(network)
     if windows is None:
         return NoCache(engine)
     cache = DynamicCache()
@@ -253,28 +253,28 @@ def memory_of(engine, network) -> Placed | Laid | NoCache:
     like = [(layer.keys, layer.values) for layer in cache.layers]
     if len(like) != len(windows) or any(x is None for pair in like for x in pair):
         return NoCache(engine)  # a layer that looks at another one's
-    if len(set(windows) - {None}) < 2 and "position_ids" in arguments(network):
-        placed = Placed(engine, like, windows)
+    if len(set(windows) - {None}) < 2 and "position_ids" in forward_arguments(network):
+        placed = SlotCache(engine, like, windows)
         if placed.is_right(network):
             return placed
-    return Laid(engine, like)
+    return RepackedCache(engine, like)
 
 
-def windows_of(network) -> list[int | None] | None:
+def layer_windows(network) -> list[int | None] | None:
     """Of each layer, how far back it sees, None for all the way; None of a network that keeps something else
     than keys and values for each token."""
     layers = DynamicCache(config=network.network.config).layers
     known = all(type(x) in (DynamicLayer, DynamicSlidingWindowLayer) for x in layers)
-    asked = {"past_key_values", "attention_mask"} <= arguments(network)
+    asked = {"past_key_values", "attention_mask"} <= forward_arguments(network)
     if not (layers and known and asked) or network.network._is_stateful:
         return None
     return [x.sliding_window if isinstance(x, DynamicSlidingWindowLayer) else None for x in layers]
 
 
-def empty(like: list, count: int, long: int) -> list[tuple[Tensor, Tensor]]:
+def empty_cache(like: list, count: int, long: int) -> list[tuple[Tensor, Tensor]]:
     """Room for so many rows' keys and values, by layers."""
     return [tuple(x.new_zeros(count, x.shape[1], long, x.shape[3]) for x in pair) for pair in like]
 
 
-def arguments(network) -> set[str]:
+def forward_arguments(network) -> set[str]:
     return set(inspect.signature(network.network.base_model.forward).parameters)

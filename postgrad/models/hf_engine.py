@@ -1,6 +1,6 @@
 """One new token a step for many rows, on a network of `transformers`: the methods of `Engine`.
 
-How rows are kept between steps is what the network understands (foreign_cache.py).
+How rows are kept between steps is what the network understands (hf_cache.py).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from postgrad.maths.packing import sent
+from postgrad.maths.packing import to_device
 from postgrad.models.families import check_positions
 from postgrad.models.kernels import kernels_for
 
 TOLD: set[str] = set()
 
 
-class ForeignEngine:
+class HFEngine:
     """rows slots of `new` tokens each, and as many prompts of up to `read` tokens.
 
     The last slot and prompt are for no one. positions: how many a prompt and a row have together, where that
@@ -33,14 +33,14 @@ class ForeignEngine:
 
     @torch.no_grad()
     def __init__(self, model, *, rows: int, prompts: int, read: int, new: int, positions: int | None = None):
-        from postgrad.models.foreign_cache import memory_of  # opens `transformers`
+        from postgrad.models.hf_cache import cache_for  # opens `transformers`
         self.model, self.read, self.new, self.rows, self.prompts = model, read, new, rows, prompts
         self.positions = positions or read + new - 1
         check_positions(self.positions, model.config.max_position_embeddings)
         self.device, self.dtype = model.head.device, model.head.dtype
         self.ops = kernels_for(self.device, self.dtype)
         with self.adapted_network() as network:
-            self.memory = memory_of(self, network)
+            self.memory = cache_for(self, network)
         self.graphs = self.memory.static and self.device.type == "cuda"
         if self.graphs:
             self.rehearse()
@@ -52,7 +52,7 @@ class ForeignEngine:
     def prefill(self, tokens: Tensor, lengths: Tensor, places: list[int]) -> Tensor:  # [P, T], [P] -> [P, D]
         """Reads prompts into their places; returns the state from which each one's first
         new token is chosen."""
-        tokens, lengths, place = (sent(x, self.device) for x in (tokens, lengths, torch.tensor(places)))
+        tokens, lengths, place = (to_device(x, self.device) for x in (tokens, lengths, torch.tensor(places)))
         with self.adapted_network() as network:
             states = self.memory.read(network, tokens, place)
         return states[torch.arange(len(places), device=self.device), lengths - 1]
@@ -85,7 +85,7 @@ class ForeignEngine:
         row = (none, none, none + self.rows, none + self.prompts, none + 1)
         self.logits(self.step(*row))  # what is made once is made here
         try:
-            with NoWaiting():
+            with NoSync():
                 self.logits(self.step(*row))
         except RuntimeError as error:
             self.uncaptured(error)
@@ -101,7 +101,7 @@ class ForeignEngine:
                   f"kernel, slower ({str(error).splitlines()[0]:.200}).", file=sys.stderr)
 
 
-class NoWaiting(TorchDispatchMode):
+class NoSync(TorchDispatchMode):
     """Raises where this thread would wait for what a GPU computes: to read a number, to learn a size, to copy
     to the host or from it."""
 

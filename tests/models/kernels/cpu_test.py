@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from postgrad.models.kernels import cpu, plain
-from postgrad.models.kernels.panels import Panels
+from postgrad.models.kernels.cpu import Panels
 
-pytestmark = pytest.mark.skipif(cpu.library() is None, reason="no C compiler on this machine")
+pytestmark = pytest.mark.skipif(cpu.c_library() is None, reason="no C compiler on this machine")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
 
@@ -63,7 +63,7 @@ def test_place_rotates_and_stores():
     d = decoding()
     position, at = d["prompt_length"] + d["length"] - 1, d["length"] - 1
     k_cache, v_cache = d["k_cache"].clone(), d["v_cache"].clone()
-    q = cpu.place(d["qkv"], d["cos"], d["sin"], position, d["slot"], at, k_cache, v_cache)
+    q = cpu.rotate_and_store(d["qkv"], d["cos"], d["sin"], position, d["slot"], at, k_cache, v_cache)
     parts = d["qkv"].view(6, 8, 24)
     cos, sin = d["cos"][position][:, None], d["sin"][position][:, None]
     torch.testing.assert_close(q, turned(parts[:, :4], cos, sin), **CLOSE)
@@ -81,7 +81,7 @@ NAMES = ("k_prompt", "v_prompt", "prompt", "prompt_length", "k_cache", "v_cache"
 def test_attend_looks_at_prompt_then_slot(kv, head_dim, window):
     d = decoding(kv=kv, head_dim=head_dim)
     q = draw(6, 4, head_dim)
-    got = cpu.attend(q, *(d[n] for n in NAMES), window)
+    got = cpu.attend_cached(q, *(d[n] for n in NAMES), window)
     for r in range(6):
         P, n, p, s = (int(d[x][r]) for x in ("prompt_length", "length", "prompt", "slot"))
         k, v = (torch.cat([d[f"{x}_prompt"][p][:, :P], d[f"{x}_cache"][s][:, :n]], dim=1) for x in "kv")
@@ -130,7 +130,7 @@ def test_what_is_noted_is_what_plain_torch_notes(ends):
         changed = [x.clone() for x in (at, done, count)] + [torch.zeros(R, most + 1, dtype=torch.int64),
                                                             torch.zeros(R, most + 1)]
         now, over, written, out, logps = changed
-        where = ops.note(token, draw(R), now, slot, shown, over, written, out, logps,
+        where = ops.record_tokens(token, draw(R), now, slot, shown, over, written, out, logps,
                          torch.tensor(ends, dtype=torch.int64), most)
         found.append([where, *changed])
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
@@ -142,7 +142,7 @@ def test_rows_move_to_the_front_as_in_plain_torch(rows):
     for ops in (cpu, plain):
         columns, hidden = torch.arange(36).view(3, 12).clone(), draw(12, 5)
         done = torch.arange(12) % 3 == 0
-        ops.move_up(columns, done, hidden, torch.tensor(rows, dtype=torch.int64), 10, nobody)
+        ops.compact_rows(columns, done, hidden, torch.tensor(rows, dtype=torch.int64), 10, nobody)
         found.append((columns, done, hidden[: len(rows)]))
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
     assert columns[:, 10:].tolist() == [[10, 11], [22, 23], [34, 35]], "those behind stay"
@@ -150,7 +150,7 @@ def test_rows_move_to_the_front_as_in_plain_torch(rows):
 
 def test_gate_halves_also_far_from_zero():
     ab = torch.cat([torch.tensor([[-200.0, -88.5, -20.0, -1e-3, 0.0, 1.0, 50.0, 200.0]]), draw(1, 8)], dim=1)
-    torch.testing.assert_close(cpu.gate_halves(ab), F.silu(ab[:, :8]) * ab[:, 8:], **CLOSE)
+    torch.testing.assert_close(cpu.swiglu_joined(ab), F.silu(ab[:, :8]) * ab[:, 8:], **CLOSE)
 
 
 def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
@@ -164,8 +164,8 @@ def test_sampling_does_not_depend_on_neighbours_or_threads(threads):
 
     def results(rows):
         whole = [d[n][rows] if n in ("prompt", "prompt_length", "slot", "length") else d[n] for n in NAMES]
-        return (cpu.add_norm(x[rows].clone(), delta[rows], weight, 1e-6), cpu.attend(q[rows], *whole),
-                cpu.gate_halves(x[rows]), *cpu.pick(3 * x[rows], u[rows], 0.7))
+        return (cpu.add_norm(x[rows].clone(), delta[rows], weight, 1e-6), cpu.attend_cached(q[rows], *whole),
+                cpu.swiglu_joined(x[rows]), *cpu.sample_tokens(3 * x[rows], u[rows], 0.7))
 
     threads(1)
     together = results(torch.arange(6))
@@ -190,7 +190,7 @@ def agree(mine, theirs, *inputs):
 @pytest.mark.parametrize("shape", [(1, 7), (5, 64), (130, 48), (9, 4, 16)])
 def test_norm_and_its_gradients(shape):
     D = shape[-1]
-    agree(lambda x, w: cpu.norm(x, w, 1e-5), lambda x, w: F.rms_norm(x, (D,), w, 1e-5), draw(*shape),
+    agree(lambda x, w: cpu.rms_norm(x, w, 1e-5), lambda x, w: F.rms_norm(x, (D,), w, 1e-5), draw(*shape),
           1 + draw(D))
 
 
@@ -206,9 +206,9 @@ def test_rotate_and_its_gradients(H, head_dim):
 
 def test_gate_and_its_gradients():
     a, b = 20 * draw(7, 37), draw(7, 37, seed=1)
-    agree(cpu.gate, lambda a, b: F.silu(a) * b, a, b)
-    agree(cpu.gate_halves, lambda ab: F.silu(ab[:, :37]) * ab[:, 37:], torch.cat([a, b], dim=1))
-    agree(lambda ab: cpu.gate(*ab.chunk(2, dim=1)), cpu.gate_halves, torch.cat([a, b], dim=1))
+    agree(cpu.swiglu, lambda a, b: F.silu(a) * b, a, b)
+    agree(cpu.swiglu_joined, lambda ab: F.silu(ab[:, :37]) * ab[:, 37:], torch.cat([a, b], dim=1))
+    agree(lambda ab: cpu.swiglu(*ab.chunk(2, dim=1)), cpu.swiglu_joined, torch.cat([a, b], dim=1))
 
 
 FIELDS = ("start", "stop", "prefix_start", "prefix_stop")
@@ -273,8 +273,8 @@ def trained(N, layout):
     x, w = draw(200, 4, 24)[:N].requires_grad_(), draw(24).requires_grad_()
     a, b = (draw(200, 36, seed=s)[:N].requires_grad_() for s in (1, 2))
     cos, sin = (draw(200, 12, seed=s)[:N] for s in (3, 4))
-    h = cpu.rotate(cpu.norm(x, w, 1e-6), cos, sin)
-    y, z = cpu.attention(h, h[:, :2], h[:, 2:], layout), cpu.gate(a, b)
+    h = cpu.rotate(cpu.rms_norm(x, w, 1e-6), cos, sin)
+    y, z = cpu.attention(h, h[:, :2], h[:, 2:], layout), cpu.swiglu(a, b)
     loss = (y * draw(200, 4, 24, seed=5)[:N]).sum() + (z * draw(200, 36, seed=6)[:N]).sum()
     dx, da, db, dw = torch.autograd.grad(loss, [x, a, b, w])
     return [h, y, z, dx, da, db], dw
@@ -303,6 +303,6 @@ def test_training_does_not_depend_on_neighbours():
 
 def test_other_types_are_refused_not_misread():
     with pytest.raises(AssertionError, match="bfloat16"):
-        cpu.gate_halves(draw(2, 8).bfloat16())
+        cpu.swiglu_joined(draw(2, 8).bfloat16())
     with pytest.raises(AssertionError, match="int32"):
         cpu.attention(*draw(3, 4, 2, 8), SimpleNamespace(**{n: torch.tensor([0]).int() for n in FIELDS}))

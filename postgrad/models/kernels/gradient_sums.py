@@ -30,32 +30,33 @@ def _add(table, pieces, PIECE: tl.constexpr):
         tl.store(to, tl.load(to, i < count) + tl.load(part, i < count).to(tl.float32), i < count)
 
 
-def add_all(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
+def add_by_kernel(sums: Sequence[Tensor], parts: Sequence[Tensor]) -> None:
     """sums[i] += parts[i] for all i: by the kernel what it takes, the rest by torch."""
     device, pairs = sums[0].device, list(zip(sums, parts, strict=True))
-    taken = [fits(to, torch.float32, device) and fits(part, torch.bfloat16, device) for to, part in pairs]
-    add([pair for pair, fit in zip(pairs, taken, strict=True) if fit], device)
+    taken = [kernel_reads(to, torch.float32, device) and kernel_reads(part, torch.bfloat16, device)
+             for to, part in pairs]
+    add_pairs([pair for pair, fit in zip(pairs, taken, strict=True) if fit], device)
     rest = [pair for pair, fit in zip(pairs, taken, strict=True) if not fit]
     if rest:
         torch._foreach_add_([to for to, _ in rest], [part for _, part in rest])
 
 
-def fits(x: Tensor, dtype: torch.dtype, device: torch.device) -> bool:
+def kernel_reads(x: Tensor, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the kernel finds all numbers of it side by side."""
     return (type(x) is Tensor and x.dtype == dtype and x.device == device and x.is_contiguous()
             and x.data_ptr() % ALIGNED == 0)
 
 
-def add(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> None:
+def add_pairs(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> None:
     """Of each pair the second, in bfloat16, to the first, in float32."""
-    pieces = cut(tuple(to.numel() for to, _ in pairs), device)
+    pieces = gradient_pieces(tuple(to.numel() for to, _ in pairs), device)
     if len(pieces):
         rows = tuple(n for to, part in pairs for n in (to.data_ptr(), part.data_ptr(), to.numel()))
         _add[(len(pieces),)](on_device(rows, device), pieces, PIECE=PIECE, num_warps=WARPS)
 
 
 @lru_cache(maxsize=4)
-def cut(sizes: tuple[int, ...], device: torch.device) -> Tensor:  # -> [pieces, 2]
+def gradient_pieces(sizes: tuple[int, ...], device: torch.device) -> Tensor:  # -> [pieces, 2]
     """Of each piece the tensor and its first number there."""
     counts = torch.tensor([-(-size // PIECE) for size in sizes], dtype=torch.int64)
     which = torch.repeat_interleave(counts)

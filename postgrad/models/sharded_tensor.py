@@ -5,24 +5,24 @@ from __future__ import annotations
 from torch import Tensor
 
 
-def is_divided(x: Tensor) -> bool:
+def is_sharded(x: Tensor) -> bool:
     return hasattr(x, "full_tensor")
 
 
-def whole(x: Tensor) -> Tensor:
+def full_tensor(x: Tensor) -> Tensor:
     """All of a tensor that is divided, which every rank has to ask for; another as it is."""
-    return x.full_tensor() if is_divided(x) else x  # type: ignore[attr-defined]
+    return x.full_tensor() if is_sharded(x) else x  # type: ignore[attr-defined]
 
 
-def divided(x: Tensor, like: Tensor) -> Tensor:
+def shard_like(x: Tensor, like: Tensor) -> Tensor:
     """A whole tensor, divided as another one is."""
-    if not is_divided(like) or x.shape != like.shape:
+    if not is_sharded(like) or x.shape != like.shape:
         return x
     from torch.distributed.tensor import distribute_tensor
     return distribute_tensor(x.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def own_rows(x: Tensor) -> tuple[Tensor, slice]:
+def local_rows(x: Tensor) -> tuple[Tensor, slice]:
     """This rank's part of a divided tensor, and which rows of the whole it is: 5 rows among 2 ranks are 3
     and 2."""
     part, mesh = x.to_local(), x.device_mesh  # type: ignore[attr-defined]
